@@ -1,0 +1,49 @@
+"""distdemo: run, verify and show collective communication in PyTorch.
+
+The library's public names. Each is loaded on first use, so that ``import distdemo`` costs
+nothing and torch is imported only by a program that starts ranks.
+
+- :func:`launch`: run a function on every rank of a new world on this machine
+- :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = [
+    "DistdemoError",
+    "UsageError",
+    "WorldError",
+    "WorldInterrupted",
+    "__version__",
+    "launch",
+]
+
+if TYPE_CHECKING:
+    from distdemo.errors import DistdemoError, UsageError, WorldError, WorldInterrupted
+    from distdemo.launchers.api import launch
+
+_HOMES = {
+    "DistdemoError": "distdemo.errors",
+    "UsageError": "distdemo.errors",
+    "WorldError": "distdemo.errors",
+    "WorldInterrupted": "distdemo.errors",
+    "launch": "distdemo.launchers.api",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+    """Load a public name on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,59 @@
+"""The element types by name: sizes, kinds and which whole numbers each holds exactly. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["float", "int", "bool", "complex"]
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type.
+
+    Attributes:
+        name: torch's own name, ``float32``.
+        itemsize: bytes of one element.
+        kind: what arithmetic it knows.
+        exact: every whole number from 0 to this one is held exactly.
+        lowest: the smallest whole number that it holds, for checking the user's values.
+        aliases: other names that people type.
+    """
+
+    name: str
+    itemsize: int
+    kind: Kind
+    exact: int
+    lowest: int = 0
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """The gap between 1 and the next number, 0 for the exact kinds (IEEE 754)."""
+        return 2.0 / self.exact if self.kind in ("float", "complex") else 0.0
+
+
+def _table() -> dict[str, DType]:
+    types = (
+        DType("float32", 4, "float", 2**24, aliases=("f32", "float", "fp32")),
+        DType("float64", 8, "float", 2**53, aliases=("f64", "double", "fp64")),
+        DType("float16", 2, "float", 2**11, aliases=("f16", "half", "fp16")),
+        DType("bfloat16", 2, "float", 2**8, aliases=("bf16",)),
+        DType("int8", 1, "int", 2**7 - 1, -(2**7), aliases=("i8", "char")),
+        DType("uint8", 1, "int", 2**8 - 1, aliases=("u8", "byte")),
+        DType("int16", 2, "int", 2**15 - 1, -(2**15), aliases=("i16", "short")),
+        DType("int32", 4, "int", 2**31 - 1, -(2**31), aliases=("i32", "int")),
+        DType("int64", 8, "int", 2**63 - 1, -(2**63), aliases=("i64", "long")),
+        DType("bool", 1, "bool", 1, aliases=("boolean",)),
+        DType("complex64", 8, "complex", 2**24, aliases=("c64", "cfloat")),
+        DType("complex128", 16, "complex", 2**53, aliases=("c128", "cdouble")),
+    )
+    return {dtype.name: dtype for dtype in types}
+
+
+DTYPES = _table()
+"""Every known element type by torch's name."""
+
+NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliases)}
+"""Torch's name for each name or alias."""

@@ -1,0 +1,142 @@
+"""``distdemo.launch``: run a function of your own on every rank of a new world on this machine."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import multiprocessing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from distdemo.errors import UsageError, WorldError, WorldInterrupted
+from distdemo.model import WorldReport, WorldSpec
+
+if TYPE_CHECKING:
+    from distdemo.launchers.rank import Rank
+
+_RANK_NAMES = ("rank",)
+_SIZE_NAMES = ("size", "world_size")
+
+
+def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    world_size: int = 4,
+    backend: str = "gloo",
+    timeout: float = 30.0,
+    *,
+    device: str = "cpu",
+    start_method: str = "auto",
+) -> list[Any]:
+    """Run ``fn`` on every rank of a new world on this machine and return what the ranks returned.
+
+    The default process group is ready when ``fn`` is called. It is called as ``fn(*args)``; a
+    function in the tutorials' shape, whose first parameter is named ``rank`` (and whose second is
+    named ``size`` or ``world_size``), gets these numbers first::
+
+        def work():                       # launch(work)
+        def work(batch):                  # launch(work, args=(32,))
+        def work(rank, size):             # launch(work)
+        def work(rank, world_size, lr):   # launch(work, args=(0.1,))
+
+    The world is reachable from this machine alone, and every process and file of it is gone when
+    this returns or raises. Values travel by pickle; tensors of an accelerator arrive on the CPU.
+
+    Args:
+        fn: under fork any function; under forkserver and spawn one that can be imported.
+        args: the same for every rank.
+        world_size: how many ranks, at least 1.
+        backend: ``gloo``, ``nccl``, ...
+        timeout: seconds until the world is judged to hang.
+        device: ``cpu`` or ``cuda``.
+        start_method: ``auto`` takes the fastest that is safe in this process: fork while it has
+            only the threads of torch's import, else a forkserver that loads torch once.
+
+    Returns:
+        The ranks' return values, in order.
+
+    Raises:
+        UsageError: the world can't be started as asked; no rank ran.
+        WorldError: a rank raised, died or never finished. Names the rank at fault and carries its
+            traceback and every rank's outcome.
+        KeyboardInterrupt: after Ctrl-C, when all ranks are gone.
+        WorldInterrupted: after another signal whose handler returned.
+    """
+    world = WorldSpec(world_size, backend, device, timeout, start_method)
+    _check(world)
+    shape = _calling_shape(fn, args)
+    report = _run(world, fn, args, shape)
+    if report.verdict is not None:
+        raise _error(report)
+    return report.values
+
+
+def _run(
+    world: WorldSpec, fn: Callable[..., Any], args: tuple[Any, ...], shape: int
+) -> WorldReport:
+    from distdemo.launchers.local import run_world
+
+    return run_world(world, _call, (fn, args, shape))
+
+
+def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], shape: int) -> Any:  # noqa: ANN401 - the user's value
+    """On each rank: call the user's function, with as many of rank and size as it takes."""
+    return fn(*(rank.rank, rank.world_size)[:shape], *args)
+
+
+def _error(report: WorldReport) -> WorldError:
+    return WorldError(report) if report.interrupted_by is None else WorldInterrupted(report)
+
+
+def _calling_shape(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
+    """How many of (rank, world size) the function takes before ``args``: 0, 1 or 2.
+
+    Raises:
+        UsageError: its parameters and ``args`` don't fit together.
+    """
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # some builtins have none
+        return 0
+    names = list(signature.parameters)
+    shape = 0
+    if names[:1] and names[0] in _RANK_NAMES:
+        shape = 2 if names[1:2] and names[1] in _SIZE_NAMES else 1
+    try:
+        signature.bind(*(0, 0)[:shape], *args)
+    except TypeError as error:
+        name = getattr(fn, "__name__", repr(fn))
+        raise UsageError(
+            f"{name}{signature} can't be called with args={args!r}.",
+            f"{error}.".capitalize(),
+            "It is called as fn(*args), or fn(rank, size, *args) if its first parameters are so "
+            "named.",
+        ) from error
+    return shape
+
+
+def _check(world: WorldSpec) -> None:
+    """Refuse what can't be a world, before a rank is started."""
+    from distdemo.launchers.limits import check_machine
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "launch was called while a rank was importing your script.",
+            "Each rank imports the script that launched it, and must not launch a world again.",
+            "Put the call under `if __name__ == '__main__':`.",
+        )
+    if isinstance(world.world_size, bool) or not isinstance(world.world_size, int):
+        raise UsageError(
+            f"world_size is {world.world_size!r}.", "It counts the ranks.", "Give a whole number."
+        )
+    if world.world_size < 1:
+        raise UsageError(
+            f"world_size is {world.world_size}.", "A world has at least one rank.", "Try 1 or more."
+        )
+    if not (world.timeout > 0 and math.isfinite(world.timeout)):
+        raise UsageError(
+            f"timeout is {world.timeout}.",
+            "It is the seconds until a world is judged to hang.",
+            "Give a positive number.",
+        )
+    check_machine(world)

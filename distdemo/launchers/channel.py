@@ -1,0 +1,101 @@
+"""The way back: messages from a rank to the launcher over one pipe.
+
+A message is a frame: 8 bytes of length (big-endian), then that many bytes of pickle. The pipe is
+anonymous and its write end is held by the rank alone, so nobody else can have written into it.
+The launcher reads without blocking and keeps what is not yet whole: neither a large result nor a
+rank that stops in the middle of one can hold it up.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct(">Q")
+_CHUNK = 1 << 20
+
+
+class Sender:
+    """The rank's end. Messages are small tuples, the first item names the kind."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def send(self, *message: Any) -> None:  # noqa: ANN401 - anything that pickles
+        """Send one message, waiting while the pipe is full.
+
+        Raises:
+            Exception: whatever pickling the message raises; nothing was sent then.
+        """
+        self._write(dumps(message))
+
+    def _write(self, payload: bytes) -> None:
+        view = memoryview(_LENGTH.pack(len(payload)) + payload)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+
+class Receiver:
+    """The launcher's end: bytes in, whole messages out."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._pending = bytearray()
+        self.closed = False
+
+    def receive(self) -> list[tuple[Any, ...]]:
+        """Every message that is whole by now. Sets ``closed`` once the rank's end is closed."""
+        self._fill()
+        messages = []
+        while (end := self._frame_end()) is not None:
+            messages.append(pickle.loads(bytes(self._pending[_LENGTH.size : end])))  # noqa: S301 - a private pipe of our own child
+            del self._pending[:end]
+        return messages
+
+    def receive_text(self) -> str:
+        """What lies in the pipe, raw: the stack that a rank was asked for at the deadline."""
+        self._fill()
+        text = self._pending.decode(errors="replace")
+        self._pending.clear()
+        return text
+
+    def _fill(self) -> None:
+        while not self.closed:
+            try:
+                data = os.read(self._fd, _CHUNK)
+            except BlockingIOError:
+                return
+            self.closed = not data
+            self._pending += data
+
+    def _frame_end(self) -> int | None:
+        if len(self._pending) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + int(_LENGTH.unpack_from(self._pending)[0])
+        return end if len(self._pending) >= end else None
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles by value; a tensor of an accelerator travels as a CPU tensor.
+
+    So the launcher never initialises CUDA to look at a result, and no shared-memory segment is
+    made that somebody would have to remove.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+        import torch
+
+        if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
+            return obj.detach().cpu().__reduce_ex__(5)
+        return NotImplemented
+
+
+def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+    """Pickle a value that a rank sends back."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()

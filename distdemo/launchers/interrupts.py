@@ -1,0 +1,71 @@
+"""Ctrl-C and its kin while ranks run: noted, not obeyed at once, so that no rank is forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_WATCHED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+
+class Interrupts:
+    """Within the block a signal only sets ``received`` and makes ``fileno()`` readable.
+
+    At the end the handlers that were there before are back; ``redeliver`` then hands them the
+    signal. In a thread other than the main one Python allows no handlers, and nothing is watched.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._owner = os.getpid()
+        self._before: dict[int, Any] = {}
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when a signal came."""
+        return self._read
+
+    def descriptors(self) -> tuple[int, int]:
+        """Both ends, for a forked child to close."""
+        return self._read, self._write
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in _WATCHED:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def redeliver(self) -> None:
+        """Send this process the signal that came, now that its own handlers are back."""
+        if self.received is not None:
+            signal.raise_signal(self.received)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler's form
+        if os.getpid() != self._owner:
+            # A rank, forked a moment ago, that has not yet set its own handlers.
+            if number != signal.SIGINT:
+                os._exit(128 + number)
+            return
+        self.received = number
+        try:
+            os.write(self._write, b"\0")
+        except BlockingIOError:
+            pass  # full: there is enough to read

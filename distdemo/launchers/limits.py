@@ -1,0 +1,188 @@
+"""How many ranks this machine can hold, and why not more: processes, open files, memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdemo.model import WorldSpec
+
+MIB = 1 << 20
+RANK_MEMORY = {"spawn": 180 * MIB}
+"""Private bytes of one rank by start method, measured on Linux with torch 2.13 for the CPU."""
+FORKED_RANK_MEMORY = 10 * MIB
+FILES_PER_RANK = 4  # the launcher's: way back, output, and multiprocessing's two
+FILES_OF_ITS_OWN = 64
+UNLIMITED = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many ranks one resource allows, and which resource that is."""
+
+    ranks: int
+    why: str
+
+
+def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
+    """Refuse a world that this machine can't hold.
+
+    Args:
+        world: the ranks to start.
+        data_bytes: what all ranks' tensors together need.
+
+    Raises:
+        UsageError: naming the limit and the reason.
+    """
+    limit = min(limits(world), key=lambda each: each.ranks)
+    if world.world_size > limit.ranks:
+        raise UsageError(
+            f"This machine can't hold {world.world_size:,} ranks: {limit.ranks:,} at most.",
+            limit.why,
+            f"Try --world-size {max(1, limit.ranks)}, or raise that limit.",
+        )
+    free = free_memory() - world.world_size * _rank_memory(world)
+    if data_bytes > free:
+        raise UsageError(
+            f"The tensors of {world.world_size} ranks need {_size(data_bytes)}.",
+            f"About {_size(max(0, free))} of memory are free beside the ranks themselves.",
+            "Choose a smaller --shape, a smaller --dtype or fewer ranks.",
+        )
+
+
+def limits(world: WorldSpec) -> list[Limit]:
+    """Every limit that is known here."""
+    memory = free_memory()
+    each = _rank_memory(world)
+    processes = _free_processes()
+    files = (_open_files() - FILES_OF_ITS_OWN) // FILES_PER_RANK
+    return [
+        Limit(memory // each, f"Memory: {_size(memory)} free, about {_size(each)} a rank."),
+        Limit(processes.ranks, processes.why),
+        Limit(files, f"Open files: {_open_files():,} at most, {FILES_PER_RANK} a rank."),
+    ]
+
+
+def raise_open_files(world: WorldSpec) -> None:
+    """Raise this process's soft limit on open files as far as the world needs it."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    needed = world.world_size * FILES_PER_RANK + FILES_OF_ITS_OWN + _files_in_use()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def free_memory() -> int:
+    """Bytes that new processes can use: the machine's, or what its container allows."""
+    return min(_available(), _cgroup_free())
+
+
+def _rank_memory(world: WorldSpec) -> int:
+    return RANK_MEMORY.get(world.start_method, FORKED_RANK_MEMORY)
+
+
+def _available() -> int:
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return UNLIMITED
+
+
+def _cgroup_free() -> int:
+    """Bytes left to this process's control group (version 2, then 1)."""
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        most, now = _number(limit), _number(used)
+        if most is not None and now is not None:
+            return max(0, most - now)
+    return UNLIMITED
+
+
+def _free_processes() -> Limit:
+    """How many more processes may be started, and what says so."""
+    running = _running()
+    found = []
+    for path, name in (
+        ("/sys/fs/cgroup/pids.max", "the control group's pids.max"),
+        ("/sys/fs/cgroup/pids/pids.max", "the control group's pids.max"),
+        ("/proc/sys/kernel/pid_max", "kernel.pid_max"),
+        ("/proc/sys/kernel/threads-max", "kernel.threads-max"),
+    ):
+        most = _number(path)
+        if most is not None:
+            found.append(Limit(most - running, f"Processes: {name} is {most:,}."))
+    user = _user_processes()
+    if user is not None:
+        found.append(Limit(user - running, f"Processes: ulimit -u is {user:,}."))
+    return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "Processes."))
+
+
+def _user_processes() -> int | None:
+    """The limit on this user's processes; None if there is none, as for root."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
+
+
+def _running() -> int:
+    """Threads and processes of the whole machine."""
+    for line in _lines("/proc/loadavg"):
+        return int(line.split()[3].split("/")[1])
+    return 0
+
+
+def _open_files() -> int:
+    try:
+        import resource
+    except ImportError:
+        return UNLIMITED
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNLIMITED if hard == resource.RLIM_INFINITY else hard
+
+
+def _files_in_use() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: str) -> int | None:
+    """The number in a one-line file; None if there is none (``max`` means no limit)."""
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].isdigit() else None
+
+
+def _size(count: int) -> str:
+    """Bytes in binary units, as memory is sold."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:,.3g} TiB"

@@ -1,0 +1,83 @@
+"""Where the ranks of one machine find each other: a FileStore that nobody else can reach.
+
+On Linux its file lives in memory only (``memfd_create``) and is reached through the launcher's
+entry in /proc, which the kernel opens to this user alone. It has no name, needs no temporary
+directory, and is gone with the last process that holds it, however that process ended. Elsewhere
+it is a file in a private directory (mode 0700) that is removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+from contextlib import contextmanager
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """The path of the FileStore, and the directory to remove with it, if there is one."""
+
+    path: str
+    directory: str | None = None
+
+
+@contextmanager
+def rendezvous() -> Iterator[Rendezvous]:
+    """A store file for one world, gone when the block ends.
+
+    Raises:
+        UsageError: no private directory can be made where one is needed.
+    """
+    fd = _memory_file()
+    if fd is None:
+        with private_directory() as place:
+            yield place
+        return
+    try:
+        yield Rendezvous(f"/proc/{os.getpid()}/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def private_directory() -> Iterator[Rendezvous]:
+    """A store file in a new directory of mode 0700, removed when the block ends.
+
+    Raises:
+        UsageError: the temporary directory is full, read-only or missing.
+    """
+    try:
+        directory = tempfile.mkdtemp(prefix="distdemo-")
+    except OSError as error:
+        raise UsageError(
+            "The ranks have no place to meet: no private directory could be made.",
+            str(error),
+            "Set TMPDIR to a directory that you can write to.",
+        ) from error
+    try:
+        yield Rendezvous(os.path.join(directory, "store"), directory)  # noqa: PTH118 - a str for torch
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _memory_file() -> int | None:
+    """A nameless file in memory; None where the system has none or hides /proc."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    try:
+        fd = os.memfd_create("distdemo-store", os.MFD_CLOEXEC)
+    except OSError:
+        return None
+    if os.access(f"/proc/{os.getpid()}/fd/{fd}", os.R_OK | os.W_OK):
+        return fd
+    os.close(fd)
+    return None

@@ -1,0 +1,60 @@
+"""Where a rank stands when time is up: read from the stack that faulthandler writes.
+
+At the deadline the launcher signals every rank that has not returned; faulthandler's handler, in
+C, writes the Python stack of the main thread into the rank's pipe, even while that thread waits
+in gloo or NCCL. So a rank that sleeps can be told from those that wait for it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import re
+import signal
+from pathlib import PurePath
+
+from distdemo.model import Where
+
+SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
+"""The signal that asks for a stack: a real-time one, which programs rarely use."""
+
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
+
+
+def answer_on(fd: int) -> None:
+    """In a rank: from now on, answer ``SIGNAL`` with the main thread's stack on this descriptor."""
+    faulthandler.register(SIGNAL, file=fd, all_threads=False, chain=False)
+
+
+def locate(stack: str) -> Where | None:
+    """Where a stack says that its thread is; None if there is no stack in the text.
+
+    Args:
+        stack: faulthandler's text, most recent call first.
+    """
+    frames = [match.groupdict() for match in _FRAME.finditer(stack)]
+    if not frames:
+        return None
+    collective = ""
+    for frame in frames:
+        if _is_ours(frame["file"]):
+            continue
+        if not _is_library(frame["file"]):
+            name = PurePath(frame["file"]).name
+            return Where(collective, f"{name}:{frame['line']} in {frame['function']}")
+        if _is_collective(frame):
+            collective = frame["function"]  # the outermost one is the one that the user called
+    return Where(collective, "")
+
+
+def _is_collective(frame: dict[str, str]) -> bool:
+    inside = "/torch/distributed/" in frame["file"].replace("\\", "/")
+    return inside and not frame["function"].startswith("_") and frame["function"] != "wrapper"
+
+
+def _is_ours(file: str) -> bool:
+    return PurePath(file).is_relative_to(PurePath(__file__).parent.parent)
+
+
+def _is_library(file: str) -> bool:
+    parts = PurePath(file).parts
+    return "torch" in parts or file.startswith("<frozen")

@@ -1,0 +1,202 @@
+"""Why a world failed: which rank is the cause, and which only suffered.
+
+Pure logic over outcomes. The cause is the earliest rank that died or raised something of its own;
+a rank that lost its connection to another is a consequence. If nobody failed and time ran out,
+the cause is whoever is furthest behind those that wait.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+from distdemo.model import (
+    Died,
+    Outcome,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Verdict,
+    WorldSpec,
+)
+
+# What gloo, NCCL and the stores say when the other side is gone (torch 2.8 to 2.15).
+_LOST_PEER = re.compile(
+    r"connection (was )?(closed|reset|refused|aborted)|connectFullMesh failed|broken pipe"
+    r"|socket (closed|timeout)|timed out (waiting|after)|wait timeout|remote process exited"
+    r"|peer .*(closed|died)|application timeout",
+    re.IGNORECASE,
+)
+_BACKEND_ERRORS = frozenset(
+    {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
+)
+
+
+def is_consequence(type_name: str, message: str) -> bool:
+    """Whether an exception says no more than that another rank is gone."""
+    return type_name in _BACKEND_ERRORS and _LOST_PEER.search(message) is not None
+
+
+def judge(world: WorldSpec, outcomes: Sequence[Outcome]) -> Verdict | None:
+    """The verdict over a world's outcomes, one a rank in order; None if every rank returned."""
+    if all(isinstance(outcome, Returned) for outcome in outcomes):
+        return None
+    causes = [o for o in outcomes if isinstance(o, Died) or (_raised(o) and not _lost_peer(o))]
+    if causes:
+        return _failed(sorted(causes, key=lambda outcome: outcome.at), outcomes)
+    late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
+    if late:
+        return _timed_out(world, late, outcomes)
+    suffering = sorted((o for o in outcomes if _raised(o)), key=lambda outcome: outcome.at)
+    if suffering:
+        return _failed(suffering, outcomes)
+    return Verdict("The run was interrupted.", "Its ranks were stopped.", "")
+
+
+def _raised(outcome: Outcome) -> bool:
+    return isinstance(outcome, Raised)
+
+
+def _lost_peer(outcome: Outcome) -> bool:
+    return isinstance(outcome, Raised) and outcome.consequence
+
+
+# ------------------------------------------------------------------------------- death and errors
+
+
+def _failed(causes: list[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
+    first = causes[0]
+    guilty = tuple(outcome.rank for outcome in causes)
+    others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
+    if isinstance(first, Died):
+        what, hint = _death(first)
+        trace = ""
+    else:
+        assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what `causes` holds
+        headline = first.message.strip().splitlines() or [""]
+        what = f"Rank {first.rank} raised {first.type}: {headline[0]}".rstrip(": ")
+        hint = _advice(first)
+        trace = first.traceback
+    why = f"It had got as far as: {first.phase.name}."
+    if len(guilty) > 1:
+        why += f" {_ranks(guilty[1:])} failed by {_themselves(guilty[1:])} after it."
+    if others:
+        why += f" {_ranks(others)} lost it or {_were(others)} stopped: a consequence."
+    return Verdict(what, why, hint, guilty, others, trace)
+
+
+def _death(died: Died) -> tuple[str, str]:
+    if died.signal is None:
+        what = f"Rank {died.rank} ended with exit code {died.exit_code} before it was done."
+        if died.phase.step < 0:
+            return what, (
+                "It could not start: look above for what it wrote. If your script calls launch "
+                "at its top level, put that under `if __name__ == '__main__':`."
+            )
+        return what, "Something in it called sys.exit or os._exit: look at what it wrote."
+    name = _signal_name(died.signal)
+    hint = {
+        "SIGKILL": "If nobody killed it, the system ran out of memory: fewer ranks, smaller data.",
+        "SIGABRT": "The backend gave up inside C++: tensors of different size or dtype on the "
+        "two sides do this.",
+        "SIGSEGV": "A crash in native code: try another backend or torch release.",
+        "SIGBUS": "Shared memory may be full: look at the size of /dev/shm.",
+    }.get(name, "Find out who sent the signal.")
+    return f"Rank {died.rank} was killed by {name}.", hint
+
+
+def _advice(raised: Raised) -> str:
+    if raised.consequence:
+        return "No rank reported a cause of its own. Run it again; --timeout gives slow ranks time."
+    return "The traceback below is from that rank."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# ---------------------------------------------------------------------------------------- timeout
+
+
+def _timed_out(world: WorldSpec, late: list[TimedOut], outcomes: Sequence[Outcome]) -> Verdict:
+    what = f"Timed out after {world.timeout:g} s"
+    guilty = _absent(late, outcomes)
+    waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
+    hint = "--timeout gives slow ranks more time."
+    if not guilty:
+        doing = _doing(late[0])
+        return Verdict(
+            f"{what}: {_ranks(tuple(o.rank for o in late))} wait for each other.",
+            f"Rank {late[0].rank} {doing}.",
+            "A deadlock: look for ranks that all send, or all receive, first. " + hint,
+            (),
+            tuple(outcome.rank for outcome in late),
+        )
+    first = outcomes[guilty[0]]
+    why = f"Rank {first.rank} {_doing(first)}."
+    if waiting:
+        example = outcomes[waiting[0]]
+        why += f" {_ranks(waiting)} {_wait(waiting)} for it; rank {example.rank} {_doing(example)}."
+    never = "never arrived" if waiting else "was not done"
+    return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, hint, guilty, waiting)
+
+
+def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:
+    """The ranks that the others wait for; empty if all wait alike."""
+    furthest = max(outcome.phase.step for outcome in late)
+    behind = [outcome.rank for outcome in late if outcome.phase.step < furthest]
+    if behind:
+        return tuple(behind)
+    # All are in the same phase: those that stand in no collective hold up those that do.
+    idle = [outcome.rank for outcome in late if outcome.where and not outcome.where.collective]
+    if idle:
+        return tuple(idle)
+    gone = [outcome.rank for outcome in outcomes if isinstance(outcome, Returned)]
+    return tuple(gone) or (() if len(late) > 1 else (late[0].rank,))
+
+
+def _doing(outcome: Outcome) -> str:
+    """What a rank was doing last, in words."""
+    if isinstance(outcome, Returned):
+        return "returned without joining in"
+    where = outcome.where if isinstance(outcome, TimedOut) else None
+    if where is None:
+        return f"was last heard of when it had {outcome.phase.name}" if outcome.phase.step >= 0 else "never started"
+    at = f" at {where.place}" if where.place else ""
+    if where.collective:
+        return f"is waiting in {where.collective}{at} (phase: {outcome.phase.name})"
+    return f"is busy{at} (phase: {outcome.phase.name})"
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    """``Rank 2`` or ``Ranks 0, 1, 3``; long lists are cut."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    if len(ranks) > 8:
+        return f"Ranks {', '.join(map(str, ranks[:6]))} and {len(ranks) - 6} more"
+    return f"Ranks {', '.join(map(str, ranks))}"
+
+
+def _were(ranks: tuple[int, ...]) -> str:
+    return "was" if len(ranks) == 1 else "were"
+
+
+def _wait(ranks: tuple[int, ...]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
+
+
+def _themselves(ranks: tuple[int, ...]) -> str:
+    return "itself" if len(ranks) == 1 else "themselves"
+
+
+def stopped(outcomes: Sequence[Outcome]) -> tuple[int, ...]:
+    """The ranks that the launcher had to end."""
+    return tuple(outcome.rank for outcome in outcomes if isinstance(outcome, Stopped))

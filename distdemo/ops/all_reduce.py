@@ -1,0 +1,54 @@
+"""all_reduce: every rank gets the sum (or product, ...) of all tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdemo.model import Traffic, Words
+from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+from distdemo.ops.reduction import torch_reduce_op
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+
+
+class AllReduce(Op):
+    """All tensors are combined and everybody gets the result, in place.
+
+    Before and after, sum::
+
+        [ 0,  1]  # rank 0    [10, 12]  # rank 0
+        [10, 11]  # rank 1    [10, 12]  # rank 1
+    """
+
+    name = "all_reduce"
+    takes = frozenset({"reduce_op", "async_op"})
+    in_place = True
+    words = Words(
+        summary="Every rank gets all tensors combined.",
+        when="Average gradients in data-parallel training; agree on a global loss or a flag.",
+        mistake="Different shapes on different ranks. gloo may return a wrong result on some "
+        "ranks and no error at all. The same shape, dtype and op on every rank.",
+        call="dist.all_reduce(tensor, op=ReduceOp.{OP})",
+    )
+
+    def result(self, rank: int, spec: OpSpec) -> Result:  # noqa: ARG002 - all ranks hold the same
+        """All hold the reduction over all."""
+        return (Source(tuple(range(spec.world_size)), reduced=True),)
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """S is one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
+        n = spec.world_size
+        return Traffic(bytes_per_tensor(spec), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
+
+    def run(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Handles:
+        """Collective: ``dist.all_reduce``."""
+        import torch.distributed as dist
+
+        operation = torch_reduce_op(spec.reduce_op or "sum")
+        work = dist.all_reduce(buffers.recv[0], op=operation, group=group, async_op=async_op)
+        return handles(work)

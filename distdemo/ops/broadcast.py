@@ -1,0 +1,55 @@
+"""broadcast: every rank gets the root's tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdemo.model import Traffic, Words
+from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+
+
+class Broadcast(Op):
+    """One rank's tensor goes to all, in place.
+
+    Before and after, root 0::
+
+        [ 0,  1]  # rank 0    [0, 1]  # rank 0
+        [10, 11]  # rank 1    [0, 1]  # rank 1
+    """
+
+    name = "broadcast"
+    takes = frozenset({"root", "async_op"})
+    in_place = True
+    words = Words(
+        summary="Every rank gets a copy of the root's tensor.",
+        when="Start all ranks from the same weights, or tell all of them what one has decided.",
+        mistake="Calling it only on the root: the others never arrive, and the root waits for "
+        "them until the timeout. Every rank calls broadcast, with the same src.",
+        call="dist.broadcast(tensor, src=root)",
+    )
+
+    def result(self, rank: int, spec: OpSpec) -> Result:  # noqa: ARG002 - all ranks hold the same
+        """All hold the root's piece."""
+        return (Source((spec.root or 0,)),)
+
+    def lone_label(self, spec: OpSpec) -> int | None:
+        """One row of values is the root's."""
+        return spec.root or 0
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """S is one tensor, factor 1."""
+        return Traffic(bytes_per_tensor(spec), "the root's tensor", 1.0, "1")
+
+    def run(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Handles:
+        """Collective: ``dist.broadcast``."""
+        import torch.distributed as dist
+
+        root = spec.root or 0
+        return handles(dist.broadcast(buffers.recv[0], src=root, group=group, async_op=async_op))

@@ -1,0 +1,67 @@
+"""reduce: the root gets the sum (or product, ...) of all tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdemo.model import Traffic, Words
+from distdemo.ops.contract import (
+    UNDEFINED,
+    Buffers,
+    Handles,
+    Op,
+    Result,
+    Source,
+    bytes_per_tensor,
+    handles,
+)
+from distdemo.ops.reduction import torch_reduce_op
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+
+
+class Reduce(Op):
+    """All tensors are combined into the root's.
+
+    Before and after, sum, root 0::
+
+        [ 0,  1]  # rank 0    [10, 12]   # rank 0
+        [10, 11]  # rank 1    undefined  # rank 1: the backend may have used it as scratch
+    """
+
+    name = "reduce"
+    takes = frozenset({"root", "reduce_op", "async_op"})
+    in_place = True
+    words = Words(
+        summary="The root gets all tensors combined; the others' buffers become undefined.",
+        when="Collect a loss or a count on one rank that writes the log.",
+        mistake="Reading the tensor on a rank other than the root afterwards. gloo leaves partial "
+        "sums there that look like results. Use all_reduce if every rank needs the value.",
+        call="dist.reduce(tensor, dst=root, op=ReduceOp.{OP})",
+    )
+
+    def result(self, rank: int, spec: OpSpec) -> Result:
+        """The root holds the reduction; elsewhere the backend's scratch remains."""
+        if rank != (spec.root or 0):
+            return UNDEFINED
+        return (Source(tuple(range(spec.world_size)), reduced=True),)
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """S is one tensor, factor 1."""
+        return Traffic(bytes_per_tensor(spec), "one rank's tensor", 1.0, "1")
+
+    def run(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Handles:
+        """Collective: ``dist.reduce``."""
+        import torch.distributed as dist
+
+        operation = torch_reduce_op(spec.reduce_op or "sum")
+        root = spec.root or 0
+        work = dist.reduce(
+            buffers.recv[0], dst=root, op=operation, group=group, async_op=async_op
+        )
+        return handles(work)

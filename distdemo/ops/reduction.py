@@ -1,0 +1,79 @@
+"""The reduce operations: torch's names, plain arithmetic for each, and what they apply to."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distdemo.model import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One reduce operation.
+
+    Attributes:
+        name: as on the command line, ``sum``.
+        torch_name: the attribute of ``torch.distributed.ReduceOp``.
+        combine: two numbers into one, plain Python.
+        torch_combine: the name of the elementwise torch function that does the same.
+        kinds: the kinds of element type that it is defined on.
+        sign: how a formula writes it.
+        aliases: other names that people type.
+    """
+
+    name: str
+    torch_name: str
+    combine: Callable[[Any, Any], Any]
+    torch_combine: str
+    kinds: frozenset[str]
+    sign: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def rounds(self) -> bool:
+        """Whether a floating-point result may depend on the order of the ranks."""
+        return self.name in ("sum", "avg", "product")
+
+
+_NUMBERS = frozenset({"float", "int", "bool"})
+_TABLE = (
+    Reduction("sum", "SUM", operator.add, "add", _NUMBERS | {"complex"}, "+", ("add",)),
+    Reduction(
+        "product", "PRODUCT", operator.mul, "mul", _NUMBERS | {"complex"}, "×", ("prod", "mul")
+    ),
+    Reduction("min", "MIN", min, "minimum", _NUMBERS, "min", ("minimum",)),
+    Reduction("max", "MAX", max, "maximum", _NUMBERS, "max", ("maximum",)),
+    Reduction("avg", "AVG", operator.add, "add", frozenset({"float", "complex"}), "avg", ("mean",)),
+    Reduction("band", "BAND", operator.and_, "bitwise_and", frozenset({"int", "bool"}), "&", ("and",)),
+    Reduction("bor", "BOR", operator.or_, "bitwise_or", frozenset({"int", "bool"}), "|", ("or",)),
+    Reduction("bxor", "BXOR", operator.xor, "bitwise_xor", frozenset({"int", "bool"}), "^", ("xor",)),
+)
+
+REDUCTIONS = {reduction.name: reduction for reduction in _TABLE}
+"""Every reduce operation by its command-line name."""
+
+NAMES = {alias: r.name for r in _TABLE for alias in (r.name, *r.aliases)}
+"""The command-line name for each name or alias."""
+
+
+def reduce_numbers(name: str, numbers: list[Number]) -> Number:
+    """Reduce plain numbers as the operation does, in Python's unlimited arithmetic."""
+    reduction = REDUCTIONS[name]
+    total: Any = numbers[0]
+    for number in numbers[1:]:
+        total = reduction.combine(total, number)
+    if name == "avg":
+        total = total / len(numbers)
+    return total  # type: ignore[no-any-return]  # operator's functions are typed Any
+
+
+def torch_reduce_op(name: str) -> Any:  # noqa: ANN401 - torch's own enum-like object
+    """The ``torch.distributed.ReduceOp`` of this name."""
+    import torch.distributed as dist
+
+    return getattr(dist.ReduceOp, REDUCTIONS[name].torch_name)

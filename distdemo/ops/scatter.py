@@ -1,0 +1,65 @@
+"""scatter: the root hands one tensor of its list to each rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdemo.model import Traffic, Words
+from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+
+
+class Scatter(Op):
+    """The root holds n pieces; rank r gets piece r.
+
+    Before and after, root 0::
+
+        [0, 1], [10, 11]  # rank 0    [ 0,  1]  # rank 0
+        nothing           # rank 1    [10, 11]  # rank 1
+    """
+
+    name = "scatter"
+    takes = frozenset({"root", "async_op"})
+    words = Words(
+        summary="The root cuts its data in pieces and gives one to each rank.",
+        when="Hand out the parts of a batch or a matrix that one rank has read.",
+        mistake="Passing scatter_list on every rank. Only the root has one; the others pass "
+        "None, and every rank passes a tensor to receive into.",
+        call="dist.scatter(tensor, pieces if rank == root else None, src=root)",
+    )
+
+    def pieces(self, rank: int, spec: OpSpec) -> int:
+        """The root holds one piece for every rank, the others nothing."""
+        return spec.world_size if rank == (spec.root or 0) else 0
+
+    def label(self, rank: int, piece: int, spec: OpSpec) -> int:  # noqa: ARG002 - only the root's
+        """Values differ by piece: piece r is meant for rank r."""
+        return piece
+
+    def result(self, rank: int, spec: OpSpec) -> Result:
+        """Rank r holds the root's piece r."""
+        return (Source((spec.root or 0,), piece=rank),)
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """S is all n pieces, factor (n−1)/n: the root keeps its own."""
+        n = spec.world_size
+        return Traffic(n * bytes_per_tensor(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+
+    def run(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Handles:
+        """Collective: ``dist.scatter``."""
+        import torch.distributed as dist
+
+        work = dist.scatter(
+            buffers.recv[0],
+            buffers.send or None,
+            src=spec.root or 0,
+            group=group,
+            async_op=async_op,
+        )
+        return handles(work)

@@ -1,0 +1,84 @@
+"""What ranks hold by default: small whole numbers that make misrouting visible.
+
+Element i of the tensor labelled r (a rank, or a piece of the root's list) is ``r × stride + i``::
+
+    [ 0,  1,  2,  3]  # rank 0
+    [10, 11, 12, 13]  # rank 1
+    [20, 21, 22, 23]  # rank 2
+
+so every element differs by rank and by position. Where that would outgrow what the element type
+holds exactly (or the sum over all ranks would), the numbers wrap at a prime, which keeps
+neighbouring ranks and shifted blocks apart. A product takes small factors, a bitwise AND takes
+masks with one bit cleared, because it would otherwise be zero everywhere and prove nothing.
+
+``element`` is plain arithmetic: positions may be one int or a tensor of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distdemo.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from distdemo.model import OpSpec
+
+LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How default values follow from label and position, for one spec."""
+
+    pattern: str  # linear, factors, sparse_factors, masks
+    stride: int = 10
+    modulus: int = LARGEST
+
+
+def plan(spec: OpSpec) -> Plan:
+    """The default values for this spec: pattern, stride and where they wrap."""
+    dtype = DTYPES[spec.dtype]
+    if spec.reduce_op == "band" and dtype.kind == "int":
+        return Plan("masks")
+    if spec.reduce_op == "product" and dtype.kind != "bool":
+        return _factors(dtype.exact, spec.world_size)
+    sums = spec.reduce_op in ("sum", "avg")
+    limit = dtype.exact // spec.world_size if sums else dtype.exact
+    stride = 10
+    while stride < spec.numel:
+        stride *= 10
+    # Labels go up to world_size - 1: a rank's own number, or the number of a piece.
+    if stride * (spec.world_size - 1) + spec.numel - 1 <= min(limit, LARGEST):
+        return Plan("linear", stride)
+    modulus = _prime_up_to(max(2, min(limit + 1, LARGEST)))
+    return Plan("linear", stride if stride % modulus else stride + 1, modulus)
+
+
+def element(plan: Plan, label: int, position: Any) -> Any:  # noqa: ANN401 - an int or a tensor
+    """Element(s) at these positions of the tensor with this label."""
+    if plan.pattern == "masks":
+        return 127 - 2 ** ((label + position) % 7)
+    if plan.pattern == "factors":
+        return 1 + (label + position) % plan.modulus
+    if plan.pattern == "sparse_factors":
+        return 1 + 1 * ((label % plan.modulus) == (position % plan.modulus))
+    return (label * plan.stride + position) % plan.modulus
+
+
+def _factors(exact: int, world_size: int) -> Plan:
+    """Factors 1..m with m ** world_size exact; with many ranks, a 2 only here and there."""
+    largest = int(exact ** (1 / world_size))
+    if largest >= 3:
+        return Plan("factors", modulus=min(largest, 10))
+    # At most `bits` of the ranks hold a 2 at any one position: the product is at most 2 ** bits.
+    bits = max(1, exact.bit_length() - 2)
+    return Plan("sparse_factors", modulus=max(2, -(-world_size // bits)))
+
+
+def _prime_up_to(limit: int) -> int:
+    """The largest prime that is at most ``limit`` (which is at least 2)."""
+    for candidate in range(limit, 2, -1):
+        if all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1)):
+            return candidate
+    return 2

@@ -1,0 +1,1 @@
+"""What every rank runs (SPMD): the engines behind the commands."""
