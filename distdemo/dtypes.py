@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+_SINGLE = (2 - 2.0**-23) * 2.0**127
+_DOUBLE = (2 - 2.0**-52) * 2.0**1023
+_BRAIN = (2 - 2.0**-7) * 2.0**127
 Kind = Literal["float", "int", "bool", "complex"]
 
 
@@ -18,6 +21,7 @@ class DType:
         kind: what arithmetic it knows.
         exact: every whole number from 0 to this one is held exactly.
         lowest: the smallest whole number that it holds, for checking the user's values.
+        largest: the largest finite number that a floating-point one holds.
         aliases: other names that people type.
     """
 
@@ -26,6 +30,7 @@ class DType:
     kind: Kind
     exact: int
     lowest: int = 0
+    largest: float = 0.0
     aliases: tuple[str, ...] = ()
 
     @property
@@ -36,18 +41,18 @@ class DType:
 
 def _table() -> dict[str, DType]:
     types = (
-        DType("float32", 4, "float", 2**24, aliases=("f32", "float", "fp32")),
-        DType("float64", 8, "float", 2**53, aliases=("f64", "double", "fp64")),
-        DType("float16", 2, "float", 2**11, aliases=("f16", "half", "fp16")),
-        DType("bfloat16", 2, "float", 2**8, aliases=("bf16",)),
+        DType("float32", 4, "float", 2**24, largest=_SINGLE, aliases=("f32", "float", "fp32")),
+        DType("float64", 8, "float", 2**53, largest=_DOUBLE, aliases=("f64", "double", "fp64")),
+        DType("float16", 2, "float", 2**11, largest=65504.0, aliases=("f16", "half", "fp16")),
+        DType("bfloat16", 2, "float", 2**8, largest=_BRAIN, aliases=("bf16",)),
         DType("int8", 1, "int", 2**7 - 1, -(2**7), aliases=("i8", "char")),
         DType("uint8", 1, "int", 2**8 - 1, aliases=("u8", "byte")),
         DType("int16", 2, "int", 2**15 - 1, -(2**15), aliases=("i16", "short")),
         DType("int32", 4, "int", 2**31 - 1, -(2**31), aliases=("i32", "int")),
         DType("int64", 8, "int", 2**63 - 1, -(2**63), aliases=("i64", "long")),
         DType("bool", 1, "bool", 1, aliases=("boolean",)),
-        DType("complex64", 8, "complex", 2**24, aliases=("c64", "cfloat")),
-        DType("complex128", 16, "complex", 2**53, aliases=("c128", "cdouble")),
+        DType("complex64", 8, "complex", 2**24, largest=_SINGLE, aliases=("c64", "cfloat")),
+        DType("complex128", 16, "complex", 2**53, largest=_DOUBLE, aliases=("c128", "cdouble")),
     )
     return {dtype.name: dtype for dtype in types}
 

@@ -25,6 +25,8 @@ class WorldSpec:
         timeout: seconds from the start of the first rank until the world is judged.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
         capture: collect what ranks write to stdout and stderr instead of letting it through.
+        lazy: let gloo connect two ranks when they first talk (quicker, but then even an irecv may
+            wait for its peer), or not; None leaves it to torch and the user's environment.
     """
 
     world_size: int
@@ -33,6 +35,7 @@ class WorldSpec:
     timeout: float = 30.0
     start_method: str = "auto"
     capture: bool = False
+    lazy: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +253,13 @@ class Holding:
     Attributes:
         omitted: pieces left out between the first and the last half of ``pieces``.
         undefined: the op leaves this buffer undefined; its contents mean nothing.
+        listed: the rank has a list of tensors here, though it may be of one.
     """
 
     pieces: tuple[Piece, ...] = ()
     omitted: int = 0
     undefined: bool = False
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +300,7 @@ class Event:
         what: what the rank did, ``irecv returned``.
         holds: what the buffer held then.
         unchanged: it still held what it held before.
+        rule: what the program may do with the buffer now.
     """
 
     rank: int
@@ -302,6 +308,7 @@ class Event:
     what: str
     holds: Holding
     unchanged: bool
+    rule: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.limits import raise_open_files
 from distdemo.launchers.rendezvous import Rendezvous, rendezvous
 from distdemo.launchers.start_method import StartMethod, choose
-from distdemo.launchers.torch_import import load_torch
+from distdemo.torch_import import load_torch
 from distdemo.model import (
     NOT_STARTED,
     Died,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers import stacks
 from distdemo.launchers.channel import Sender, dumps
-from distdemo.launchers.torch_import import load_torch
+from distdemo.torch_import import load_torch
 
 # Under spawn and forkserver this module is what the child imports first, so torch is loaded here,
 # quietly; a forkserver preloads it once for all ranks. Under fork it is there already.
@@ -143,6 +143,8 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     """Join the group and call the function."""
     torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
     _stay_on_loopback()
+    if assignment.world.lazy is not None:
+        os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(assignment.world.lazy))
     rank = Rank(assignment, sender)
     rank.reach("started")
     if rank.device != "cpu":
@@ -211,7 +213,6 @@ def _stay_on_loopback() -> None:
     if loopback is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = loopback
         os.environ["NCCL_SOCKET_IFNAME"] = f"={loopback}"
-    os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")  # connect only to ranks that are talked to
 
 
 def _device(assignment: Assignment) -> str:

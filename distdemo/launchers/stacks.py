@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import re
 import signal
+import sysconfig
 from pathlib import PurePath
 
 from distdemo.model import Where
@@ -17,6 +18,7 @@ from distdemo.model import Where
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """The signal that asks for a stack: a real-time one, which programs rarely use."""
 
+_LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 
 
@@ -56,5 +58,5 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_library(file: str) -> bool:
-    parts = PurePath(file).parts
-    return "torch" in parts or file.startswith("<frozen")
+    path = PurePath(file)
+    return file.startswith("<frozen") or any(path.is_relative_to(place) for place in _LIBRARIES)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from distdemo.errors import UsageError
-from distdemo.launchers.torch_import import fork_hazard
+from distdemo.torch_import import fork_hazard
 
 METHODS = ("auto", "fork", "forkserver", "spawn")
 

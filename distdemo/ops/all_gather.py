@@ -24,6 +24,7 @@ class AllGather(Op):
 
     name = "all_gather"
     takes = frozenset({"async_op"})
+    list_after = True
     words = Words(
         summary="Every rank gets every rank's tensor, in the order of the ranks.",
         when="Every rank needs all the parts: embeddings for a contrastive loss, shards of weights.",

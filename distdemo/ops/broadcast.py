@@ -24,6 +24,7 @@ class Broadcast(Op):
 
     name = "broadcast"
     takes = frozenset({"root", "async_op"})
+    root_is = "src"
     in_place = True
     words = Words(
         summary="Every rank gets a copy of the root's tensor.",

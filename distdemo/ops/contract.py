@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -60,7 +61,21 @@ class Buffers:
 
 
 Handles = Sequence["Work"]
-Stage = tuple[str, Callable[[], Handles]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One of the non-blocking calls that an op is made of.
+
+    Attributes:
+        name: torch's name of the call.
+        rule: what must not be done with the buffer until ``wait`` has returned.
+        call: makes it; returns the handles, none where this rank has no part in it.
+    """
+
+    name: str
+    rule: str
+    call: Callable[[], Handles]
 
 
 class Op(ABC):
@@ -71,6 +86,10 @@ class Op(ABC):
         takes: the shared options that mean something to it.
         words: what ``ops`` and ``explain`` say.
         in_place: the result lies in the tensor that held the input.
+        list_before: what a rank gives is a list of tensors.
+        list_after: what a rank gets is a list of tensors.
+        root_is: what torch calls the root in this op's call, ``src`` or ``dst``.
+        lazy: gloo may connect two ranks when they first talk, which is quicker in large worlds.
         smallest_world: fewer ranks make no sense.
         default_world: ranks when the user names no number.
     """
@@ -79,8 +98,17 @@ class Op(ABC):
     takes: ClassVar[frozenset[str]]
     words: ClassVar[Words]
     in_place: ClassVar[bool] = False
+    list_before: ClassVar[bool] = False
+    list_after: ClassVar[bool] = False
+    root_is: ClassVar[str] = ""
+    lazy: ClassVar[bool] = True
     smallest_world: ClassVar[int] = 1
     default_world: ClassVar[int] = 4
+
+    @property
+    def torch_names(self) -> str:
+        """The functions of torch.distributed that it calls."""
+        return self.name
 
     @property
     def command(self) -> str:
@@ -139,7 +167,8 @@ class Op(ABC):
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
         """The non-blocking calls by name, for an engine that looks at the buffers in between."""
-        return [(self.name, lambda: self.run(buffers, spec, group, async_op=True))]
+        whole = partial(self.run, buffers, spec, group, async_op=True)
+        return [Stage(self.name, "not to be touched yet", whole)]
 
 
 def bytes_per_tensor(spec: OpSpec) -> int:

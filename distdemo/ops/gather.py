@@ -24,6 +24,8 @@ class Gather(Op):
 
     name = "gather"
     takes = frozenset({"root", "async_op"})
+    list_after = True
+    root_is = "dst"
     words = Words(
         summary="The root gets every rank's tensor, in the order of the ranks.",
         when="Bring predictions or metrics of all ranks to the one that writes the file.",

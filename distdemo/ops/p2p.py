@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
@@ -35,6 +36,7 @@ class PointToPoint(Op):
 
     name = "p2p"
     takes = frozenset({"src", "dst", "nonblocking", "pattern"})
+    lazy = False  # on a connection yet to be made, even irecv waits until the peer sends
     smallest_world = 2
     default_world = 2
     words = Words(
@@ -46,6 +48,11 @@ class PointToPoint(Op):
     )
 
     # ------------------------------------------------------------------------- declarations
+
+    @property
+    def torch_names(self) -> str:
+        """Blocking and not."""
+        return "send/recv, isend/irecv"
 
     def is_in_place(self, spec: OpSpec) -> bool:
         """A pair has one buffer a rank; a ring sends from one and receives into another."""
@@ -106,8 +113,8 @@ class PointToPoint(Op):
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
         """All receives are posted, then all sends."""
         return [
-            ("irecv", lambda: self._post_receive(buffers, spec, group)),
-            ("isend", lambda: self._post_send(buffers, spec, group)),
+            Stage("irecv", "not to be read yet", partial(self._post_receive, buffers, spec, group)),
+            Stage("isend", "not to be changed yet", partial(self._post_send, buffers, spec, group)),
         ]
 
     def _post_receive(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:

@@ -34,6 +34,7 @@ class Reduce(Op):
 
     name = "reduce"
     takes = frozenset({"root", "reduce_op", "async_op"})
+    root_is = "dst"
     in_place = True
     words = Words(
         summary="The root gets all tensors combined; the others' buffers become undefined.",

@@ -24,6 +24,8 @@ class Scatter(Op):
 
     name = "scatter"
     takes = frozenset({"root", "async_op"})
+    list_before = True
+    root_is = "src"
     words = Words(
         summary="The root cuts its data in pieces and gives one to each rank.",
         when="Hand out the parts of a batch or a matrix that one rank has read.",

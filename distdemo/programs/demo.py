@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distdemo.model import Holding, OpReport, OpSpec, RankRecord, Returned, WorldReport
+from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.contract import Op, Undefined
+from distdemo.programs.holding import keep
+from distdemo.programs.verify import verify
+from distdemo.programs.witness import Timing, witness
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
@@ -16,17 +21,12 @@ if TYPE_CHECKING:
 
     from distdemo.launchers.rank import Rank
     from distdemo.ops.contract import Buffers
-    from distdemo.programs.witness import Timing
 
 
 def demo(rank: Rank, op: Op, spec: OpSpec) -> RankRecord:
     """Collective: run the op on this rank, verify it, and say what was held before and after."""
-    from distdemo.ops.buffers import expected, make_buffers
-    from distdemo.programs.holding import keep
-    from distdemo.programs.verify import verify
-
     buffers = make_buffers(op, rank.rank, spec, rank.device)
-    before = keep(buffers.send, [rank.rank] * len(buffers.send))
+    before = keep(buffers.send, [rank.rank] * len(buffers.send), listed=op.list_before)
     timing = _run(rank, op, spec, buffers)
     wanted = expected(op, rank.rank, spec)
     verification = verify(buffers.recv, wanted)
@@ -49,14 +49,23 @@ def demo(rank: Rank, op: Op, spec: OpSpec) -> RankRecord:
 
 def report(op: Op, spec: OpSpec, world: WorldReport) -> OpReport:
     """Everything that the views of a demo are drawn from."""
-    records = tuple(outcome.value for outcome in world.outcomes if isinstance(outcome, Returned))
-    return OpReport(spec, world, op.traffic(spec), records, op.notes(spec), versions())
+    records = [outcome.value for outcome in world.outcomes if isinstance(outcome, Returned)]
+    return OpReport(
+        spec, world, op.traffic(spec), _on_one_clock(records), op.notes(spec), versions()
+    )
+
+
+def _on_one_clock(records: list[RankRecord]) -> tuple[RankRecord, ...]:
+    """The records with their events counted from the first event of the world."""
+    first = min((event.at for record in records for event in record.events), default=0.0)
+    return tuple(
+        replace(record, events=tuple(replace(e, at=e.at - first) for e in record.events))
+        for record in records
+    )
 
 
 def _run(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
     """Collective: the call itself, timed; non-blocking ones are watched step by step."""
-    from distdemo.programs.witness import Timing, witness
-
     if not op.takes_part(rank.rank, spec) and not spec.async_op:
         return Timing(0.0)
     rank.reach(f"entered {op.name}")
@@ -72,9 +81,8 @@ def _run(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
 
 
 def _after(op: Op, rank: int, spec: OpSpec, tensors: Sequence[Tensor]) -> Holding:
-    from distdemo.programs.holding import keep
-
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return Holding(undefined=True)
-    return keep(tensors, [None if source.reduced else source.ranks[0] for source in result])
+    sources = [None if source.reduced else source.ranks[0] for source in result]
+    return keep(tensors, sources, listed=op.list_after)

@@ -16,12 +16,15 @@ ENDS = 16  # elements kept at each end of a tensor that is too large
 PIECES = 16  # pieces kept at each end of a list that is too long
 
 
-def keep(tensors: Sequence[Tensor], sources: Sequence[int | None]) -> Holding:
+def keep(
+    tensors: Sequence[Tensor], sources: Sequence[int | None], *, listed: bool = False
+) -> Holding:
     """The holding of these pieces, each with the rank that its data came from.
 
     Args:
         tensors: the pieces in order, on any device.
         sources: for each piece the rank it came from, None if it was reduced.
+        listed: the rank has a list of tensors here.
     """
     pairs = list(zip(tensors, sources, strict=True))
     total = sum(tensor.numel() for tensor in tensors)
@@ -29,7 +32,7 @@ def keep(tensors: Sequence[Tensor], sources: Sequence[int | None]) -> Holding:
     if total > WHOLE and len(pairs) > 2 * PIECES:
         kept = pairs[:PIECES] + pairs[-PIECES:]
     pieces = tuple(_piece(tensor, source, whole=total <= WHOLE) for tensor, source in kept)
-    return Holding(pieces, omitted=len(pairs) - len(kept))
+    return Holding(pieces, omitted=len(pairs) - len(kept), listed=listed)
 
 
 def _piece(tensor: Tensor, source: int | None, *, whole: bool) -> Piece:

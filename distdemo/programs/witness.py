@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distdemo.model import Event, OpSpec
+from distdemo.programs.holding import keep
+from distdemo.programs.verify import same
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed import Work
 
     from distdemo.launchers.rank import Rank
     from distdemo.ops.contract import Buffers, Op
@@ -33,33 +36,40 @@ class Timing:
 def witness(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
     """Collective: make the non-blocking calls, wait for them, and time both."""
     stages = op.stages(buffers, spec, None)
-    held = [tensor.clone() for tensor in buffers.recv]
-    handles = []
-    events = []
+    watched = _Watch(rank, buffers.recv) if len(stages) > 1 else None
+    handles: list[Work] = []
     launch = 0.0
-    for number, (name, call) in enumerate(stages):
+    for number, stage in enumerate(stages):
         started = time.perf_counter()
-        made = call()
+        made = stage.call()
         launch += time.perf_counter() - started
         handles += made
-        if len(stages) > 1:
+        if watched is not None:
             if made:
-                events.append(_event(rank, f"{name} returned", buffers.recv, held))
+                watched.note(f"{stage.name} returned", stage.rule)
             rank.meet(f"{op.name}/{number}")
     started = time.perf_counter()
     for handle in handles:
         handle.wait()
     rank.synchronize()
     waited = time.perf_counter() - started
-    if len(stages) > 1 and handles:
-        events.append(_event(rank, "wait returned", buffers.recv, held))
-    return Timing(launch + waited, launch, waited, tuple(events))
+    if watched is not None and handles:
+        watched.note("wait returned", "free to be used")
+    return Timing(launch + waited, launch, waited, tuple(watched.events if watched else ()))
 
 
-def _event(rank: Rank, what: str, tensors: list[Tensor], held: list[Tensor]) -> Event:
-    from distdemo.programs.holding import keep
-    from distdemo.programs.verify import same
+class _Watch:
+    """Notes what the receive buffers hold, and whether that is still what they held at first."""
 
-    now = time.monotonic()
-    unchanged = all(same(tensor, before) for tensor, before in zip(tensors, held, strict=True))
-    return Event(rank.rank, now, what, keep(tensors, [None] * len(tensors)), unchanged)
+    def __init__(self, rank: Rank, tensors: list[Tensor]) -> None:
+        self.events: list[Event] = []
+        self._rank = rank
+        self._tensors = tensors
+        self._first = [tensor.clone() for tensor in tensors]
+
+    def note(self, what: str, rule: str) -> None:
+        now = time.monotonic()
+        pairs = zip(self._tensors, self._first, strict=True)
+        unchanged = all(same(tensor, first) for tensor, first in pairs)
+        holds = keep(self._tensors, [None] * len(self._tensors))
+        self.events.append(Event(self._rank.rank, now, what, holds, unchanged, rule))

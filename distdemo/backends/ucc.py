@@ -1,0 +1,22 @@
+"""ucc: collectives over UCX, in builds of torch made with it."""
+
+from __future__ import annotations
+
+from distdemo.backends.contract import COMMON_DTYPES, Backend
+
+
+class Ucc(Backend):
+    """Experimental in torch, and not in the wheels that PyPI has."""
+
+    name = "ucc"
+    summary = "CPU and GPU tensors over UCX; only in a torch that was built with it."
+    devices = ("cpu", "cuda")
+    dtypes = COMMON_DTYPES
+
+    def missing(self) -> str | None:
+        """Why this torch can't use it; None if it can."""
+        import torch.distributed as dist
+
+        if dist.is_available() and dist.is_ucc_available():
+            return None
+        return "This torch was built without UCC, as the wheels on PyPI are."

@@ -1,0 +1,203 @@
+"""What each command does once its flags are parsed; ends with ``typer.Exit`` and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import typer
+
+from distdemo import backends, ops
+from distdemo.cli import parse
+from distdemo.cli.parse import View
+from distdemo.errors import EXIT_FAILED, EXIT_OK, UsageError
+from distdemo.model import Explanation, HelloReport, OpReport, WorldReport, WorldSpec
+from distdemo.ops.contract import Op
+from distdemo.programs.explain import explain
+from distdemo.render.spinner import spinner
+
+
+def run_op(op: Op, flags: dict[str, Any]) -> None:
+    """``distdemo all-reduce`` and its like: run it, verify it, show it."""
+    request = parse.parse_op(op, flags)
+    explanation = explain(op, request.spec) if request.view.explain else None
+    with _waiting(request.world, request.view):
+        from distdemo.programs.demo import demo, report
+
+        world = _start(request.world, demo, (op, request.spec), request.view)
+    result = report(op, request.spec, world)
+    _show_op(op, result, explanation, request.view)
+    raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
+
+
+def run_hello(flags: dict[str, Any]) -> None:
+    """``distdemo hello``."""
+    size = parse.parse_world_size(flags["world_size"], default=4)
+    world_spec = replace(parse.parse_world(flags, size), lazy=True)
+    view = parse.parse_view(flags, size)
+    parse.check_machine(world_spec)
+    with _waiting(world_spec, view):
+        from distdemo.programs.hello import hello, report
+
+        result = report(_start(world_spec, hello, (), view))
+    _show_hello(result, view)
+    raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
+
+
+def run_ops(flags: dict[str, Any]) -> None:
+    """``distdemo ops``."""
+    entries = [(op.command, op.torch_names, op.words.summary) for op in ops.REGISTRY.values()]
+    if parse.parse_view(flags, 1).format == "json":
+        from distdemo.render.document import dumps, envelope
+
+        keys = ("command", "torch", "summary")
+        listed = [dict(zip(keys, entry, strict=True)) for entry in entries]
+        typer.echo(dumps(envelope("ops", ok=True, ops=listed)))
+        return
+    from distdemo.render.console import output
+    from distdemo.render.op_list import op_list
+
+    output().print(op_list(entries))
+
+
+def run_explain(flags: dict[str, Any]) -> None:
+    """``distdemo explain OP``."""
+    op = find_op(flags["op"])
+    view = parse.parse_view(flags, 1)
+    explanation = explain(op, parse.parse_explained(op, flags))
+    if view.format == "json":
+        from distdemo.render.document import dumps, explain_document
+
+        typer.echo(dumps(explain_document("explain", explanation)))
+        return
+    from distdemo.render.console import output
+
+    _print_explanation(explanation, output())
+
+
+def find_op(name: str) -> Op:
+    """The op of this name.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+    """
+    op = ops.find(name)
+    if op is None:
+        raise parse.unknown(
+            "OP", [op.command for op in ops.REGISTRY.values()], name, "distdemo explain"
+        )
+    return op
+
+
+# --------------------------------------------------------------------------------------- running
+
+
+@contextmanager
+def _waiting(world: WorldSpec, view: View) -> Iterator[None]:
+    """A spinner around the work; torch is imported first, and asked for what the world needs."""
+    text = f"{world.world_size} ranks over {world.backend}"
+    with spinner(text, enabled=not view.quiet):
+        from distdemo.torch_import import load_torch
+
+        load_torch()
+        _check_backend(world)
+        yield
+
+
+def _start(world: WorldSpec, program: Any, args: tuple[Any, ...], view: View) -> WorldReport:  # noqa: ANN401 - any program
+    """Run the program on every rank of a new world."""
+    from distdemo.launchers.local import run_world
+
+    return run_world(world, program, args, meanwhile=_warm_up(view))
+
+
+def _check_backend(world: WorldSpec) -> None:
+    backend = backends.REGISTRY[world.backend]
+    reason = backend.missing()
+    if reason is not None:
+        raise UsageError(
+            f"--backend {backend.name} can't be used here.",
+            reason,
+            "Try --backend gloo, or leave out --backend.",
+        )
+    if world.device == "cpu":
+        return
+    gpus = backends.count_gpus()
+    if gpus == 0 or (backend.name == "nccl" and gpus < world.world_size):
+        raise UsageError(
+            f"{world.world_size} ranks on {gpus} GPUs: that is too many.",
+            "nccl takes one rank a GPU." if gpus else "torch sees no GPU that it can use.",
+            f"Try --world-size {gpus}, or --backend gloo."
+            if gpus
+            else "Leave out --device to run on the CPU.",
+        )
+
+
+def _warm_up(view: View) -> Any:  # noqa: ANN401 - a function or None
+    """What to import while the ranks work: the view that will be needed."""
+
+    def warm_up() -> None:
+        if view.format == "json":
+            import distdemo.render.document
+        else:
+            import distdemo.render.op_table  # noqa: F401 - imported now so that it is there later
+
+    return warm_up
+
+
+# --------------------------------------------------------------------------------------- showing
+
+
+def _show_op(op: Op, result: OpReport, explanation: Explanation | None, view: View) -> None:
+    if view.format == "json":
+        from distdemo.render.document import dumps, op_document
+
+        typer.echo(dumps(op_document(op.command, result, explanation)))
+        return
+    from distdemo.render import op_table
+    from distdemo.render.console import output, signs
+
+    console = output()
+    if explanation is not None:
+        _print_explanation(explanation, console)
+        console.print()
+    if not result.world.ok:
+        _print_failure(result.world, view)
+    elif view.quiet:
+        console.print(op_table.verdict_line(result, signs(console)))
+    else:
+        console.print(op_table.op_table(result, console, view.ranks))
+
+
+def _show_hello(result: HelloReport, view: View) -> None:
+    if view.format == "json":
+        from distdemo.render.document import dumps, hello_document
+
+        typer.echo(dumps(hello_document("hello", result)))
+        return
+    if not result.world.ok:
+        _print_failure(result.world, view)
+        return
+    from distdemo.render.console import output
+    from distdemo.render.hello_table import hello_table
+
+    console = output()
+    table = hello_table(result, console, view.ranks)
+    console.print(table.renderables[2] if view.quiet else table)
+
+
+def _print_explanation(explanation: Explanation, console: Any) -> None:  # noqa: ANN401 - rich's console
+    from distdemo.render.picture import picture
+
+    console.print(picture(explanation, console))
+
+
+def _print_failure(world: WorldReport, view: View) -> None:
+    """The verdict goes to standard output: it is the result of the run."""
+    from distdemo.render.console import output
+    from distdemo.render.failure import failure
+
+    console = output()
+    console.print(failure(world, console, traceback=view.traceback))

@@ -1,0 +1,168 @@
+"""From arguments to an exit code: the one place where errors become messages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from distdemo.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    DistdemoError,
+    UsageError,
+)
+
+# typer brings its own copy of click or imports click, depending on its release; either way the
+# errors of the parser are the ancestors of the one that typer shows.
+_ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_ClickError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class _Terminated(BaseException):
+    """SIGTERM came, and the ranks are gone."""
+
+
+class _Signals:
+    """SIGTERM as an exception, and the memory that Ctrl-C was pressed whoever swallowed it."""
+
+    interrupted = False
+
+    def install(self) -> None:
+        signal.signal(signal.SIGTERM, self._terminate)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG002 - a signal handler's form
+        raise _Terminated
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG002 - as above
+        self.interrupted = True
+        raise KeyboardInterrupt
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line and return its exit code; never raises."""
+    signals = _Signals()
+    signals.install()
+    try:
+        code = _carry_out(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _reader_left()
+    except OSError as error:
+        code = _unwritable(error)
+    return EXIT_INTERRUPTED if signals.interrupted else code
+
+
+def _carry_out(arguments: Sequence[str]) -> int:
+    """Run the command; say what went wrong, in the format that was asked for."""
+    from distdemo.cli.app import app
+
+    try:
+        code = app(args=list(arguments), prog_name="distdemo", standalone_mode=False)
+    except DistdemoError as error:
+        _say(error, arguments)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    except typer.Exit as error:
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _say(_stopped("Interrupted."), arguments)
+        return EXIT_INTERRUPTED
+    except _Terminated:
+        _say(_stopped("Stopped by SIGTERM."), arguments)
+        return EXIT_FAILED
+    except _ClickUsageError as error:
+        _say(_usage(error, arguments), arguments)
+        return EXIT_USAGE
+    except _ClickError as error:
+        _say(UsageError(str(error)), arguments)
+        return EXIT_USAGE
+    return code if isinstance(code, int) else EXIT_OK
+
+
+# --------------------------------------------------------------------------------------- messages
+
+
+def _say(error: DistdemoError, arguments: Sequence[str]) -> None:
+    """The error on standard error, or as a JSON document on standard output."""
+    if _wants_json(arguments):
+        from distdemo.render.document import dumps, error_document
+
+        sys.stdout.write(dumps(error_document(_command(arguments), error)) + "\n")
+        return
+    from distdemo.render.console import messages
+    from distdemo.render.failure import error_text
+
+    messages().print(error_text(error))
+
+
+def _stopped(what: str) -> DistdemoError:
+    return DistdemoError(what, "All ranks are gone, nothing was left behind.")
+
+
+def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
+    """The parser's error in our three lines."""
+    message = getattr(error, "format_message", lambda: str(error))()
+    command = _command(arguments)
+    whole = f"distdemo {command} --help" if command else "distdemo --help"
+    what, why = f"{message}".strip(), "The command line could not be read."
+    if message.startswith("No such command"):
+        return _unknown_command(command)
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        why = " ".join(context.get_usage().split()).removeprefix("Usage: ")
+        why = f"It is used like this: {why}"
+    return UsageError(what, why, f"{whole} lists every option.")
+
+
+def _unknown_command(name: str) -> UsageError:
+    from distdemo.cli.app import app
+    from distdemo.cli.parse import unknown
+
+    names = [str(command.name) for command in app.registered_commands]
+    return unknown("distdemo", names, name.replace("_", "-"), "distdemo")
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command's name: the first argument that is no option."""
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(
+        first.lower() == "--format=json" or (first == "--format" and second.lower() == "json")
+        for first, second in pairs
+    )
+
+
+# ----------------------------------------------------------------------------------- lost streams
+
+
+def _reader_left() -> int:
+    """Whoever read standard output went away (``| head -1``): it has seen what it wanted."""
+    _close_stdout()
+    return EXIT_OK
+
+
+def _unwritable(error: OSError) -> int:
+    """Standard output can't be written to, a full disk perhaps: the result was not delivered."""
+    _close_stdout()
+    text = f"The result could not be written.\n{error}\nTry another place for standard output.\n"
+    os.write(2, text.encode(errors="replace"))
+    return EXIT_FAILED
+
+
+def _close_stdout() -> None:
+    """Let later flushes go nowhere instead of failing again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,112 @@
+"""The user's own numbers: from the command line, a file or standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from distdemo.dtypes import DType
+from distdemo.errors import UsageError
+from distdemo.model import Number
+
+Row = tuple[Number, ...]
+
+HINT = "Try --values 1,2,3 --values 4,5,6, or --values FILE with a line a rank."
+
+
+def parse_values(given: list[str] | None) -> list[Row] | None:
+    """The rows that ``--values`` gives, one a rank; None if it was not given.
+
+    Raises:
+        UsageError: neither numbers nor a readable file of them.
+    """
+    if not given:
+        return None
+    if len(given) == 1 and (given[0] == "-" or _row(given[0]) is None):
+        return _read(given[0])
+    return [_numbers(text, f"--values {text}") for text in given]
+
+
+def parse_number(text: str) -> Number | None:
+    """A number as people write it: 3, -1.5, 1e-3, nan, 1+2j, true; None if it is none."""
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    for kind in (int, float, complex):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None
+
+
+def misfit(number: Number, dtype: DType) -> str | None:
+    """Why this number can't be an element of this type; None if it can."""
+    if isinstance(number, complex):
+        return None if dtype.kind == "complex" else "It is a complex number."
+    if dtype.kind == "bool":
+        return None if number in (0, 1) else "A bool is true or false, 1 or 0."
+    if dtype.kind == "int":
+        if number != number or number in (float("inf"), float("-inf")) or number != int(number):  # noqa: PLR0124 - NaN
+            return "It is no whole number."
+        if not dtype.lowest <= number <= dtype.exact:
+            return f"A {dtype.name} goes from {dtype.lowest} to {dtype.exact}."
+        return None
+    if isinstance(number, int) and not _keeps(number, dtype):
+        return f"A {dtype.name} holds whole numbers exactly up to {dtype.exact}."
+    if abs(number) > dtype.largest and abs(number) != float("inf"):
+        return f"The largest {dtype.name} is {dtype.largest:g}."
+    return None
+
+
+def _keeps(number: int, dtype: DType) -> bool:
+    """Whether a floating-point type holds this whole number without rounding it."""
+    magnitude = abs(number)
+    spare = max(0, magnitude.bit_length() - (dtype.exact.bit_length() - 1))
+    return magnitude >> spare << spare == magnitude
+
+
+def _row(text: str) -> Row | None:
+    """The numbers in a line, separated by commas or spaces; None if one of them is none."""
+    words = text.replace(",", " ").split()
+    numbers = [parse_number(word) for word in words]
+    known = tuple(number for number in numbers if number is not None)
+    return known if known and len(known) == len(numbers) else None
+
+
+def _numbers(text: str, where: str) -> Row:
+    row = _row(text)
+    if row is not None:
+        return row
+    words = text.replace(",", " ").split()
+    wrong = next((word for word in words if parse_number(word) is None), None)
+    what = f"{where}: {wrong!r} is no number." if wrong else f"{where}: there is no number."
+    raise UsageError(what, "Values are numbers, separated by commas.", HINT)
+
+
+def _read(name: str) -> list[Row]:
+    """A line a rank; blank lines and those that begin with # are skipped."""
+    source = "standard input" if name == "-" else name
+    lines = [
+        (number, line)
+        for number, line in enumerate(_text(name).splitlines(), start=1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not lines:
+        raise UsageError(
+            f"--values {name}: {source} holds no line of numbers.", "It needs a line a rank.", HINT
+        )
+    return [_numbers(line, f"--values {name}, line {number}") for number, line in lines]
+
+
+def _text(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            f"--values {name}: that is neither numbers nor a file.",
+            "There is no file of that name here.",
+            HINT,
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--values {name}: it can't be read.", str(error), HINT) from error

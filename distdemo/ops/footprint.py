@@ -1,0 +1,37 @@
+"""How much memory the tensors of a run take. No torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdemo.ops.contract import Op, Undefined, bytes_per_tensor
+
+if TYPE_CHECKING:
+    from distdemo.model import OpSpec
+
+WIDE = 8  # bytes of an element in the arithmetic that verifies it
+
+
+def footprint(op: Op, spec: OpSpec) -> int:
+    """Bytes of all ranks' tensors together at the worst moment, the verification included.
+
+    Ranks are alike but for the root, the sender and the receiver, so one of the rest stands for
+    all of them.
+    """
+    special = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
+    total = sum(_of_rank(op, rank, spec) for rank in special)
+    others = spec.world_size - len(special)
+    if others > 0:
+        one = next(rank for rank in range(spec.world_size) if rank not in special)
+        total += others * _of_rank(op, one, spec)
+    return total
+
+
+def _of_rank(op: Op, rank: int, spec: OpSpec) -> int:
+    each = bytes_per_tensor(spec)
+    result = op.result(rank, spec)
+    received = 1 if isinstance(result, Undefined) else len(result)
+    buffers = (op.pieces(rank, spec) + received) * each
+    expected = received * each
+    arithmetic = 4 * WIDE * spec.numel
+    return buffers + expected + arithmetic

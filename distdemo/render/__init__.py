@@ -1,0 +1,1 @@
+"""Results as Rich tables and JSON. The only importer of rich; never imports torch."""

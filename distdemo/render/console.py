@@ -1,0 +1,50 @@
+"""The two consoles, and the signs that fit what the terminal can show."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from rich.console import Console
+
+PLAIN_WIDTH = 80  # columns of what is no terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """The characters that say something, and what stands for them on a terminal without them."""
+
+    right: str = "✓"
+    wrong: str = "✗"
+    none: str = "—"
+    more: str = "…"
+    arrow: str = "▶"
+    dot: str = "·"
+
+
+ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
+
+
+def output(file: object = None) -> Console:
+    """The console for results, on standard output."""
+    stream = file or sys.stdout
+    width = None
+    if not _is_terminal(stream) and "COLUMNS" not in os.environ:
+        width = PLAIN_WIDTH
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
+
+
+def messages() -> Console:
+    """The console for errors and warnings, on standard error."""
+    return output(sys.stderr)
+
+
+def signs(console: Console) -> Signs:
+    """The signs that this console's encoding has."""
+    return Signs() if console.encoding.lower().startswith("utf") else ASCII_SIGNS
+
+
+def _is_terminal(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty())

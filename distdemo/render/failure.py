@@ -1,0 +1,129 @@
+"""What went wrong: one line of what, one of why, one of what to try; then rank by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.errors import DistdemoError
+from distdemo.model import (
+    Died,
+    Outcome,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Verdict,
+    WorldReport,
+)
+from distdemo.render import colours
+from distdemo.render.console import Signs, signs
+from distdemo.render.frame import frame
+from distdemo.render.numbers import duration, plural
+
+MANY = 16
+LAST_LINES = 5  # of what the rank at fault wrote
+
+
+def error_text(error: DistdemoError) -> Text:
+    """An error of ours in three lines."""
+    return _three_lines(error.what, error.why, error.hint)
+
+
+def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
+    """A failed world: the verdict, how each rank ended, and the traceback if asked for.
+
+    Raises:
+        ValueError: the world did not fail.
+    """
+    verdict = report.verdict
+    if verdict is None:
+        raise ValueError("this world did not fail")
+    parts: list[RenderableType] = [
+        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback)),
+        _table(report, verdict, signs(console)),
+    ]
+    parts += _last_words(report, verdict)
+    if traceback and verdict.traceback:
+        parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))
+    return Group(*parts)
+
+
+def _three_lines(what: str, why: str, hint: str) -> Text:
+    text = Text(what, style=colours.WRONG)
+    for line in (why, hint):
+        if line:
+            text.append(f"\n{line}", style="not bold default")
+    return text
+
+
+def _hint(verdict: Verdict, *, traceback: bool) -> str:
+    """The hint; a traceback that isn't shown is announced instead."""
+    if verdict.traceback and not traceback:
+        return "Add --traceback to see where."
+    return verdict.hint
+
+
+def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType:
+    table = frame()
+    table.add_column("Rank", justify="right", no_wrap=True)
+    table.add_column("What happened", overflow="fold")
+    table.add_column("Had got to", overflow="fold")
+    table.add_column("After", justify="right", no_wrap=True)
+    outcomes, left_out = _selection(report.outcomes, verdict)
+    for outcome in outcomes:
+        at_fault = outcome.rank in verdict.ranks
+        table.add_row(
+            Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
+            Text(_what(outcome, at_fault=at_fault), style=colours.WRONG if at_fault else ""),
+            outcome.phase.name,
+            duration(outcome.at),
+        )
+    if left_out:
+        table.add_row(sign.more, f"{plural(left_out, 'rank')} more, none of them at fault")
+    return table
+
+
+def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
+    """The root cause first, then in the order of the ranks; of many, only the first."""
+    order = {rank: place for place, rank in enumerate(verdict.ranks)}
+    ranked = sorted(outcomes, key=lambda o: (order.get(o.rank, len(order)), o.rank))
+    return ranked[:MANY], max(0, len(ranked) - MANY)
+
+
+def _what(outcome: Outcome, *, at_fault: bool) -> str:
+    if isinstance(outcome, Raised):
+        lost = "lost its peer: " if outcome.consequence else ""
+        first = (outcome.message.strip().splitlines() or [""])[0]
+        return f"{lost}{outcome.type}: {first[:160]}"
+    if isinstance(outcome, Died):
+        if outcome.signal is not None:
+            return f"killed by signal {outcome.signal}"
+        return f"ended with exit code {outcome.exit_code}"
+    if isinstance(outcome, TimedOut):
+        return _late(outcome, at_fault=at_fault)
+    if isinstance(outcome, Stopped):
+        return "stopped with the others"
+    return "returned" if isinstance(outcome, Returned) else "unknown"
+
+
+def _late(outcome: TimedOut, *, at_fault: bool) -> str:
+    where = outcome.where
+    if where is None:
+        return "did not answer" if at_fault else "was waiting"
+    place = f" at {where.place}" if where.place else ""
+    return f"waiting in {where.collective}{place}" if where.collective else f"busy{place}"
+
+
+def _last_words(report: WorldReport, verdict: Verdict) -> list[RenderableType]:
+    """The last lines that the first rank at fault wrote, if it wrote any."""
+    if not verdict.ranks:
+        return []
+    rank = verdict.ranks[0]
+    lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
+    if not lines:
+        return []
+    head = f"The last that rank {rank} wrote:"
+    return [Text("\n".join([head, *(f"  {line}" for line in lines)]), style=colours.QUIET)]

@@ -1,0 +1,56 @@
+"""Every rank's introduction as a table."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group
+from rich.text import Text
+
+from distdemo.model import HelloReport
+from distdemo.render import colours
+from distdemo.render.console import signs
+from distdemo.render.frame import frame, heading
+from distdemo.render.numbers import duration, plural
+
+MANY = 16
+ENDS = 4
+
+
+def hello_table(
+    report: HelloReport, console: Console, ranks: frozenset[int] | None = None
+) -> Group:
+    """Who every rank is, and whether it heard from all the others."""
+    sign = signs(console)
+    size = len(report.ranks)
+    table = frame()
+    for name in ("Rank", "of", "Process", "Host", "Backend", "Device", "Up in", "Heard from"):
+        table.add_column(name, justify="right" if name in ("Rank", "of", "Process") else "left")
+    for each in report.ranks:
+        shown = each.rank in ranks if ranks is not None else _at_an_end(each.rank, size)
+        if not shown and each.heard_from == size:
+            if ranks is None and each.rank == ENDS:
+                table.add_row(sign.more)
+            continue
+        table.add_row(
+            Text(str(each.rank), style=colours.of_rank(each.rank)),
+            str(each.world_size),
+            str(each.pid),
+            each.host,
+            each.backend,
+            each.device,
+            duration(each.startup_seconds),
+            f"{each.heard_from} of {size}",
+        )
+    slowest = max(each.startup_seconds for each in report.ranks)
+    line = f"{sign.right} {plural(size, 'rank')} up in {duration(slowest)}, each heard from all."
+    verdict = Text(line, style=colours.RIGHT)
+    if not report.ok:
+        verdict = Text(f"{sign.wrong} Not every rank heard from all.", style=colours.WRONG)
+    world = report.world
+    how = f"Started by {world.start_method}: {world.start_reason}."
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    quiet = Text(f"{how}\n{versions}", style=colours.QUIET)
+    return Group(heading(f"hello {sign.dot} {plural(size, 'rank')}"), table, verdict, quiet)
+
+
+def _at_an_end(rank: int, size: int) -> bool:
+    return size <= MANY or rank < ENDS or rank >= size - ENDS
