@@ -1,13 +1,12 @@
-"""The frozen records that cross layers: what to run, how ranks ended, what they held.
+"""The frozen records that cross layers: what to run, and what ranks held before and after.
 
-No torch, no rich, no typer: every layer may import this, and every record can be pickled.
-Times are seconds; ``at`` counts from the moment the launcher began to start ranks.
+No torch, no rich, no typer: every layer may import this, and every record can be pickled. How
+ranks ended is in ``outcomes``, what the views are drawn from in ``reports``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 Number = bool | int | float | complex
 
@@ -101,129 +100,21 @@ class Traffic:
         return self.payload * self.factor
 
 
-# ------------------------------------------------------------------------ how ranks ended
-
-
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """A step that a rank said it reached. ``step`` grows as the rank gets further."""
-
-    step: int
-    name: str
-    at: float = 0.0
-
-
-NOT_STARTED = Phase(-1, "not started")
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where a rank's main thread was when it was asked.
+class Words:
+    """What an op's own file says of it, in sentences.
 
     Attributes:
-        collective: the torch.distributed function it waited in, empty if none.
-        place: the user's innermost line, ``train.py:12 in step``.
+        summary: one line, what it does.
+        when: when people use it.
+        mistake: the usual mistake with it, and what happens then.
+        call: the torch call that this runs.
     """
 
-    collective: str
-    place: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How one rank ended; one of the classes below."""
-
-    rank: int
-    phase: Phase = NOT_STARTED
-    at: float = 0.0
-    output: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned(Outcome):
-    """The function returned this value."""
-
-    value: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raised(Outcome):
-    """The function raised. ``consequence``: it only lost a peer that failed before."""
-
-    type: str
-    message: str
-    traceback: str
-    consequence: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Died(Outcome):
-    """The process ended without a word: by a signal, or with this exit code."""
-
-    signal: int | None = None
-    exit_code: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedOut(Outcome):
-    """It was still running at the deadline."""
-
-    where: Where | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped(Outcome):
-    """The launcher ended it because the world had failed or was interrupted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Why a world failed: the root cause first.
-
-    Attributes:
-        ranks: the ranks at fault; empty if none is (all wait for each other).
-        consequences: ranks that failed or waited because of them.
-        traceback: of the first rank at fault, if it left one.
-    """
-
-    what: str
-    why: str
-    hint: str
-    ranks: tuple[int, ...] = ()
-    consequences: tuple[int, ...] = ()
-    traceback: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WorldReport:
-    """How a world went.
-
-    Attributes:
-        outcomes: one a rank, in order.
-        verdict: None if every rank returned.
-        seconds: from the start of the first rank until the last one was gone.
-        start_method: the one taken.
-        start_reason: why that one.
-        interrupted_by: the signal that ended it, or None.
-    """
-
-    world: WorldSpec
-    outcomes: tuple[Outcome, ...]
-    verdict: Verdict | None
-    seconds: float
-    start_method: str
-    start_reason: str
-    interrupted_by: int | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether every rank returned."""
-        return self.verdict is None
-
-    @property
-    def values(self) -> list[Any]:
-        """What the ranks returned, in order; only for a world that went well."""
-        return [o.value for o in self.outcomes if isinstance(o, Returned)]
+    summary: str
+    when: str
+    mistake: str
+    call: str
 
 
 # ------------------------------------------------------------------------- what ranks held
@@ -331,82 +222,3 @@ class RankRecord:
     launch_seconds: float | None = None
     wait_seconds: float | None = None
     events: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OpReport:
-    """An op that ran (or a world that failed while running it): what every view is drawn from."""
-
-    spec: OpSpec
-    world: WorldReport
-    traffic: Traffic
-    ranks: tuple[RankRecord, ...]
-    notes: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every rank returned and every defined element was right."""
-        return self.world.ok and all(record.verification.ok for record in self.ranks)
-
-
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What one rank of ``hello`` says of itself."""
-
-    rank: int
-    world_size: int
-    pid: int
-    host: str
-    backend: str
-    device: str
-    startup_seconds: float
-    heard_from: int
-
-
-@dataclass(frozen=True, slots=True)
-class HelloReport:
-    """Every rank's introduction."""
-
-    world: WorldReport
-    ranks: tuple[Introduction, ...]
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every rank came, and heard from all the others."""
-        size = self.world.world.world_size
-        return self.world.ok and all(each.heard_from == size for each in self.ranks)
-
-
-# ---------------------------------------------------------------------------- explaining
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What an op's own file says of it, in sentences.
-
-    Attributes:
-        summary: one line, what it does.
-        when: when people use it.
-        mistake: the usual mistake with it, and what happens then.
-        call: the torch call that this runs.
-    """
-
-    summary: str
-    when: str
-    mistake: str
-    call: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """An op drawn without running it: what every rank holds before and after, and who gives."""
-
-    spec: OpSpec
-    words: Words
-    before: tuple[Holding, ...]
-    after: tuple[Holding, ...]
-    edges: frozenset[tuple[int, int]]
-    traffic: Traffic
-    notes: tuple[str, ...] = ()

@@ -31,8 +31,6 @@ def load_torch() -> None:
         with warnings.catch_warnings():
             # Torch works without NumPy, and nothing here needs it.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-            import torch.distributed
-            import torch.multiprocessing
     finally:
         if was_enabled:
             gc.enable()
@@ -52,7 +50,7 @@ def fork_hazard() -> str | None:
     """Why a child forked from this process might hang; None if it can't."""
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch does not say its type
         return "this process has used CUDA"
     now = threads()
     if not now:

@@ -10,7 +10,11 @@ import distdemo
 
 def versions() -> dict[str, str]:
     """Versions of distdemo, torch and Python."""
-    return {"distdemo": distdemo.__version__, "torch": _torch(), "python": platform.python_version()}
+    return {
+        "distdemo": distdemo.__version__,
+        "torch": _torch(),
+        "python": platform.python_version(),
+    }
 
 
 def _torch() -> str:

@@ -10,6 +10,8 @@ from distdemo.backends.ucc import Ucc
 
 _ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
 
+__all__ = ["REGISTRY", "Backend", "automatic", "count_gpus", "gpus_in_sight"]
+
 REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
 """Every backend by torch's own name."""
 

@@ -26,18 +26,20 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value
+def _version(wanted: bool) -> None:
     if wanted:
         from distdemo.versions import versions
 
         found = versions()
-        typer.echo(f"distdemo {found['distdemo']} (torch {found['torch']}, Python {found['python']})")
+        typer.echo(
+            f"distdemo {found['distdemo']} (torch {found['torch']}, Python {found['python']})"
+        )
         raise typer.Exit
 
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001 - its callback does the work
+    version: Annotated[
         bool,
         typer.Option("--version", "-V", help="Say the versions.", callback=_version, is_eager=True),
     ] = False,

@@ -12,16 +12,20 @@ import typer
 from distdemo import backends, ops
 from distdemo.cli import parse
 from distdemo.cli.parse import View
+from distdemo.cli.parse_op import parse_explained, parse_op
 from distdemo.errors import EXIT_FAILED, EXIT_OK, UsageError
-from distdemo.model import Explanation, HelloReport, OpReport, WorldReport, WorldSpec
+from distdemo.launchers.limits import check_machine
+from distdemo.model import WorldSpec
 from distdemo.ops.contract import Op
+from distdemo.outcomes import WorldReport
 from distdemo.programs.explain import explain
 from distdemo.render.spinner import spinner
+from distdemo.reports import Explanation, HelloReport, OpReport
 
 
 def run_op(op: Op, flags: dict[str, Any]) -> None:
     """``distdemo all-reduce`` and its like: run it, verify it, show it."""
-    request = parse.parse_op(op, flags)
+    request = parse_op(op, flags)
     explanation = explain(op, request.spec) if request.view.explain else None
     with _waiting(request.world, request.view):
         from distdemo.programs.demo import demo, report
@@ -37,7 +41,7 @@ def run_hello(flags: dict[str, Any]) -> None:
     size = parse.parse_world_size(flags["world_size"], default=4)
     world_spec = replace(parse.parse_world(flags, size), lazy=True)
     view = parse.parse_view(flags, size)
-    parse.check_machine(world_spec)
+    check_machine(world_spec)
     with _waiting(world_spec, view):
         from distdemo.programs.hello import hello, report
 
@@ -66,7 +70,7 @@ def run_explain(flags: dict[str, Any]) -> None:
     """``distdemo explain OP``."""
     op = find_op(flags["op"])
     view = parse.parse_view(flags, 1)
-    explanation = explain(op, parse.parse_explained(op, flags))
+    explanation = explain(op, parse_explained(op, flags))
     if view.format == "json":
         from distdemo.render.document import dumps, explain_document
 
@@ -86,7 +90,7 @@ def find_op(name: str) -> Op:
     op = ops.find(name)
     if op is None:
         raise parse.unknown(
-            "OP", [op.command for op in ops.REGISTRY.values()], name, "distdemo explain"
+            "operation", [op.command for op in ops.REGISTRY.values()], name, "distdemo explain"
         )
     return op
 

@@ -40,10 +40,10 @@ class _Signals:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
 
-    def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG002 - a signal handler's form
+    def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:
         raise _Terminated
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG002 - as above
+    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
         self.interrupted = True
         raise KeyboardInterrupt
 
@@ -62,12 +62,12 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_INTERRUPTED if signals.interrupted else code
 
 
-def _carry_out(arguments: Sequence[str]) -> int:
+def _carry_out(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return an error
     """Run the command; say what went wrong, in the format that was asked for."""
     from distdemo.cli.app import app
 
     try:
-        code = app(args=list(arguments), prog_name="distdemo", standalone_mode=False)
+        code = app(args=_with_dashes(arguments), prog_name="distdemo", standalone_mode=False)
     except DistdemoError as error:
         _say(error, arguments)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
@@ -128,12 +128,19 @@ def _unknown_command(name: str) -> UsageError:
     from distdemo.cli.parse import unknown
 
     names = [str(command.name) for command in app.registered_commands]
-    return unknown("distdemo", names, name.replace("_", "-"), "distdemo")
+    return unknown("command", names, name, "distdemo")
 
 
 def _command(arguments: Sequence[str]) -> str:
     """The command's name: the first argument that is no option."""
     return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+def _with_dashes(arguments: Sequence[str]) -> list[str]:
+    """The same with torch's spelling of a command, ``all_reduce``, turned into ours."""
+    command = _command(arguments)
+    place = arguments.index(command) if command else 0
+    return [a.replace("_", "-") if i == place else a for i, a in enumerate(arguments)]
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -28,253 +28,164 @@ def among(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
-def _text(*names: str, panel: str, metavar: str, text: str, **more: Any) -> Any:  # noqa: ANN401 - typer's own type
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+def _text(  # noqa: PLR0913 - an option is declared in one call
+    *names: str,
+    panel: str,
+    metavar: str,
+    text: str,
+    default: str | None = None,
+    offers: Iterable[str] = (),
+    kind: Any = str | None,  # noqa: ANN401 - a type or a union of types
+) -> tuple[Any, Any]:
+    """An option with a value: its annotation and default."""
+    option = typer.Option(
+        *names,
+        metavar=metavar,
+        help=text,
+        rich_help_panel=panel,
+        autocompletion=among(offers) if offers else None,
+    )
+    return Annotated[kind, option], default
 
+
+def _flag(*names: str, panel: str, text: str) -> tuple[Any, Any]:
+    """An option without a value."""
+    return Annotated[bool, typer.Option(*names, help=text, rich_help_panel=panel)], False
+
+
+_OP_ARGUMENT = typer.Argument(
+    metavar="OP",
+    help="all-reduce, scatter, ...; distdemo ops lists them.",
+    autocompletion=among(op.command for op in ops.REGISTRY.values()),
+)
 
 OPTIONS: dict[str, tuple[Any, Any]] = {
-    "op": (
-        Annotated[
-            str,
-            typer.Argument(
-                metavar="OP",
-                help="all-reduce, scatter, ...; distdemo ops lists them.",
-                autocompletion=among(op.command for op in ops.REGISTRY.values()),
-            ),
-        ],
-        inspect.Parameter.empty,
+    "op": (Annotated[str, _OP_ARGUMENT], inspect.Parameter.empty),
+    "world_size": _text(
+        "--world-size",
+        "-n",
+        panel=RANKS,
+        metavar="N",
+        text="How many ranks to start. By default as many as --values has rows, else 4 (p2p 2).",
     ),
-    "world_size": (
-        Annotated[
-            str | None,
-            _text("--world-size", "-n", panel=RANKS, metavar="N", text="How many ranks to start."),
-        ],
-        None,
+    "backend": _text(
+        "--backend",
+        "-b",
+        panel=RANKS,
+        metavar="NAME",
+        text="auto (nccl where there is a GPU for every rank, else gloo), "
+        + ", ".join(backends.REGISTRY)
+        + ".",
+        default="auto",
+        offers=("auto", *backends.REGISTRY),
+        kind=str,
     ),
-    "backend": (
-        Annotated[
-            str,
-            _text(
-                "--backend",
-                "-b",
-                panel=RANKS,
-                metavar="NAME",
-                text="auto (nccl where there is a GPU for every rank, else gloo), "
-                + ", ".join(backends.REGISTRY)
-                + ".",
-                autocompletion=among(("auto", *backends.REGISTRY)),
-            ),
-        ],
-        "auto",
+    "device": _text(
+        "--device",
+        panel=RANKS,
+        metavar="DEVICE",
+        text="cpu or cuda; by default what the backend is for.",
+        offers=("cpu", "cuda"),
     ),
-    "device": (
-        Annotated[
-            str | None,
-            _text(
-                "--device",
-                panel=RANKS,
-                metavar="DEVICE",
-                text="cpu or cuda; by default what the backend is for.",
-                autocompletion=among(("cpu", "cuda")),
-            ),
-        ],
-        None,
+    "timeout": _text(
+        "--timeout",
+        panel=RANKS,
+        metavar="SECONDS",
+        text="When to give up, and say who is missing. By default 30 s; beyond 100 ranks 0.3 s a "
+        "rank.",
     ),
-    "timeout": (
-        Annotated[
-            str | None,
-            _text(
-                "--timeout",
-                panel=RANKS,
-                metavar="SECONDS",
-                text="When to give up, and say who is missing. By default 30 s, and 0.3 s a rank "
-                "beyond 100 ranks.",
-            ),
-        ],
-        None,
+    "start_method": _text(
+        "--start-method",
+        panel=RANKS,
+        metavar="METHOD",
+        text="auto (the fastest that is safe), fork, forkserver or spawn.",
+        default="auto",
+        offers=("auto", "fork", "forkserver", "spawn"),
+        kind=str,
     ),
-    "start_method": (
-        Annotated[
-            str,
-            _text(
-                "--start-method",
-                panel=RANKS,
-                metavar="METHOD",
-                text="auto (the fastest that is safe), fork, forkserver or spawn.",
-                autocompletion=among(("auto", "fork", "forkserver", "spawn")),
-            ),
-        ],
-        "auto",
+    "dtype": _text(
+        "--dtype",
+        panel=DATA,
+        metavar="DTYPE",
+        text="Element type, torch's name or a short one: float32 or f32, bf16, int64, ...",
+        default="float32",
+        offers=DTYPES,
+        kind=str,
     ),
-    "dtype": (
-        Annotated[
-            str,
-            _text(
-                "--dtype",
-                panel=DATA,
-                metavar="DTYPE",
-                text="Element type, torch's name or a short one: float32 or f32, bf16, int64, ...",
-                autocompletion=among(DTYPES),
-            ),
-        ],
-        "float32",
+    "shape": _text(
+        "--shape",
+        panel=DATA,
+        metavar="SHAPE",
+        text="Of one tensor: a number, or 2,3. By default 4.",
     ),
-    "shape": (
-        Annotated[
-            str | None,
-            _text(
-                "--shape",
-                panel=DATA,
-                metavar="SHAPE",
-                text="Of one tensor: a number, or 2,3. By default 4.",
-            ),
-        ],
-        None,
+    "values": _text(
+        "--values",
+        panel=DATA,
+        metavar="NUMBERS|FILE",
+        text="Your own data, once a rank: --values 1,2,3 --values 4,5,6. Or a file with a line a "
+        "rank, or - for standard input. scatter takes the root's pieces.",
+        kind=list[str] | None,
     ),
-    "values": (
-        Annotated[
-            list[str] | None,
-            _text(
-                "--values",
-                panel=DATA,
-                metavar="NUMBERS|FILE",
-                text="Your own data, once a rank: --values 1,2,3 --values 4,5,6. Or a file with a "
-                "line a rank, or - for standard input.",
-            ),
-        ],
-        None,
+    "fill": _text(
+        "--fill",
+        panel=DATA,
+        metavar="NUMBER|rank",
+        text="The same number in every element, or each rank's own number.",
     ),
-    "fill": (
-        Annotated[
-            str | None,
-            _text(
-                "--fill",
-                panel=DATA,
-                metavar="NUMBER|rank",
-                text="The same number in every element, or each rank's own number.",
-            ),
-        ],
-        None,
+    "reduce_op": _text(
+        "--reduce-op",
+        panel=OPERATION,
+        metavar="OP",
+        text=", ".join(REDUCTIONS) + ".",
+        default="sum",
+        offers=REDUCTIONS,
+        kind=str,
     ),
-    "reduce_op": (
-        Annotated[
-            str,
-            _text(
-                "--reduce-op",
-                panel=OPERATION,
-                metavar="OP",
-                text=", ".join(REDUCTIONS) + ".",
-                autocompletion=among(REDUCTIONS),
-            ),
-        ],
-        "sum",
+    "async_op": _flag(
+        "--async",
+        panel=OPERATION,
+        text="Ask for a handle (async_op=True), then wait on it; both are timed.",
     ),
-    "async_op": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--async",
-                help="Ask for a handle (async_op=True), then wait on it; both are timed.",
-                rich_help_panel=OPERATION,
-            ),
-        ],
-        False,
+    "src": _text("--src", panel=OPERATION, metavar="RANK", text="The sender: 0."),
+    "dst": _text("--dst", panel=OPERATION, metavar="RANK", text="The receiver: 1."),
+    "nonblocking": _flag(
+        "--nonblocking",
+        panel=OPERATION,
+        text="isend and irecv: see what the buffer holds before and after the wait.",
     ),
-    "src": (
-        Annotated[
-            str | None, _text("--src", panel=OPERATION, metavar="RANK", text="The sender: 0.")
-        ],
-        None,
+    "pattern": _text(
+        "--pattern",
+        panel=OPERATION,
+        metavar="PATTERN",
+        text="pair (src to dst), or ring (each rank to its right neighbour).",
+        default="pair",
+        offers=("pair", "ring"),
+        kind=str,
     ),
-    "dst": (
-        Annotated[
-            str | None, _text("--dst", panel=OPERATION, metavar="RANK", text="The receiver: 1.")
-        ],
-        None,
+    "format": _text(
+        "--format",
+        panel=OUTPUT,
+        metavar="FORMAT",
+        text="table or json.",
+        default="table",
+        offers=("table", "json"),
+        kind=str,
     ),
-    "nonblocking": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--nonblocking",
-                help="isend and irecv: see what the buffer holds before and after the wait.",
-                rich_help_panel=OPERATION,
-            ),
-        ],
-        False,
+    "ranks": _text(
+        "--ranks",
+        panel=OUTPUT,
+        metavar="LIST",
+        text="Which ranks to show: 0,5-7 or all. By default all up to 16, then the first and last "
+        "and every rank that failed.",
     ),
-    "pattern": (
-        Annotated[
-            str,
-            _text(
-                "--pattern",
-                panel=OPERATION,
-                metavar="PATTERN",
-                text="pair (src to dst), or ring (each rank to its right neighbour).",
-                autocompletion=among(("pair", "ring")),
-            ),
-        ],
-        "pair",
+    "explain": _flag(
+        "--explain",
+        panel=OUTPUT,
+        text="First draw what the operation does, what it costs, and the usual mistake.",
     ),
-    "format": (
-        Annotated[
-            str,
-            _text(
-                "--format",
-                panel=OUTPUT,
-                metavar="FORMAT",
-                text="table or json.",
-                autocompletion=among(("table", "json")),
-            ),
-        ],
-        "table",
-    ),
-    "ranks": (
-        Annotated[
-            str | None,
-            _text(
-                "--ranks",
-                panel=OUTPUT,
-                metavar="LIST",
-                text="Which ranks to show: 0,5-7 or all. By default all up to 16, then the first "
-                "and last and every rank that failed.",
-            ),
-        ],
-        None,
-    ),
-    "explain": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--explain",
-                help="First draw what the operation does, what it costs, and the usual mistake.",
-                rich_help_panel=OUTPUT,
-            ),
-        ],
-        False,
-    ),
-    "quiet": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--quiet",
-                "-q",
-                help="Print the verdict alone.",
-                rich_help_panel=OUTPUT,
-            ),
-        ],
-        False,
-    ),
-    "traceback": (
-        Annotated[
-            bool,
-            typer.Option(
-                "--traceback",
-                help="Show the traceback of the rank at fault.",
-                rich_help_panel=OUTPUT,
-            ),
-        ],
-        False,
+    "quiet": _flag("--quiet", "-q", panel=OUTPUT, text="Print the verdict alone."),
+    "traceback": _flag(
+        "--traceback", panel=OUTPUT, text="Show the traceback of the rank at fault."
     ),
 }
 """Annotation and default of each shared option by its Python name."""
@@ -288,9 +199,7 @@ def root_option(torch_name: str) -> tuple[Any, Any]:
     """``--root``, also under the name that torch gives it in this op."""
     does = {"src": "gives", "dst": "receives"}.get(torch_name, "gives or receives")
     names = ("--root", f"--{torch_name}") if torch_name else ("--root",)
-    text = f"The rank that {does}: 0."
-    option = _text(*names, panel=OPERATION, metavar="RANK", text=text)
-    return Annotated[str | None, option], None
+    return _text(*names, panel=OPERATION, metavar="RANK", text=f"The rank that {does}: 0.")
 
 
 def with_options(

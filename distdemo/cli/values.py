@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from distdemo.dtypes import DType
+from distdemo.dtypes import DTYPES, DType
 from distdemo.errors import UsageError
 from distdemo.model import Number
 
@@ -40,7 +40,7 @@ def parse_number(text: str) -> Number | None:
     return None
 
 
-def misfit(number: Number, dtype: DType) -> str | None:
+def misfit(number: Number, dtype: DType) -> str | None:  # noqa: PLR0911 - one return a reason
     """Why this number can't be an element of this type; None if it can."""
     if isinstance(number, complex):
         return None if dtype.kind == "complex" else "It is a complex number."
@@ -50,13 +50,52 @@ def misfit(number: Number, dtype: DType) -> str | None:
         if number != number or number in (float("inf"), float("-inf")) or number != int(number):  # noqa: PLR0124 - NaN
             return "It is no whole number."
         if not dtype.lowest <= number <= dtype.exact:
-            return f"A {dtype.name} goes from {dtype.lowest} to {dtype.exact}."
+            return f"{dtype.name} goes from {dtype.lowest} to {dtype.exact}."
         return None
     if isinstance(number, int) and not _keeps(number, dtype):
-        return f"A {dtype.name} holds whole numbers exactly up to {dtype.exact}."
+        return f"{dtype.name} holds whole numbers exactly up to {dtype.exact}."
     if abs(number) > dtype.largest and abs(number) != float("inf"):
         return f"The largest {dtype.name} is {dtype.largest:g}."
     return None
+
+
+def check_fit(rows: list[Row], dtype_name: str) -> None:
+    """Refuse rows of unequal length, and numbers that the dtype can't hold.
+
+    Raises:
+        UsageError: naming the row.
+    """
+    lengths = [len(row) for row in rows]
+    if len(set(lengths)) > 1:
+        odd = next(index for index, length in enumerate(lengths) if length != lengths[0])
+        raise UsageError(
+            f"--values: row 0 has {_count(lengths[0])}, row {odd} has {_count(lengths[odd])}.",
+            "All ranks' tensors have the same shape in this operation.",
+            "Give every rank the same number of values.",
+        )
+    dtype = DTYPES[dtype_name]
+    for index, row in enumerate(rows):
+        for number in row:
+            reason = misfit(number, dtype)
+            if reason is not None:
+                raise UsageError(
+                    f"--values: {number} in row {index} is no {dtype.name}.",
+                    reason,
+                    roomier(number),
+                )
+
+
+def _count(count: int) -> str:
+    return f"{count} number" if count == 1 else f"{count} numbers"
+
+
+def roomier(number: Number) -> str:
+    """What to try for a number that doesn't fit."""
+    if isinstance(number, complex):
+        return "Try --dtype complex64."
+    if isinstance(number, float):
+        return "Try --dtype float64."
+    return "Try --dtype int64." if -(2**63) <= number < 2**63 else "Try --dtype float64."
 
 
 def _keeps(number: int, dtype: DType) -> bool:
@@ -78,10 +117,15 @@ def _numbers(text: str, where: str) -> Row:
     row = _row(text)
     if row is not None:
         return row
-    words = text.replace(",", " ").split()
-    wrong = next((word for word in words if parse_number(word) is None), None)
+    wrong = _first_wrong(text)
     what = f"{where}: {wrong!r} is no number." if wrong else f"{where}: there is no number."
     raise UsageError(what, "Values are numbers, separated by commas.", HINT)
+
+
+def _first_wrong(text: str) -> str | None:
+    """The first word that is no number; None if there is none."""
+    words = text.replace(",", " ").split()
+    return next((word for word in words if parse_number(word) is None), None)
 
 
 def _read(name: str) -> list[Row]:
@@ -105,7 +149,7 @@ def _text(name: str) -> str:
     except FileNotFoundError:
         raise UsageError(
             f"--values {name}: that is neither numbers nor a file.",
-            "There is no file of that name here.",
+            f"{_first_wrong(name)!r} is no number, and there is no file of that name here.",
             HINT,
         ) from None
     except (OSError, UnicodeDecodeError) as error:

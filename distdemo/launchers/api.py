@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
-from distdemo.model import WorldReport, WorldSpec
+from distdemo.model import WorldSpec
+from distdemo.outcomes import WorldReport
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank

@@ -90,7 +90,7 @@ class _Pickler(pickle.Pickler):
         import torch
 
         if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
-            return obj.detach().cpu().__reduce_ex__(5)
+            return obj.detach().cpu().__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
         return NotImplemented
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -35,7 +36,7 @@ class Interrupts:
         """Both ends, for a forked child to close."""
         return self._read, self._write
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> Interrupts:  # noqa: PYI034 - nobody inherits; Self needs Python 3.11
         if threading.current_thread() is threading.main_thread():
             for number in _WATCHED:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -58,14 +59,12 @@ class Interrupts:
         if self.received is not None:
             signal.raise_signal(self.received)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler's form
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
             # A rank, forked a moment ago, that has not yet set its own handlers.
             if number != signal.SIGINT:
                 os._exit(128 + number)
             return
         self.received = number
-        try:
+        with suppress(BlockingIOError):  # full: there is enough to read
             os.write(self._write, b"\0")
-        except BlockingIOError:
-            pass  # full: there is enough to read

@@ -45,7 +45,7 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
         raise UsageError(
             f"This machine can't hold {world.world_size:,} ranks: {limit.ranks:,} at most.",
             limit.why,
-            f"Try --world-size {max(1, limit.ranks)}, or raise that limit.",
+            f"Try {max(1, limit.ranks):,} ranks or fewer.",
         )
     free = free_memory() - world.world_size * _rank_memory(world)
     if data_bytes > free:

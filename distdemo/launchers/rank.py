@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ load_torch()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from torch._C._distributed_c10d import FileStore, Store  # noqa: E402 - torch.distributed's own, typed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -77,7 +79,7 @@ class Rank:
         self._timeout = assignment.world.timeout
         self._sender = sender
         self._steps = 0
-        self._store: dist.Store | None = None
+        self._store: Store | None = None
 
     def reach(self, phase: str) -> None:
         """Tell the launcher that this rank got so far, so that a timeout can say who did not."""
@@ -90,7 +92,7 @@ class Rank:
 
         # The launcher judges at the deadline; the backend's own timeout is only a second net.
         patience = timedelta(seconds=2 * self._timeout + 60)
-        self._store = dist.FileStore(path, self.world_size)
+        self._store = FileStore(path, self.world_size)
         self._store.set_timeout(patience)
         dist.init_process_group(
             self.backend,
@@ -263,10 +265,8 @@ def _is_launcher(file: str) -> bool:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):  # whoever read it is gone
             stream.flush()
-        except (OSError, ValueError):
-            pass  # whoever read it is gone
 
 
 def _wait_at(gate: int) -> None:

@@ -13,7 +13,7 @@ import signal
 import sysconfig
 from pathlib import PurePath
 
-from distdemo.model import Where
+from distdemo.outcomes import Where
 
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """The signal that asks for a stack: a real-time one, which programs rarely use."""

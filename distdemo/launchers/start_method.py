@@ -57,7 +57,7 @@ def _automatic(device: str) -> StartMethod:
 def _refuse_fork_after_cuda() -> None:
     import torch
 
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch does not say its type
         raise UsageError(
             "Ranks can't be forked from this process.",
             "It has used CUDA, which does not survive a fork.",

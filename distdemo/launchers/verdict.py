@@ -11,16 +11,8 @@ import re
 import signal
 from collections.abc import Sequence
 
-from distdemo.model import (
-    Died,
-    Outcome,
-    Raised,
-    Returned,
-    Stopped,
-    TimedOut,
-    Verdict,
-    WorldSpec,
-)
+from distdemo.model import WorldSpec
+from distdemo.outcomes import Died, Outcome, Raised, Returned, Stopped, TimedOut, Verdict
 
 # What gloo, NCCL and the stores say when the other side is gone (torch 2.8 to 2.15).
 _LOST_PEER = re.compile(
@@ -166,7 +158,11 @@ def _doing(outcome: Outcome) -> str:
         return "returned without joining in"
     where = outcome.where if isinstance(outcome, TimedOut) else None
     if where is None:
-        return f"was last heard of when it had {outcome.phase.name}" if outcome.phase.step >= 0 else "never started"
+        return (
+            f"was last heard of when it had {outcome.phase.name}"
+            if outcome.phase.step >= 0
+            else "never started"
+        )
     at = f" at {where.place}" if where.place else ""
     if where.collective:
         return f"is waiting in {where.collective}{at} (phase: {outcome.phase.name})"

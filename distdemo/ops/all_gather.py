@@ -27,13 +27,13 @@ class AllGather(Op):
     list_after = True
     words = Words(
         summary="Every rank gets every rank's tensor, in the order of the ranks.",
-        when="Every rank needs all the parts: embeddings for a contrastive loss, shards of weights.",
+        when="Every rank needs all the parts: embeddings for a contrastive loss, say.",
         mistake="[tensor] * n as the output list. The entries are one and the same tensor, so "
         "every rank's value turns out to be the last one. Make n separate tensors.",
         call="dist.all_gather([torch.empty_like(tensor) for _ in range(n)], tensor)",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:  # noqa: ARG002 - all ranks hold the same
+    def result(self, rank: int, spec: OpSpec) -> Result:
         """All hold all pieces."""
         return tuple(Source((source,)) for source in range(spec.world_size))
 

@@ -34,7 +34,7 @@ class AllReduce(Op):
         call="dist.all_reduce(tensor, op=ReduceOp.{OP})",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:  # noqa: ARG002 - all ranks hold the same
+    def result(self, rank: int, spec: OpSpec) -> Result:
         """All hold the reduction over all."""
         return (Source(tuple(range(spec.world_size)), reduced=True),)
 

@@ -34,7 +34,7 @@ class Broadcast(Op):
         call="dist.broadcast(tensor, src=root)",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:  # noqa: ARG002 - all ranks hold the same
+    def result(self, rank: int, spec: OpSpec) -> Result:
         """All hold the root's piece."""
         return (Source((spec.root or 0,)),)
 

@@ -117,11 +117,11 @@ class Op(ABC):
 
     # ------------------------------------------------------------------------- declarations
 
-    def pieces(self, rank: int, spec: OpSpec) -> int:  # noqa: ARG002 - the ops that differ read them
+    def pieces(self, rank: int, spec: OpSpec) -> int:
         """How many tensors of ``spec.shape`` this rank holds before."""
         return 1
 
-    def label(self, rank: int, piece: int, spec: OpSpec) -> int:  # noqa: ARG002 - as above
+    def label(self, rank: int, piece: int, spec: OpSpec) -> int:
         """Which row of default or user-given values fills this piece: by default the rank's."""
         return rank
 
@@ -133,11 +133,11 @@ class Op(ABC):
     def traffic(self, spec: OpSpec) -> Traffic:
         """Bytes that algbw counts, and the busbw factor (nccl-tests, doc/PERFORMANCE.md)."""
 
-    def is_in_place(self, spec: OpSpec) -> bool:  # noqa: ARG002 - as above
+    def is_in_place(self, spec: OpSpec) -> bool:
         """Whether the result lies in the tensor that held the input."""
         return self.in_place
 
-    def takes_part(self, rank: int, spec: OpSpec) -> bool:  # noqa: ARG002 - as above
+    def takes_part(self, rank: int, spec: OpSpec) -> bool:
         """Whether this rank makes the call at all."""
         return True
 
@@ -145,11 +145,11 @@ class Op(ABC):
         """The labels that the user's own values may be given for, in order."""
         return tuple(range(spec.world_size))
 
-    def lone_label(self, spec: OpSpec) -> int | None:  # noqa: ARG002 - as above
+    def lone_label(self, spec: OpSpec) -> int | None:
         """The label that a single row of values is meant for; None: every row is needed."""
         return None
 
-    def notes(self, spec: OpSpec) -> tuple[str, ...]:  # noqa: ARG002 - as above
+    def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """Sentences that belong under the result of this spec."""
         return ()
 

@@ -84,7 +84,9 @@ class PointToPoint(Op):
         route = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
         if spec.async_op:
             return (f"{route} Every rank posts irecv, then isend, then waits for both.",)
-        order = "Even ranks send, then receive; odd ranks receive, then send: no two wait in a circle."
+        order = (
+            "Even ranks send, then receive; odd ranks receive, then send: no two wait in a circle."
+        )
         return (f"{route} {order}",)
 
     # ------------------------------------------------------------------------- running it

@@ -62,7 +62,5 @@ class Reduce(Op):
 
         operation = torch_reduce_op(spec.reduce_op or "sum")
         root = spec.root or 0
-        work = dist.reduce(
-            buffers.recv[0], dst=root, op=operation, group=group, async_op=async_op
-        )
+        work = dist.reduce(buffers.recv[0], dst=root, op=operation, group=group, async_op=async_op)
         return handles(work)

@@ -49,9 +49,13 @@ _TABLE = (
     Reduction("min", "MIN", min, "minimum", _NUMBERS, "min", ("minimum",)),
     Reduction("max", "MAX", max, "maximum", _NUMBERS, "max", ("maximum",)),
     Reduction("avg", "AVG", operator.add, "add", frozenset({"float", "complex"}), "avg", ("mean",)),
-    Reduction("band", "BAND", operator.and_, "bitwise_and", frozenset({"int", "bool"}), "&", ("and",)),
+    Reduction(
+        "band", "BAND", operator.and_, "bitwise_and", frozenset({"int", "bool"}), "&", ("and",)
+    ),
     Reduction("bor", "BOR", operator.or_, "bitwise_or", frozenset({"int", "bool"}), "|", ("or",)),
-    Reduction("bxor", "BXOR", operator.xor, "bitwise_xor", frozenset({"int", "bool"}), "^", ("xor",)),
+    Reduction(
+        "bxor", "BXOR", operator.xor, "bitwise_xor", frozenset({"int", "bool"}), "^", ("xor",)
+    ),
 )
 
 REDUCTIONS = {reduction.name: reduction for reduction in _TABLE}

@@ -38,7 +38,7 @@ class Scatter(Op):
         """The root holds one piece for every rank, the others nothing."""
         return spec.world_size if rank == (spec.root or 0) else 0
 
-    def label(self, rank: int, piece: int, spec: OpSpec) -> int:  # noqa: ARG002 - only the root's
+    def label(self, rank: int, piece: int, spec: OpSpec) -> int:
         """Values differ by piece: piece r is meant for rank r."""
         return piece
 

@@ -6,12 +6,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distdemo.model import Holding, OpReport, OpSpec, RankRecord, Returned, WorldReport
+from distdemo.model import Holding, OpSpec, RankRecord
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.contract import Op, Undefined
+from distdemo.outcomes import Returned, WorldReport
 from distdemo.programs.holding import keep
 from distdemo.programs.verify import verify
 from distdemo.programs.witness import Timing, witness
+from distdemo.reports import OpReport
 from distdemo.versions import versions
 
 if TYPE_CHECKING:

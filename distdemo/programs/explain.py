@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distdemo.model import Explanation, Holding, Number, OpSpec, Piece
+from distdemo.model import Holding, Number, OpSpec, Piece
 from distdemo.ops.contract import Op, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, reduce_numbers
 from distdemo.ops.values import element, plan
+from distdemo.reports import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,9 @@ def _pieces(result: tuple[Source, ...] | Undefined) -> tuple[Source, ...]:
 
 def _before(op: Op, rank: int, spec: OpSpec) -> Holding:
     pieces = [_numbers(op.label(rank, piece, spec), spec) for piece in range(op.pieces(rank, spec))]
-    return Holding(tuple(Piece(spec.shape, numbers, source=rank) for numbers in pieces), listed=op.list_before)
+    return Holding(
+        tuple(Piece(spec.shape, numbers, source=rank) for numbers in pieces), listed=op.list_before
+    )
 
 
 def _after(op: Op, rank: int, spec: OpSpec) -> Holding:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from distdemo.model import HelloReport, Introduction, Returned, WorldReport
+from distdemo.outcomes import Returned, WorldReport
+from distdemo.reports import HelloReport, Introduction
 from distdemo.versions import versions
 
 if TYPE_CHECKING:

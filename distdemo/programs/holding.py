@@ -1,4 +1,4 @@
-"""What is kept of a rank's tensors, to be sent back and shown: all of a small one, ends of a large."""
+"""What is kept of a rank's tensors for showing them: all of a small one, the ends of a large."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verifica
         checked += bad.numel()
         wrong += int(bad.sum())
         tolerance = max(tolerance, _largest(expected.bound))
-        mismatches += _mismatches(piece, tensor.cpu(), expected.tensor, bad, SHOWN - len(mismatches))
+        mismatches += _mismatches(
+            piece, tensor.cpu(), expected.tensor, bad, SHOWN - len(mismatches)
+        )
     return Verification(wrong == 0, checked, wrong, tolerance, tuple(mismatches))
 
 

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distdemo.errors import DistdemoError
-from distdemo.model import (
-    Died,
-    Explanation,
-    HelloReport,
-    Holding,
-    Mismatch,
-    OpReport,
-    OpSpec,
-    Outcome,
-    Piece,
-    Raised,
-    Stopped,
-    TimedOut,
-    Traffic,
-    WorldReport,
-)
+from distdemo.model import Holding, Mismatch, OpSpec, Piece, Traffic
+from distdemo.outcomes import WorldReport
+from distdemo.render.endings import ending, error_entry, world_errors
+from distdemo.reports import Explanation, HelloReport, OpReport
 
 SCHEMA_VERSION = 1
+
+# An array of numbers over several lines. No string matches: a newline in it is written \\n.
+_NUMBERS = re.compile(r"\[\n[\s\d.,eE+\-]*\]")
 
 Json = Any
 
 
 def dumps(document: Mapping[str, Json]) -> str:
     """The document as text: valid JSON, NaN and infinities as strings."""
-    return json.dumps(_valid(document), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_valid(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return _NUMBERS.sub(lambda match: " ".join(match.group().split()), text)
 
 
 def envelope(
@@ -61,7 +54,7 @@ def op_document(command: str, report: OpReport, explanation: Explanation | None 
     if explanation is not None:
         content["explanation"] = _explanation(explanation)
     content["ranks"] = _op_ranks(report)
-    errors = _world_errors(report.world) + _wrong(report)
+    errors = world_errors(report.world) + _wrong(report)
     return envelope(command, ok=report.ok, errors=errors, **content)
 
 
@@ -80,11 +73,11 @@ def hello_document(command: str, report: HelloReport) -> Json:
             "heard_from": each.heard_from,
         }
         for each in report.ranks
-    ] or [_ending(outcome) for outcome in world.outcomes]
+    ] or [ending(outcome) for outcome in world.outcomes]
     return envelope(
         command,
         ok=report.ok,
-        errors=_world_errors(world),
+        errors=world_errors(world),
         world=_world(world),
         seconds=world.seconds,
         versions=report.versions,
@@ -99,7 +92,7 @@ def explain_document(command: str, explanation: Explanation) -> Json:
 
 def error_document(command: str, error: DistdemoError) -> Json:
     """A request that could not be carried out."""
-    return envelope(command, ok=False, errors=[_error(error.what, error.why, error.hint)])
+    return envelope(command, ok=False, errors=[error_entry(error.what, error.why, error.hint)])
 
 
 # ------------------------------------------------------------------------------------- the parts
@@ -144,7 +137,7 @@ def _traffic(traffic: Traffic) -> dict[str, Json]:
 
 def _op_ranks(report: OpReport) -> list[Json]:
     if not report.world.ok:
-        return [_ending(outcome) for outcome in report.world.outcomes]
+        return [ending(outcome) for outcome in report.world.outcomes]
     return [
         {
             "rank": record.rank,
@@ -184,7 +177,11 @@ def _holding(holding: Holding) -> Json:
         return pieces[0]
     if holding.omitted:
         half = len(pieces) // 2
-        return {"pieces": len(pieces) + holding.omitted, "first": pieces[:half], "last": pieces[half:]}
+        return {
+            "pieces": len(pieces) + holding.omitted,
+            "first": pieces[:half],
+            "last": pieces[half:],
+        }
     return pieces
 
 
@@ -208,50 +205,18 @@ def _nested(values: list[Any], shape: tuple[int, ...]) -> Json:
     return [_nested(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
 
 
-def _ending(outcome: Outcome) -> dict[str, Json]:
-    """How a rank ended, for a world that failed."""
-    ending: dict[str, Json] = {
-        "rank": outcome.rank,
-        "outcome": _NAMES.get(type(outcome), "returned"),
-        "phase": outcome.phase.name,
-        "at_seconds": outcome.at,
-    }
-    if isinstance(outcome, Raised):
-        ending |= {
-            "type": outcome.type,
-            "message": outcome.message,
-            "traceback": outcome.traceback,
-            "consequence": outcome.consequence,
-        }
-    elif isinstance(outcome, Died):
-        ending |= {"signal": outcome.signal, "exit_code": outcome.exit_code}
-    elif isinstance(outcome, TimedOut) and outcome.where is not None:
-        ending |= {"waiting_in": outcome.where.collective or None, "at": outcome.where.place or None}
-    if outcome.output:
-        ending["output"] = outcome.output
-    return ending
-
-
-_NAMES = {Raised: "raised", Died: "died", TimedOut: "timed out", Stopped: "stopped"}
-
-
-def _world_errors(world: WorldReport) -> list[Json]:
-    verdict = world.verdict
-    if verdict is None:
-        return []
-    error = _error(verdict.what, verdict.why, verdict.hint)
-    return [error | {"ranks": list(verdict.ranks), "consequences": list(verdict.consequences)}]
-
-
 def _wrong(report: OpReport) -> list[Json]:
     return [
-        _error(
+        error_entry(
             f"Rank {record.rank} holds {record.verification.wrong} wrong elements of "
             f"{record.verification.checked}.",
             "The result differs from plain arithmetic on the inputs.",
             "",
         )
-        | {"ranks": [record.rank], "mismatches": [_mismatch(m) for m in record.verification.mismatches]}
+        | {
+            "ranks": [record.rank],
+            "mismatches": [_mismatch(m) for m in record.verification.mismatches],
+        }
         for record in report.ranks
         if not record.verification.ok
     ]
@@ -280,10 +245,6 @@ def _explanation(explanation: Explanation) -> dict[str, Json]:
         "after": [_holding(each) for each in explanation.after],
         "moves": [{"from": source, "to": target} for source, target in sorted(explanation.edges)],
     }
-
-
-def _error(what: str, why: str, hint: str) -> dict[str, Json]:
-    return {"what": what, "why": why, "hint": hint}
 
 
 def _valid(value: Any) -> Json:  # noqa: ANN401 - any JSON-like value

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console, Group
 from rich.text import Text
 
-from distdemo.model import HelloReport
 from distdemo.render import colours
 from distdemo.render.console import signs
 from distdemo.render.frame import frame, heading
 from distdemo.render.numbers import duration, plural
+from distdemo.reports import HelloReport
 
 MANY = 16
 ENDS = 4

@@ -22,8 +22,9 @@ def number(value: Number) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, complex):
-        return f"{number(value.real)}{'+' if not str(value.imag).startswith('-') else ''}{number(value.imag)}j"
-    if value == int(value) if value == value and abs(value) < 1e15 else False:  # noqa: PLR0124 - NaN
+        sign = "-" if str(value.imag).startswith("-") else "+"
+        return f"{number(value.real)}{sign}{number(abs(value.imag))}j"
+    if abs(value) < 1e15 and value == int(value):
         return str(int(value))
     return f"{value:.6g}"
 

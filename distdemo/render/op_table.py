@@ -8,11 +8,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.model import OpReport, RankRecord, Verification
+from distdemo.model import RankRecord, Verification
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import frame, heading
 from distdemo.render.numbers import duration, number, plural, shape_text, size
+from distdemo.reports import OpReport
 
 MANY = 16  # ranks up to which all are shown
 ENDS = 4  # of more than that: these many from each end
@@ -95,7 +96,9 @@ def _table(report: OpReport, sign: Signs, ranks: frozenset[int] | None) -> Table
     return table
 
 
-def _rows(records: Sequence[RankRecord], ranks: frozenset[int] | None) -> Iterator[RankRecord | int]:
+def _rows(
+    records: Sequence[RankRecord], ranks: frozenset[int] | None
+) -> Iterator[RankRecord | int]:
     """The records to show, and between them how many were left out."""
     if ranks is not None:
         yield from (record for record in records if record.rank in ranks)
@@ -134,7 +137,9 @@ def _verified(verification: Verification, sign: Signs) -> Text:
         return Text(sign.none, style=colours.QUIET)
     if not verification.ok:
         return Text(f"{sign.wrong} {verification.wrong:,} wrong", style=colours.WRONG)
-    return Text(f"{sign.right} {'exact' if verification.tolerance == 0 else 'close'}", colours.RIGHT)
+    return Text(
+        f"{sign.right} {'exact' if verification.tolerance == 0 else 'close'}", colours.RIGHT
+    )
 
 
 # ------------------------------------------------------------------------------- under the table
@@ -179,10 +184,10 @@ def _mismatches(records: Sequence[RankRecord]) -> Iterator[Text]:
 def _footer(report: OpReport) -> Text:
     slowest = max(report.ranks, key=lambda record: record.seconds)
     traffic = report.traffic
+    slow = f"rank {slowest.rank}, {duration(slowest.seconds)}, opening its connections included"
+    sizes = f"{size(traffic.payload)} × {traffic.factor:.4g} = {size(traffic.bus_bytes)}"
     lines = [
-        f"Slowest: rank {slowest.rank}, {duration(slowest.seconds)}, opening its connections "
-        "included.",
-        f"Moves: S × {traffic.formula} = {size(traffic.payload)} × {traffic.factor:.4g} = "
-        f"{size(traffic.bus_bytes)}; S is {traffic.payload_words}.",
+        f"Slowest: {slow}.",
+        f"Moves: S × {traffic.formula} = {sizes}; S is {traffic.payload_words}.",
     ]
     return Text("\n".join(lines), style=colours.QUIET)

@@ -7,11 +7,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.model import Explanation
+from distdemo.model import Holding
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import heading
 from distdemo.render.numbers import plural, shape_text, size
+from distdemo.reports import Explanation
 
 # The bus: one vertical line that sources flow into from the left and results leave to the right.
 # Keyed by (up, down, left, right).
@@ -81,7 +82,7 @@ def _between(explanation: Explanation) -> str:
     return explanation.spec.reduce_op or "moves"
 
 
-def _origin(after: holding.Holding, reduced: str, sign: Signs) -> Text:
+def _origin(after: Holding, reduced: str, sign: Signs) -> Text:
     if after.undefined or not after.pieces:
         return Text("")
     text = holding.sources(after, reduced, sign)

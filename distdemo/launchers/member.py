@@ -1,0 +1,175 @@
+"""The launcher's view of one rank: its process, what it has said, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from distdemo.launchers import verdict
+from distdemo.launchers.channel import Receiver
+from distdemo.outcomes import (
+    NOT_STARTED,
+    Died,
+    Outcome,
+    Phase,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Where,
+)
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+LOOK = 0.2  # seconds between looks at processes whose pipe is silent
+REAP = 0.5  # seconds that a process gets to end once its pipe is closed
+KEPT_OUTPUT = 1 << 16  # bytes of a rank's captured output that are kept: the last ones
+
+
+@dataclass(slots=True)
+class Member:
+    """One rank, from its start to its end.
+
+    Attributes:
+        rank: its number.
+        began: when the world began, on the monotonic clock.
+        process: its process.
+        reader: the launcher's end of its way back.
+        receiver: takes messages from ``reader``.
+        output: the launcher's end of its stdout and stderr, if they are captured.
+        said: the last bytes that it wrote there.
+        phase: the last one that it reached.
+        outcome: how it ended, None while it has not.
+        where: where it stood at the deadline.
+    """
+
+    rank: int
+    began: float
+    process: BaseProcess
+    reader: Connection
+    receiver: Receiver
+    output: Connection | None = None
+    said: bytearray = field(default_factory=bytearray)
+    phase: Phase = NOT_STARTED
+    outcome: Outcome | None = None
+    where: Where | None = None
+
+    def hear(self) -> bool:
+        """Take the messages that came; False when there will be no more."""
+        for message in self.receiver.receive():
+            self._note(message)
+        if self.receiver.closed and self.outcome is None:
+            self.process.join(REAP)
+            self._note_death()
+        return not self.receiver.closed
+
+    def listen(self) -> bool:
+        """Take what it wrote to stdout and stderr; False when there will be no more."""
+        if self.output is None:
+            return False
+        try:
+            data = os.read(self.output.fileno(), KEPT_OUTPUT)
+        except BlockingIOError:
+            return True
+        self.said += data
+        del self.said[:-KEPT_OUTPUT]
+        return bool(data)
+
+    def look(self) -> None:
+        """See whether the process is gone although its pipe is not closed: a child may hold it."""
+        if self.outcome is None and self.process.exitcode is not None:
+            self.hear()
+            self._note_death()
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, if it still exists."""
+        try:
+            if self.process.pid is not None:
+                os.kill(self.process.pid, number)
+        except ProcessLookupError:
+            pass  # it ended in this moment
+
+    def final(self, *, late: bool) -> Outcome:
+        """How it ended, with what it wrote.
+
+        Args:
+            late: whether a rank without an outcome ran out of time; else it was stopped.
+        """
+        outcome = self.outcome
+        if outcome is None:
+            at = time.monotonic() - self.began
+            if late:
+                outcome = TimedOut(rank=self.rank, phase=self.phase, at=at, where=self.where)
+            else:
+                outcome = Stopped(rank=self.rank, phase=self.phase, at=at)
+        return replace(outcome, output=self.said.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Wait for the process, which has ended, and close every descriptor of it."""
+        self.process.join()
+        self.listen()
+        self.process.close()
+        self.reader.close()
+        if self.output is not None:
+            self.output.close()
+
+    def _note(self, message: tuple[Any, ...]) -> None:
+        kind, *rest = message
+        if kind == "phase":
+            step, name, at = rest
+            self.phase = Phase(step, name, at - self.began)
+            return
+        common: dict[str, Any] = {
+            "rank": self.rank,
+            "phase": self.phase,
+            "at": rest[0] - self.began,
+        }
+        if kind == "returned":
+            self.outcome = _unpack(rest[1], common)
+        elif kind == "exited":
+            self.outcome = Died(exit_code=rest[1], **common)
+        else:
+            name, text, trace = rest[1:]
+            lost = verdict.is_consequence(name, text)
+            self.outcome = Raised(
+                type=name, message=text, traceback=trace, consequence=lost, **common
+            )
+
+    def _note_death(self) -> None:
+        """If the process ended without a word, note how."""
+        code = self.process.exitcode
+        if self.outcome is None and code is not None:
+            self.outcome = Died(
+                rank=self.rank,
+                phase=self.phase,
+                at=time.monotonic() - self.began,
+                signal=-code if code < 0 else None,
+                exit_code=code if code >= 0 else None,
+            )
+
+
+def gone(members: Iterable[Member], seconds: float) -> bool:
+    """Whether all their processes end within so many seconds."""
+    until = time.monotonic() + seconds
+    alive = [member.process for member in members]
+    while alive := [process for process in alive if process.exitcode is None]:
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        # A process that a rank left behind may hold its sentinel open, so look again soon.
+        wait([process.sentinel for process in alive], min(left, LOOK))
+    return True
+
+
+def _unpack(payload: bytes, common: dict[str, Any]) -> Outcome:
+    try:
+        return Returned(value=pickle.loads(payload), **common)  # noqa: S301 - a private pipe of our own child
+    except Exception as error:  # noqa: BLE001 - unpickling a user's object may raise anything
+        text = f"the value that it returned can't be read back here: {error}"
+        return Raised(type=type(error).__qualname__, message=text, traceback="", **common)

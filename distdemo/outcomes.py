@@ -1,0 +1,133 @@
+"""How the ranks of a world ended, and why it failed if it did. Frozen; no torch, rich or typer.
+
+Times are seconds; ``at`` counts from the moment the launcher began to start ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distdemo.model import WorldSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A step that a rank said it reached. ``step`` grows as the rank gets further."""
+
+    step: int
+    name: str
+    at: float = 0.0
+
+
+NOT_STARTED = Phase(-1, "not started")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a rank's main thread was when it was asked.
+
+    Attributes:
+        collective: the torch.distributed function it waited in, empty if none.
+        place: the user's innermost line, ``train.py:12 in step``.
+    """
+
+    collective: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one rank ended; one of the classes below."""
+
+    rank: int
+    phase: Phase = NOT_STARTED
+    at: float = 0.0
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned(Outcome):
+    """The function returned this value."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised(Outcome):
+    """The function raised. ``consequence``: it only lost a peer that failed before."""
+
+    type: str
+    message: str
+    traceback: str
+    consequence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Died(Outcome):
+    """The process ended without a word: by a signal, or with this exit code."""
+
+    signal: int | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut(Outcome):
+    """It was still running at the deadline."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(Outcome):
+    """The launcher ended it because the world had failed or was interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a world failed: the root cause first.
+
+    Attributes:
+        ranks: the ranks at fault; empty if none is (all wait for each other).
+        consequences: ranks that failed or waited because of them.
+        traceback: of the first rank at fault, if it left one.
+    """
+
+    what: str
+    why: str
+    hint: str
+    ranks: tuple[int, ...] = ()
+    consequences: tuple[int, ...] = ()
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldReport:
+    """How a world went.
+
+    Attributes:
+        outcomes: one a rank, in order.
+        verdict: None if every rank returned.
+        seconds: from the start of the first rank until the last one was gone.
+        start_method: the one taken.
+        start_reason: why that one.
+        interrupted_by: the signal that ended it, or None.
+    """
+
+    world: WorldSpec
+    outcomes: tuple[Outcome, ...]
+    verdict: Verdict | None
+    seconds: float
+    start_method: str
+    start_reason: str
+    interrupted_by: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank returned."""
+        return self.verdict is None
+
+    @property
+    def values(self) -> list[Any]:
+        """What the ranks returned, in order; only for a world that went well."""
+        return [o.value for o in self.outcomes if isinstance(o, Returned)]
