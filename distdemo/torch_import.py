@@ -12,7 +12,9 @@ import gc
 import os
 import sys
 import warnings
+from importlib import import_module
 
+MODULES = ("torch.distributed", "torch.multiprocessing")
 _known_threads: frozenset[str] | None = None
 
 
@@ -22,7 +24,7 @@ def load_torch() -> None:
     The garbage collector rests meanwhile: it would walk through half a million new objects.
     """
     global _known_threads  # noqa: PLW0603 - one process has one set of threads
-    if "torch" in sys.modules and "torch.distributed" in sys.modules:
+    if all(module in sys.modules for module in MODULES):
         return
     alone = len(threads()) == 1 and "torch" not in sys.modules
     was_enabled = gc.isenabled()
@@ -31,6 +33,8 @@ def load_torch() -> None:
         with warnings.catch_warnings():
             # Torch works without NumPy, and nothing here needs it.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+            for module in MODULES:
+                import_module(module)
     finally:
         if was_enabled:
             gc.enable()

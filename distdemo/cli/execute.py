@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -139,16 +141,12 @@ def _check_backend(world: WorldSpec) -> None:
         )
 
 
-def _warm_up(view: View) -> Any:  # noqa: ANN401 - a function or None
-    """What to import while the ranks work: the view that will be needed."""
+def _warm_up(view: View) -> Callable[[], object]:
+    """What to do while the ranks work: import the view that will be needed."""
+    return partial(import_module, f"distdemo.render.{_VIEWS[view.format]}")
 
-    def warm_up() -> None:
-        if view.format == "json":
-            import distdemo.render.document
-        else:
-            import distdemo.render.op_table  # noqa: F401 - imported now so that it is there later
 
-    return warm_up
+_VIEWS = {"table": "op_table", "json": "document"}
 
 
 # --------------------------------------------------------------------------------------- showing

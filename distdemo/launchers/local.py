@@ -41,7 +41,7 @@ def run_world(
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),
     *,
-    meanwhile: Callable[[], None] | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
 

@@ -25,7 +25,7 @@ Json = Any
 def dumps(document: Mapping[str, Json]) -> str:
     """The document as text: valid JSON, NaN and infinities as strings."""
     text = json.dumps(_valid(document), indent=2, ensure_ascii=False, allow_nan=False)
-    return _NUMBERS.sub(lambda match: " ".join(match.group().split()), text)
+    return _NUMBERS.sub(lambda match: "[" + " ".join(match.group()[1:-1].split()) + "]", text)
 
 
 def envelope(
