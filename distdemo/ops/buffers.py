@@ -5,6 +5,7 @@ All of it follows from an op's declarations; no op builds its own. Collective: n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -13,13 +14,15 @@ import torch
 
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Buffers, Op, Source, Undefined
-from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.reduction import REDUCTIONS, Reduction
 from distdemo.ops.values import element, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distdemo.model import OpSpec
+
+BLOCK = 1 << 20  # elements of all ranks together that are reduced at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
 
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Tensor]:
     """The pieces that this rank holds before the op, each of ``spec.shape``, on the CPU."""
-    return [_filled(op.label(rank, piece, spec), spec) for piece in range(op.pieces(rank, spec))]
+    labels = [op.label(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
+    return list(_filled(labels, spec).to(torch_dtype(spec)).unbind())
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
@@ -63,21 +67,32 @@ def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return None
-    return [_evaluate(op, source, spec) for source in result]
+    if any(source.reduced for source in result):
+        return [_reduce(op, source, spec) for source in result]
+    labels = [op.label(source.ranks[0], source.piece, spec) for source in result]
+    return [Expected(piece) for piece in _filled(labels, spec).to(torch_dtype(spec)).unbind()]
 
 
-def _filled(label: int, spec: OpSpec) -> Tensor:
-    dtype = torch_dtype(spec)
+def _filled(labels: Sequence[int], spec: OpSpec) -> Tensor:
+    """The values of all these labels at once: a tensor of (labels, *shape), in a wide dtype.
+
+    One tensor for all of them: in a world of hundreds of ranks every rank computes what all the
+    others held, and a torch call for each of them would take longer than the op.
+    """
+    whole = (len(labels), *spec.shape)
+    wide = _wide(torch_dtype(spec))
     if spec.values is not None:
-        row = spec.values[label]
-        if row is None:
-            return torch.zeros(spec.shape, dtype=dtype)
-        return torch.tensor(row, dtype=dtype).reshape(spec.shape)
+        empty = (0,) * spec.numel
+        rows = [spec.values[label] or empty for label in labels]
+        return torch.tensor(rows, dtype=torch_dtype(spec)).to(wide).reshape(whole)
+    column = torch.tensor(labels, dtype=torch.int64).unsqueeze(1)
+    if isinstance(spec.fill, str):
+        return column.to(wide).expand(len(labels), spec.numel).reshape(whole)
     if spec.fill is not None:
-        number = label if isinstance(spec.fill, str) else spec.fill
-        return torch.full(spec.shape, number, dtype=dtype)
+        return torch.full(whole, spec.fill, dtype=torch_dtype(spec)).to(wide)
     positions = torch.arange(spec.numel, dtype=torch.int64)
-    return element(plan(spec), label, positions).to(dtype).reshape(spec.shape)  # type: ignore[no-any-return]
+    numbers: Tensor = element(plan(spec), column, positions)
+    return numbers.to(wide).reshape(whole)
 
 
 def _poisoned(spec: OpSpec, device: str) -> Tensor:
@@ -89,14 +104,7 @@ def _poisoned(spec: OpSpec, device: str) -> Tensor:
     return torch.full(spec.shape, poison, dtype=dtype, device=device)
 
 
-def _evaluate(op: Op, source: Source, spec: OpSpec) -> Expected:
-    parts = (_filled(op.label(rank, source.piece, spec), spec) for rank in source.ranks)
-    if not source.reduced:
-        return Expected(next(parts))
-    return _reduce(list(parts), spec)
-
-
-def _reduce(parts: list[Tensor], spec: OpSpec) -> Expected:
+def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
     """Reduce in arithmetic that is wider than the dtype, then round once.
 
     Integers wrap around as the hardware's do (int64, then cut to the dtype). A floating-point sum
@@ -106,19 +114,38 @@ def _reduce(parts: list[Tensor], spec: OpSpec) -> Expected:
     """
     reduction = REDUCTIONS[spec.reduce_op or "sum"]
     dtype = torch_dtype(spec)
-    wide = _wide(dtype)
+    count = len(source.ranks)
+    rounds = reduction.rounds and (dtype.is_floating_point or dtype.is_complex)
     combine = getattr(torch, reduction.torch_combine)
-    total = reduce(combine, [part.to(wide) for part in parts])
-    if spec.reduce_op == "avg":
-        total = total / len(parts)
-    result = total.to(dtype)
-    if not (reduction.rounds and (dtype.is_floating_point or dtype.is_complex)):
+    total: Tensor | None = None
+    magnitude: Tensor | None = None
+    whole = True
+    for block in _blocks(op, source, spec):
+        total = reduce(combine, _collapsed(block, reduction, total))
+        if rounds:
+            magnitude = reduce(combine, _collapsed(block.abs(), reduction, magnitude))
+            whole = whole and _is_whole(block)
+    assert total is not None  # noqa: S101 - a source has at least one rank
+    result = (total / count if spec.reduce_op == "avg" else total).to(dtype)
+    if magnitude is None or (spec.reduce_op != "avg" and _is_exact(whole, magnitude, spec)):
         return Expected(result)
-    magnitude = reduce(combine, [part.to(wide).abs() for part in parts])
-    if spec.reduce_op != "avg" and _is_exact(parts, magnitude, spec):
-        return Expected(result)
-    epsilon = DTYPES[spec.dtype].epsilon
-    return Expected(result, magnitude * (len(parts) * epsilon))
+    return Expected(result, magnitude * (count * DTYPES[spec.dtype].epsilon))
+
+
+def _blocks(op: Op, source: Source, spec: OpSpec) -> Iterator[Tensor]:
+    """What the source's ranks hold, some ranks at a time: tensors of (ranks, *shape)."""
+    labels = [op.label(rank, source.piece, spec) for rank in source.ranks]
+    step = max(1, BLOCK // max(1, spec.numel))
+    for start in range(0, len(labels), step):
+        yield _filled(labels[start : start + step], spec)
+
+
+def _collapsed(block: Tensor, reduction: Reduction, so_far: Tensor | None) -> list[Tensor]:
+    """The block reduced over its ranks as far as one torch call can, after what was so far."""
+    before = [] if so_far is None else [so_far]
+    if not reduction.torch_collapse:
+        return [*before, *block.unbind()]
+    return [*before, getattr(torch, reduction.torch_collapse)(block, dim=0)]
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -129,15 +156,12 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.bool else torch.int64
 
 
-def _is_exact(parts: list[Tensor], magnitude: Tensor, spec: OpSpec) -> bool:
+def _is_exact(whole: bool, magnitude: Tensor, spec: OpSpec) -> bool:
     """Whether every partial result, in any order, is a whole number that the dtype holds."""
-    if spec.numel == 0:
-        return True
-    whole = all(_is_whole(part) for part in parts)
     return whole and bool((magnitude <= DTYPES[spec.dtype].exact).all())
 
 
 def _is_whole(tensor: Tensor) -> bool:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
-    return bool((tensor == tensor.to(torch.float64).trunc()).all())
+    return bool((tensor == tensor.trunc()).all())

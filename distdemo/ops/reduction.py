@@ -21,8 +21,8 @@ class Reduction:
         torch_name: the attribute of ``torch.distributed.ReduceOp``.
         combine: two numbers into one, plain Python.
         torch_combine: the name of the elementwise torch function that does the same.
+        torch_collapse: the name of the torch function that does it along a dimension, if any.
         kinds: the kinds of element type that it is defined on.
-        sign: how a formula writes it.
         aliases: other names that people type.
     """
 
@@ -30,8 +30,8 @@ class Reduction:
     torch_name: str
     combine: Callable[[Any, Any], Any]
     torch_combine: str
+    torch_collapse: str
     kinds: frozenset[str]
-    sign: str
     aliases: tuple[str, ...] = ()
 
     @property
@@ -40,22 +40,19 @@ class Reduction:
         return self.name in ("sum", "avg", "product")
 
 
-_NUMBERS = frozenset({"float", "int", "bool"})
+_ORDERED = frozenset({"float", "int", "bool"})
+_ALL = _ORDERED | {"complex"}
+_BITS = frozenset({"int", "bool"})
+_FRACTIONS = frozenset({"float", "complex"})
 _TABLE = (
-    Reduction("sum", "SUM", operator.add, "add", _NUMBERS | {"complex"}, "+", ("add",)),
-    Reduction(
-        "product", "PRODUCT", operator.mul, "mul", _NUMBERS | {"complex"}, "×", ("prod", "mul")
-    ),
-    Reduction("min", "MIN", min, "minimum", _NUMBERS, "min", ("minimum",)),
-    Reduction("max", "MAX", max, "maximum", _NUMBERS, "max", ("maximum",)),
-    Reduction("avg", "AVG", operator.add, "add", frozenset({"float", "complex"}), "avg", ("mean",)),
-    Reduction(
-        "band", "BAND", operator.and_, "bitwise_and", frozenset({"int", "bool"}), "&", ("and",)
-    ),
-    Reduction("bor", "BOR", operator.or_, "bitwise_or", frozenset({"int", "bool"}), "|", ("or",)),
-    Reduction(
-        "bxor", "BXOR", operator.xor, "bitwise_xor", frozenset({"int", "bool"}), "^", ("xor",)
-    ),
+    Reduction("sum", "SUM", operator.add, "add", "sum", _ALL, ("add",)),
+    Reduction("product", "PRODUCT", operator.mul, "mul", "prod", _ALL, ("prod", "mul")),
+    Reduction("min", "MIN", min, "minimum", "amin", _ORDERED, ("minimum",)),
+    Reduction("max", "MAX", max, "maximum", "amax", _ORDERED, ("maximum",)),
+    Reduction("avg", "AVG", operator.add, "add", "sum", _FRACTIONS, ("mean",)),
+    Reduction("band", "BAND", operator.and_, "bitwise_and", "", _BITS, ("and",)),
+    Reduction("bor", "BOR", operator.or_, "bitwise_or", "", _BITS, ("or",)),
+    Reduction("bxor", "BXOR", operator.xor, "bitwise_xor", "", _BITS, ("xor",)),
 )
 
 REDUCTIONS = {reduction.name: reduction for reduction in _TABLE}

@@ -11,7 +11,7 @@ holds exactly (or the sum over all ranks would), the numbers wrap at a prime, wh
 neighbouring ranks and shifted blocks apart. A product takes small factors, a bitwise AND takes
 masks with one bit cleared, because it would otherwise be zero everywhere and prove nothing.
 
-``element`` is plain arithmetic: positions may be one int or a tensor of them.
+``element`` is plain arithmetic: labels and positions may be ints, or tensors that broadcast.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def plan(spec: OpSpec) -> Plan:
     return Plan("linear", stride if stride % modulus else stride + 1, modulus)
 
 
-def element(plan: Plan, label: int, position: Any) -> Any:  # noqa: ANN401 - an int or a tensor
-    """Element(s) at these positions of the tensor with this label."""
+def element(plan: Plan, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
+    """Element(s) at these positions of the tensor(s) with these labels."""
     if plan.pattern == "masks":
         return 127 - 2 ** ((label + position) % 7)
     if plan.pattern == "factors":

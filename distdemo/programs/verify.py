@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from distdemo.model import Mismatch, Verification
+from distdemo.ops.buffers import Expected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
-    from distdemo.ops.buffers import Expected
-
+SMALL = 1 << 16  # elements of all pieces together up to which they are compared at once
 SHOWN = 8  # mismatches that are kept; the rest is counted
 
 
@@ -33,15 +32,32 @@ def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verifica
     mismatches: list[Mismatch] = []
     checked = wrong = 0
     tolerance = 0.0
-    for piece, (tensor, expected) in enumerate(zip(got, wanted, strict=True)):
-        bad = _differences(tensor.cpu(), expected)
+    for first, tensor, expected in _batches(got, wanted):
+        bad = _differences(tensor, expected)
         checked += bad.numel()
         wrong += int(bad.sum())
         tolerance = max(tolerance, _largest(expected.bound))
-        mismatches += _mismatches(
-            piece, tensor.cpu(), expected.tensor, bad, SHOWN - len(mismatches)
-        )
+        mismatches += _mismatches(first, tensor, expected.tensor, bad, SHOWN - len(mismatches))
     return Verification(wrong == 0, checked, wrong, tolerance, tuple(mismatches))
+
+
+def _batches(
+    got: Sequence[Tensor], wanted: Sequence[Expected]
+) -> Iterator[tuple[int, Tensor, Expected]]:
+    """Pieces to compare at once, stacked along a new first dimension, and the first one's number.
+
+    Many small pieces are compared in one call; a large one goes alone, so that it isn't copied.
+    """
+    if len(got) != len(wanted):
+        raise ValueError(f"got {len(got)} pieces, not {len(wanted)}")
+    small = sum(tensor.numel() for tensor in got) <= SMALL
+    if got and small and all(expected.bound is None for expected in wanted):
+        stacked = Expected(torch.stack([expected.tensor for expected in wanted]))
+        yield 0, torch.stack(list(got)).cpu(), stacked
+        return
+    for piece, (tensor, expected) in enumerate(zip(got, wanted, strict=True)):
+        bound = None if expected.bound is None else expected.bound.unsqueeze(0)
+        yield piece, tensor.cpu().unsqueeze(0), Expected(expected.tensor.unsqueeze(0), bound)
 
 
 def _differences(tensor: Tensor, expected: Expected) -> Tensor:
@@ -66,14 +82,16 @@ def _largest(bound: Tensor | None) -> float:
 
 
 def _mismatches(
-    piece: int, got: Tensor, expected: Tensor, bad: Tensor, room: int
+    first: int, got: Tensor, expected: Tensor, bad: Tensor, room: int
 ) -> list[Mismatch]:
     if room <= 0 or not bool(bad.any()):
         return []
-    return [
-        Mismatch(piece, tuple(index), got[tuple(index)].item(), expected[tuple(index)].item())
-        for index in bad.nonzero()[:room].tolist()
-    ]
+    found = []
+    for place in bad.nonzero()[:room].tolist():
+        where = tuple(place)
+        wanted = expected[where].item()
+        found.append(Mismatch(first + place[0], where[1:], got[where].item(), wanted))
+    return found
 
 
 def same(left: Tensor, right: Tensor) -> bool:
