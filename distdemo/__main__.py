@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _open_streams()
     try:
         from distdemo.cli.main import run
 
@@ -14,6 +17,20 @@ def main() -> None:
     except KeyboardInterrupt:  # while the command line itself was being imported
         code = 130
     _leave(code)
+
+
+def _open_streams() -> None:
+    """Have streams that can be written to.
+
+    Python has none where the shell closed one (``>&-``): what is written then goes nowhere.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - as early and as long as Python's own
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - as above
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")  # a sign that it lacks is no reason to fail
 
 
 def _leave(code: int) -> None:
@@ -27,8 +44,6 @@ def _leave(code: int) -> None:
         except (OSError, ValueError):
             code = code or 1
     if "torch" in sys.modules:
-        import os
-
         os._exit(code)
     sys.exit(code)
 

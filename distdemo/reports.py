@@ -56,10 +56,16 @@ class HelloReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An op drawn without running it: what every rank holds before and after, and who gives."""
+    """An op drawn without running it: what every rank holds before and after, and who gives.
+
+    Attributes:
+        ranks: those that are shown; ``before`` and ``after`` are theirs.
+        edges: (from, to) for whatever moves between two of them.
+    """
 
     spec: OpSpec
     words: Words
+    ranks: tuple[int, ...]
     before: tuple[Holding, ...]
     after: tuple[Holding, ...]
     edges: frozenset[tuple[int, int]]

@@ -14,6 +14,8 @@ import sys
 import warnings
 from importlib import import_module
 
+from distdemo.errors import UsageError
+
 MODULES = ("torch.distributed", "torch.multiprocessing")
 _known_threads: frozenset[str] | None = None
 
@@ -22,6 +24,9 @@ def load_torch() -> None:
     """Import torch and torch.distributed, once.
 
     The garbage collector rests meanwhile: it would walk through half a million new objects.
+
+    Raises:
+        UsageError: torch is not installed, or broken.
     """
     global _known_threads  # noqa: PLW0603 - one process has one set of threads
     if all(module in sys.modules for module in MODULES):
@@ -35,6 +40,12 @@ def load_torch() -> None:
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
             for module in MODULES:
                 import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            "torch can't be imported.",
+            str(error),
+            "Install it into this Python: pip install torch.",
+        ) from error
     finally:
         if was_enabled:
             gc.enable()

@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
-    epilog="Try: distdemo all-reduce · distdemo explain scatter · distdemo p2p --nonblocking",
+    epilog="Try: distdemo all-reduce; distdemo explain scatter; distdemo p2p --nonblocking",
 )
 
 
@@ -62,7 +62,7 @@ def _add_op(op: Op) -> None:
         op.command,
         help=f"{op.words.summary}\n\nCalls {op.words.call.replace('{OP}', 'SUM')}",
         short_help=op.words.summary,
-        epilog=f"Try: {extra} · distdemo {op.command} --explain",
+        epilog=f"Try: {extra}; distdemo {op.command} --explain",
         rich_help_panel=panel,
     )(command)
 

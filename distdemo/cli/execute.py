@@ -62,10 +62,10 @@ def run_ops(flags: dict[str, Any]) -> None:
         listed = [dict(zip(keys, entry, strict=True)) for entry in entries]
         typer.echo(dumps(envelope("ops", ok=True, ops=listed)))
         return
-    from distdemo.render.console import output
+    from distdemo.render.console import output, show
     from distdemo.render.op_list import op_list
 
-    output().print(op_list(entries))
+    show(output(), op_list(entries))
 
 
 def run_explain(flags: dict[str, Any]) -> None:
@@ -159,18 +159,18 @@ def _show_op(op: Op, result: OpReport, explanation: Explanation | None, view: Vi
         typer.echo(dumps(op_document(op.command, result, explanation)))
         return
     from distdemo.render import op_table
-    from distdemo.render.console import output, signs
+    from distdemo.render.console import output, show, signs
 
     console = output()
     if explanation is not None:
         _print_explanation(explanation, console)
-        console.print()
+        show(console, "")
     if not result.world.ok:
         _print_failure(result.world, view)
     elif view.quiet:
-        console.print(op_table.verdict_line(result, signs(console)))
+        show(console, op_table.verdict_line(result, signs(console)))
     else:
-        console.print(op_table.op_table(result, console, view.ranks))
+        show(console, op_table.op_table(result, console, view.ranks))
 
 
 def _show_hello(result: HelloReport, view: View) -> None:
@@ -182,24 +182,25 @@ def _show_hello(result: HelloReport, view: View) -> None:
     if not result.world.ok:
         _print_failure(result.world, view)
         return
-    from distdemo.render.console import output
+    from distdemo.render.console import output, show
     from distdemo.render.hello_table import hello_table
 
     console = output()
     table = hello_table(result, console, view.ranks)
-    console.print(table.renderables[2] if view.quiet else table)
+    show(console, table.renderables[2] if view.quiet else table)
 
 
 def _print_explanation(explanation: Explanation, console: Any) -> None:  # noqa: ANN401 - rich's console
+    from distdemo.render.console import show
     from distdemo.render.picture import picture
 
-    console.print(picture(explanation, console))
+    show(console, picture(explanation, console))
 
 
 def _print_failure(world: WorldReport, view: View) -> None:
     """The verdict goes to standard output: it is the result of the run."""
-    from distdemo.render.console import output
+    from distdemo.render.console import output, show
     from distdemo.render.failure import failure
 
     console = output()
-    console.print(failure(world, console, traceback=view.traceback))
+    show(console, failure(world, console, traceback=view.traceback))

@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     signals = _Signals()
     signals.install()
     try:
-        code = _carry_out(arguments)
+        code = _carry_out(arguments or ["--help"], signals)
         sys.stdout.flush()
     except BrokenPipeError:
         code = _reader_left()
@@ -62,20 +62,20 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_INTERRUPTED if signals.interrupted else code
 
 
-def _carry_out(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return an error
+def _carry_out(arguments: Sequence[str], signals: _Signals) -> int:
     """Run the command; say what went wrong, in the format that was asked for."""
     from distdemo.cli.app import app
 
+    code = None
     try:
         code = app(args=_with_dashes(arguments), prog_name="distdemo", standalone_mode=False)
     except DistdemoError as error:
         _say(error, arguments)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except typer.Exit as error:
-        return error.exit_code
+        code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _say(_stopped("Interrupted."), arguments)
-        return EXIT_INTERRUPTED
+        signals.interrupted = True
     except _Terminated:
         _say(_stopped("Stopped by SIGTERM."), arguments)
         return EXIT_FAILED
@@ -85,6 +85,9 @@ def _carry_out(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one return a
     except _ClickError as error:
         _say(UsageError(str(error)), arguments)
         return EXIT_USAGE
+    if signals.interrupted:  # typer may have made an exit code of it
+        _say(_stopped("Interrupted."), arguments)
+        return EXIT_INTERRUPTED
     return code if isinstance(code, int) else EXIT_OK
 
 
@@ -98,10 +101,10 @@ def _say(error: DistdemoError, arguments: Sequence[str]) -> None:
 
         sys.stdout.write(dumps(error_document(_command(arguments), error)) + "\n")
         return
-    from distdemo.render.console import messages
+    from distdemo.render.console import messages, show
     from distdemo.render.failure import error_text
 
-    messages().print(error_text(error))
+    show(messages(), error_text(error))
 
 
 def _stopped(what: str) -> DistdemoError:
@@ -116,6 +119,10 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
     what, why = f"{message}".strip(), "The command line could not be read."
     if message.startswith("No such command"):
         return _unknown_command(command)
+    elsewhere = _option_of_another_op(message)
+    if elsewhere:
+        why = f"It belongs to: {', '.join(elsewhere)}."
+        return UsageError(f"{what.split()[3]} means nothing to {command}.", why, "Leave it out.")
     context = getattr(error, "ctx", None)
     if context is not None:
         why = " ".join(context.get_usage().split()).removeprefix("Usage: ")
@@ -131,6 +138,17 @@ def _unknown_command(name: str) -> UsageError:
     return unknown("command", names, name, "distdemo")
 
 
+def _option_of_another_op(message: str) -> list[str]:
+    """The commands that take the option which this one does not; empty if none does."""
+    from distdemo import ops
+
+    words = message.split()
+    if not message.startswith("No such option") or len(words) < 4:
+        return []
+    name = words[3].removeprefix("--").replace("-", "_").replace("async", "async_op")
+    return [op.command for op in ops.REGISTRY.values() if name in (*op.takes, op.root_is)]
+
+
 def _command(arguments: Sequence[str]) -> str:
     """The command's name: the first argument that is no option."""
     return next((argument for argument in arguments if not argument.startswith("-")), "")
@@ -144,7 +162,7 @@ def _with_dashes(arguments: Sequence[str]) -> list[str]:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip(arguments, [*arguments, ""][1:], strict=True)
     return any(
         first.lower() == "--format=json" or (first == "--format" and second.lower() == "json")
         for first, second in pairs

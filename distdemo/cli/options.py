@@ -92,7 +92,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
         panel=RANKS,
         metavar="SECONDS",
         text="When to give up, and say who is missing. By default 30 s; beyond 100 ranks 0.3 s a "
-        "rank.",
+        "rank (with spawn 2 s a rank, for the import of torch in each).",
     ),
     "start_method": _text(
         "--start-method",

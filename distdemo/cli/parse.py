@@ -65,7 +65,7 @@ def parse_world(flags: Flags, world_size: int) -> WorldSpec:
         world_size,
         backend.name,
         device or backend.default_device(),
-        _timeout(flags["timeout"], world_size),
+        _timeout(flags["timeout"], world_size, flags["start_method"]),
         choose("start-method", flags["start_method"], METHODS),
         capture=True,
     )
@@ -108,7 +108,8 @@ def choose(flag: str, given: str, known: Iterable[str]) -> str:
 
 def unknown(kind: str, names: list[str], given: str, prefix: str = "") -> UsageError:
     """The error for a name of this kind that isn't known, with the nearest ones that are."""
-    near = difflib.get_close_matches(given.lower(), names, n=2, cutoff=0.5)
+    same = [name for name in names if _letters(name) == _letters(given)]
+    near = same or difflib.get_close_matches(given.lower(), names, n=2, cutoff=0.5)
     lead = f"{prefix} " if prefix else ""
     hint = f"Did you mean {' or '.join(lead + name for name in near)}?" if near else ""
     return UsageError(
@@ -116,6 +117,10 @@ def unknown(kind: str, names: list[str], given: str, prefix: str = "") -> UsageE
         f"Known are: {', '.join(names)}.",
         hint or f"Try {lead}{names[0]}.",
     )
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def whole(flag: str, text: str, why: str, hint: str) -> int:
@@ -139,9 +144,10 @@ def rank_number(flag: str, text: str, world_size: int) -> int:
     return rank
 
 
-def _timeout(text: str | None, world_size: int) -> float:
+def _timeout(text: str | None, world_size: int, start_method: str) -> float:
     if text is None:
-        return max(30.0, 0.3 * world_size)
+        each = 2.0 if start_method == "spawn" else 0.3  # a spawned rank imports torch by itself
+        return max(30.0, each * world_size)
     try:
         seconds = float(text.removesuffix("s"))
     except ValueError:

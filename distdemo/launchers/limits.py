@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
         raise UsageError(
             f"This machine can't hold {world.world_size:,} ranks: {limit.ranks:,} at most.",
             limit.why,
-            f"Try {max(1, limit.ranks):,} ranks or fewer.",
+            f"Try at most {max(1, limit.ranks):,}, or give the machine more of it.",
         )
     free = free_memory() - world.world_size * _rank_memory(world)
     if data_bytes > free:
@@ -80,6 +81,23 @@ def raise_open_files(world: WorldSpec) -> None:
     if soft != resource.RLIM_INFINITY and soft < needed:
         most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def check_loopback() -> None:
+    """Refuse a machine (or container) whose ranks could not talk to each other.
+
+    Raises:
+        UsageError: the loopback interface is missing or down.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("127.0.0.1", 9))  # a datagram socket: nothing is sent
+        except OSError as error:
+            raise UsageError(
+                "The ranks could not reach each other on this machine.",
+                f"Its loopback interface is not up: {error}.",
+                "Bring it up: ip link set lo up.",
+            ) from error
 
 
 def free_memory() -> int:

@@ -18,7 +18,7 @@ from distdemo.errors import UsageError
 from distdemo.launchers import stacks, verdict
 from distdemo.launchers.channel import Receiver
 from distdemo.launchers.interrupts import Interrupts
-from distdemo.launchers.limits import raise_open_files
+from distdemo.launchers.limits import check_loopback, raise_open_files
 from distdemo.launchers.member import LOOK, Member, gone
 from distdemo.launchers.rendezvous import Rendezvous, rendezvous
 from distdemo.launchers.start_method import StartMethod, choose
@@ -58,6 +58,7 @@ def run_world(
             their own handlers then; if those return, so does this, with ``interrupted_by`` set.
     """
     load_torch()
+    check_loopback()
     method = choose(world.start_method, world.device)
     with Interrupts() as interrupts, rendezvous() as place:
         launcher = _Launcher(world, method, place, interrupts)
@@ -166,7 +167,9 @@ class _Launcher:
                         member.look()
                     next_look = time.monotonic() + LOOK
         if self._interrupts.received is None and self._failed_at is None:
-            self._ask_where([member for member in self._members if member.outcome is None])
+            late = [member for member in self._members if member.outcome is None]
+            if late:
+                self._ask_where(late)
 
     def _worth_waiting(self) -> bool:
         now = time.monotonic()
@@ -187,17 +190,17 @@ class _Launcher:
 
     def _ask_where(self, late: list[Member]) -> None:
         """Have every late rank write its stack, and read what comes."""
-        late = [member for member in late if member.phase.step >= 0]  # else nobody would answer
-        for member in late:
+        asked = {member.reader: member for member in late if member.phase.step >= 0}
+        for member in asked.values():
             member.signal(stacks.SIGNAL)
         texts = dict.fromkeys((member.rank for member in late), "")
         until = time.monotonic() + ANSWER
-        while (left := until - time.monotonic()) > 0 and (
-            ready := wait([m.reader for m in late if not m.receiver.closed], left)
-        ):
-            for member in late:
-                if member.reader in ready:
-                    texts[member.rank] += member.receiver.receive_text()
+        while asked and (left := until - time.monotonic()) > 0:
+            for reader in wait(list(asked), left):
+                member = asked[reader]  # type: ignore[index]  # only connections were waited for
+                texts[member.rank] += member.receiver.receive_text()
+                if member.receiver.closed:
+                    del asked[reader]  # type: ignore[arg-type]  # as above
         for member in late:
             member.where = stacks.locate(texts[member.rank])
 
@@ -245,7 +248,7 @@ def _preload(context: BaseContext) -> None:
 
     A forkserver that the program started before, without torch, is used as it is: slower, right.
     """
-    context.set_forkserver_preload(["distdemo.launchers.rank", "distdemo.launchers.api"])
+    context.set_forkserver_preload(["distdemo.launchers.forkserver"])
 
 
 def _not_picklable(method: StartMethod, error: Exception) -> UsageError:

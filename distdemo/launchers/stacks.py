@@ -59,4 +59,4 @@ def _is_ours(file: str) -> bool:
 
 def _is_library(file: str) -> bool:
     path = PurePath(file)
-    return file.startswith("<frozen") or any(path.is_relative_to(place) for place in _LIBRARIES)
+    return file.startswith("<") or any(path.is_relative_to(place) for place in _LIBRARIES)

@@ -115,17 +115,22 @@ def _signal_name(number: int) -> str:
 # ---------------------------------------------------------------------------------------- timeout
 
 
+_MORE_TIME = "A longer timeout gives slow ranks more time."
+
+
 def _timed_out(world: WorldSpec, late: list[TimedOut], outcomes: Sequence[Outcome]) -> Verdict:
     what = f"Timed out after {world.timeout:g} s"
+    if all(outcome.phase.step < 0 for outcome in late):
+        why = "The system was still starting them."
+        return Verdict(f"{what}: no rank was up by then.", why, _MORE_TIME)
     guilty = _absent(late, outcomes)
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
-    hint = "--timeout gives slow ranks more time."
     if not guilty:
         doing = _doing(late[0])
         return Verdict(
             f"{what}: {_ranks(tuple(o.rank for o in late))} wait for each other.",
             f"Rank {late[0].rank} {doing}.",
-            "A deadlock: look for ranks that all send, or all receive, first. " + hint,
+            f"A deadlock: look for ranks that all send, or all receive, first. {_MORE_TIME}",
             (),
             tuple(outcome.rank for outcome in late),
         )
@@ -135,7 +140,7 @@ def _timed_out(world: WorldSpec, late: list[TimedOut], outcomes: Sequence[Outcom
         example = outcomes[waiting[0]]
         why += f" {_ranks(waiting)} {_wait(waiting)} for it; rank {example.rank} {_doing(example)}."
     never = "never arrived" if waiting else "was not done"
-    return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, hint, guilty, waiting)
+    return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, _MORE_TIME, guilty, waiting)
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:
@@ -144,7 +149,11 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
     behind = [outcome.rank for outcome in late if outcome.phase.step < furthest]
     if behind:
         return tuple(behind)
-    # All are in the same phase: those that stand in no collective hold up those that do.
+    # All are in the same phase: those that don't answer, or stand in no collective, hold up those
+    # that do.
+    mute = [outcome.rank for outcome in late if outcome.where is None]
+    if 0 < len(mute) < len(late):
+        return tuple(mute)
     idle = [outcome.rank for outcome in late if outcome.where and not outcome.where.collective]
     if idle:
         return tuple(idle)
@@ -157,6 +166,8 @@ def _doing(outcome: Outcome) -> str:
     if isinstance(outcome, Returned):
         return "returned without joining in"
     where = outcome.where if isinstance(outcome, TimedOut) else None
+    if where is None and isinstance(outcome, TimedOut) and outcome.phase.step >= 0:
+        return f"did not answer (phase: {outcome.phase.name}): stopped, or stuck in the kernel"
     if where is None:
         return (
             f"was last heard of when it had {outcome.phase.name}"

@@ -49,7 +49,7 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Tensor]:
     """The pieces that this rank holds before the op, each of ``spec.shape``, on the CPU."""
     labels = [op.label(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
-    return list(_filled(labels, spec).to(torch_dtype(spec)).unbind())
+    return list(_filled(op, labels, spec).to(torch_dtype(spec)).unbind())
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
@@ -70,10 +70,10 @@ def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
     if any(source.reduced for source in result):
         return [_reduce(op, source, spec) for source in result]
     labels = [op.label(source.ranks[0], source.piece, spec) for source in result]
-    return [Expected(piece) for piece in _filled(labels, spec).to(torch_dtype(spec)).unbind()]
+    return [Expected(piece) for piece in _filled(op, labels, spec).to(torch_dtype(spec)).unbind()]
 
 
-def _filled(labels: Sequence[int], spec: OpSpec) -> Tensor:
+def _filled(op: Op, labels: Sequence[int], spec: OpSpec) -> Tensor:
     """The values of all these labels at once: a tensor of (labels, *shape), in a wide dtype.
 
     One tensor for all of them: in a world of hundreds of ranks every rank computes what all the
@@ -91,7 +91,7 @@ def _filled(labels: Sequence[int], spec: OpSpec) -> Tensor:
     if spec.fill is not None:
         return torch.full(whole, spec.fill, dtype=torch_dtype(spec)).to(wide)
     positions = torch.arange(spec.numel, dtype=torch.int64)
-    numbers: Tensor = element(plan(spec), column, positions)
+    numbers: Tensor = element(plan(spec, len(op.value_labels(spec))), column, positions)
     return numbers.to(wide).reshape(whole)
 
 
@@ -109,8 +109,9 @@ def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
 
     Integers wrap around as the hardware's do (int64, then cut to the dtype). A floating-point sum
     or product whose partial results are all whole numbers that the dtype holds must match exactly.
-    Otherwise n roundings of up to ε each may be off: |error| ≤ n·ε·Σ|xᵢ| for a sum (Higham,
-    Accuracy and Stability of Numerical Algorithms, 2002, section 4.2), n·ε·∏|xᵢ| for a product.
+    Otherwise each of n roundings, ours included, may be off by ε/2 of the partial result:
+    |error| ≤ n·ε·Σ|xᵢ| for a sum and n·ε·∏|xᵢ| for a product bound them with room to spare
+    (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
     """
     reduction = REDUCTIONS[spec.reduce_op or "sum"]
     dtype = torch_dtype(spec)
@@ -137,7 +138,7 @@ def _blocks(op: Op, source: Source, spec: OpSpec) -> Iterator[Tensor]:
     labels = [op.label(rank, source.piece, spec) for rank in source.ranks]
     step = max(1, BLOCK // max(1, spec.numel))
     for start in range(0, len(labels), step):
-        yield _filled(labels[start : start + step], spec)
+        yield _filled(op, labels[start : start + step], spec)
 
 
 def _collapsed(block: Tensor, reduction: Reduction, so_far: Tensor | None) -> list[Tensor]:

@@ -70,11 +70,13 @@ class Stage:
     Attributes:
         name: torch's name of the call.
         rule: what must not be done with the buffer until ``wait`` has returned.
+        tensors: the ones that it works on.
         call: makes it; returns the handles, none where this rank has no part in it.
     """
 
     name: str
     rule: str
+    tensors: list[Tensor]
     call: Callable[[], Handles]
 
 
@@ -168,7 +170,7 @@ class Op(ABC):
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
         """The non-blocking calls by name, for an engine that looks at the buffers in between."""
         whole = partial(self.run, buffers, spec, group, async_op=True)
-        return [Stage(self.name, "not to be touched yet", whole)]
+        return [Stage(self.name, "not to be touched yet", buffers.recv, whole)]
 
 
 def bytes_per_tensor(spec: OpSpec) -> int:

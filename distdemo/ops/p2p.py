@@ -114,9 +114,11 @@ class PointToPoint(Op):
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
         """All receives are posted, then all sends."""
+        receive = partial(self._post_receive, buffers, spec, group)
+        send = partial(self._post_send, buffers, spec, group)
         return [
-            Stage("irecv", "not to be read yet", partial(self._post_receive, buffers, spec, group)),
-            Stage("isend", "not to be changed yet", partial(self._post_send, buffers, spec, group)),
+            Stage("irecv", "not to be read yet", buffers.recv, receive),
+            Stage("isend", "not to be changed yet", buffers.send, send),
         ]
 
     def _post_receive(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:

@@ -8,8 +8,9 @@ Element i of the tensor labelled r (a rank, or a piece of the root's list) is ``
 
 so every element differs by rank and by position. Where that would outgrow what the element type
 holds exactly (or the sum over all ranks would), the numbers wrap at a prime, which keeps
-neighbouring ranks and shifted blocks apart. A product takes small factors, a bitwise AND takes
-masks with one bit cleared, because it would otherwise be zero everywhere and prove nothing.
+neighbouring ranks and shifted blocks apart. Some reductions would give the same everywhere and
+prove nothing, so they get other values: a product takes small factors, a bitwise AND masks with
+one bit cleared, and an AND (or OR) of bools is decided, at every second position, by one rank.
 
 ``element`` is plain arithmetic: labels and positions may be ints, or tensors that broadcast.
 """
@@ -24,6 +25,13 @@ from distdemo.dtypes import DTYPES
 if TYPE_CHECKING:
     from distdemo.model import OpSpec
 
+LONE = {
+    "band": "lone zero",
+    "min": "lone zero",
+    "product": "lone zero",
+    "bor": "lone one",
+    "max": "lone one",
+}
 LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
 
 
@@ -31,25 +39,32 @@ LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
 class Plan:
     """How default values follow from label and position, for one spec."""
 
-    pattern: str  # linear, factors, sparse_factors, masks
+    pattern: str  # linear, factors, sparse factors, masks, lone one, lone zero
     stride: int = 10
     modulus: int = LARGEST
 
 
-def plan(spec: OpSpec) -> Plan:
-    """The default values for this spec: pattern, stride and where they wrap."""
+def plan(spec: OpSpec, labels: int | None = None) -> Plan:
+    """The default values for this spec: pattern, stride and where they wrap.
+
+    Args:
+        spec: dtype, shape, ranks and reduce op matter.
+        labels: how many labels there are; None: one a rank.
+    """
     dtype = DTYPES[spec.dtype]
-    if spec.reduce_op == "band" and dtype.kind == "int":
+    if dtype.kind == "bool" and spec.reduce_op in LONE:
+        return Plan(LONE[spec.reduce_op], modulus=spec.world_size if labels is None else labels)
+    if spec.reduce_op == "band":
         return Plan("masks")
-    if spec.reduce_op == "product" and dtype.kind != "bool":
+    if spec.reduce_op == "product":
         return _factors(dtype.exact, spec.world_size)
     sums = spec.reduce_op in ("sum", "avg")
     limit = dtype.exact // spec.world_size if sums else dtype.exact
     stride = 10
     while stride < spec.numel:
         stride *= 10
-    # Labels go up to world_size - 1: a rank's own number, or the number of a piece.
-    if stride * (spec.world_size - 1) + spec.numel - 1 <= min(limit, LARGEST):
+    last = (spec.world_size if labels is None else labels) - 1
+    if stride * last + spec.numel - 1 <= min(limit, LARGEST):
         return Plan("linear", stride)
     modulus = _prime_up_to(max(2, min(limit + 1, LARGEST)))
     return Plan("linear", stride if stride % modulus else stride + 1, modulus)
@@ -58,10 +73,13 @@ def plan(spec: OpSpec) -> Plan:
 def element(plan: Plan, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
     """Element(s) at these positions of the tensor(s) with these labels."""
     if plan.pattern == "masks":
-        return 127 - 2 ** ((label + position) % 7)
+        return 127 - 2 ** ((label + position) % 6)
+    if plan.pattern in ("lone one", "lone zero"):
+        lone = 1 * ((position % 2 == 1) & (position // 2 % plan.modulus == label))
+        return lone if plan.pattern == "lone one" else 1 - lone
     if plan.pattern == "factors":
         return 1 + (label + position) % plan.modulus
-    if plan.pattern == "sparse_factors":
+    if plan.pattern == "sparse factors":
         return 1 + 1 * ((label % plan.modulus) == (position % plan.modulus))
     return (label * plan.stride + position) % plan.modulus
 
@@ -73,7 +91,7 @@ def _factors(exact: int, world_size: int) -> Plan:
         return Plan("factors", modulus=min(largest, 10))
     # At most `bits` of the ranks hold a 2 at any one position: the product is at most 2 ** bits.
     bits = max(1, exact.bit_length() - 2)
-    return Plan("sparse_factors", modulus=max(2, -(-world_size // bits)))
+    return Plan("sparse factors", modulus=max(2, -(-world_size // bits)))
 
 
 def _prime_up_to(limit: int) -> int:

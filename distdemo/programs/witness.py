@@ -36,7 +36,7 @@ class Timing:
 def witness(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
     """Collective: make the non-blocking calls, wait for them, and time both."""
     stages = op.stages(buffers, spec, None)
-    watched = _Watch(rank, buffers.recv) if len(stages) > 1 else None
+    watched = _Watch(rank, buffers) if len(stages) > 1 else None
     handles: list[Work] = []
     launch = 0.0
     for number, stage in enumerate(stages):
@@ -46,7 +46,7 @@ def witness(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
         handles += made
         if watched is not None:
             if made:
-                watched.note(f"{stage.name} returned", stage.rule)
+                watched.note(f"{stage.name} returned", stage.tensors, stage.rule)
             rank.meet(f"{op.name}/{number}")
     started = time.perf_counter()
     for handle in handles:
@@ -54,22 +54,22 @@ def witness(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
     rank.synchronize()
     waited = time.perf_counter() - started
     if watched is not None and handles:
-        watched.note("wait returned", "free to be used")
+        watched.note("wait returned", buffers.recv, "free to be used")
     return Timing(launch + waited, launch, waited, tuple(watched.events if watched else ()))
 
 
 class _Watch:
-    """Notes what the receive buffers hold, and whether that is still what they held at first."""
+    """Notes what buffers hold, and whether that is still what they held at first."""
 
-    def __init__(self, rank: Rank, tensors: list[Tensor]) -> None:
+    def __init__(self, rank: Rank, buffers: Buffers) -> None:
         self.events: list[Event] = []
         self._rank = rank
-        self._tensors = tensors
-        self._first = [tensor.clone() for tensor in tensors]
+        tensors = [*buffers.send, *buffers.recv]
+        self._first = {id(tensor): tensor.clone() for tensor in tensors}
 
-    def note(self, what: str, rule: str) -> None:
+    def note(self, what: str, tensors: list[Tensor], rule: str) -> None:
+        """Add an event: what these tensors hold now."""
         now = time.monotonic()
-        pairs = zip(self._tensors, self._first, strict=True)
-        unchanged = all(same(tensor, first) for tensor, first in pairs)
-        holds = keep(self._tensors, [None] * len(self._tensors))
+        unchanged = all(same(tensor, self._first[id(tensor)]) for tensor in tensors)
+        holds = keep(tensors, [None] * len(tensors))
         self.events.append(Event(self._rank.rank, now, what, holds, unchanged, rule))

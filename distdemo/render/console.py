@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 PLAIN_WIDTH = 80  # columns of what is no terminal
 
@@ -23,6 +23,7 @@ class Signs:
     dot: str = "·"
 
 
+_PLAIN = str.maketrans({"−": "-", "×": "x", "µ": "u", "·": "|"})
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
 
 
@@ -35,6 +36,20 @@ def output(file: object = None) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
 
 
+def show(console: Console, renderable: RenderableType) -> None:
+    """Print; where it is no terminal, without the blanks that would only fill up its lines."""
+    unicode = _is_unicode(console)
+    if console.is_terminal and unicode:
+        console.print(renderable)
+        return
+    with console.capture() as captured:
+        console.print(renderable)
+    text = "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+    if not unicode:
+        text = text.translate(_PLAIN).encode(console.encoding, "replace").decode(console.encoding)
+    console.file.write(text)
+
+
 def messages() -> Console:
     """The console for errors and warnings, on standard error."""
     return output(sys.stderr)
@@ -42,7 +57,11 @@ def messages() -> Console:
 
 def signs(console: Console) -> Signs:
     """The signs that this console's encoding has."""
-    return Signs() if console.encoding.lower().startswith("utf") else ASCII_SIGNS
+    return Signs() if _is_unicode(console) else ASCII_SIGNS
+
+
+def _is_unicode(console: Console) -> bool:
+    return console.encoding.lower().startswith("utf")
 
 
 def _is_terminal(stream: object) -> bool:

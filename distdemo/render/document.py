@@ -24,7 +24,7 @@ Json = Any
 
 def dumps(document: Mapping[str, Json]) -> str:
     """The document as text: valid JSON, NaN and infinities as strings."""
-    text = json.dumps(_valid(document), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_valid(document), indent=2, allow_nan=False)
     return _NUMBERS.sub(lambda match: "[" + " ".join(match.group()[1:-1].split()) + "]", text)
 
 
@@ -241,8 +241,12 @@ def _explanation(explanation: Explanation) -> dict[str, Json]:
         "call": words.call,
         "traffic": _traffic(explanation.traffic),
         "notes": list(explanation.notes),
-        "before": [_holding(each) for each in explanation.before],
-        "after": [_holding(each) for each in explanation.after],
+        "ranks": [
+            {"rank": rank, "before": _holding(before), "after": _holding(after)}
+            for rank, before, after in zip(
+                explanation.ranks, explanation.before, explanation.after, strict=True
+            )
+        ],
         "moves": [{"from": source, "to": target} for source, target in sorted(explanation.edges)],
     }
 

@@ -82,7 +82,9 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
             duration(outcome.at),
         )
     if left_out:
-        table.add_row(sign.more, f"{plural(left_out, 'rank')} more, none of them at fault")
+        hidden = len(verdict.ranks) - sum(o.rank in verdict.ranks for o in outcomes)
+        fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
+        table.add_row(sign.more, f"{plural(left_out, 'rank')} more, {fault}")
     return table
 
 

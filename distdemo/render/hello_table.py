@@ -22,7 +22,7 @@ def hello_table(
     sign = signs(console)
     size = len(report.ranks)
     table = frame()
-    for name in ("Rank", "of", "Process", "Host", "Backend", "Device", "Up in", "Heard from"):
+    for name in ("Rank", "of", "Process", "Host", "Backend", "Device", "Joined in", "Heard from"):
         table.add_column(name, justify="right" if name in ("Rank", "of", "Process") else "left")
     for each in report.ranks:
         shown = each.rank in ranks if ranks is not None else _at_an_end(each.rank, size)
@@ -41,7 +41,8 @@ def hello_table(
             f"{each.heard_from} of {size}",
         )
     slowest = max(each.startup_seconds for each in report.ranks)
-    line = f"{sign.right} {plural(size, 'rank')} up in {duration(slowest)}, each heard from all."
+    up = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"
+    line = f"{sign.right} {up}; each heard from all."
     verdict = Text(line, style=colours.RIGHT)
     if not report.ok:
         verdict = Text(f"{sign.wrong} Not every rank heard from all.", style=colours.WRONG)

@@ -7,39 +7,33 @@ from rich.text import Text
 from distdemo.model import Holding, Piece
 from distdemo.render import colours
 from distdemo.render.console import Signs
-from distdemo.render.numbers import piece_text
+from distdemo.render.numbers import ROOMS, piece_text
 
 FEW = 4  # pieces up to which all are shown
 FIRST, LAST = 2, 1  # else these many from each end
 
 
-def cell(holding: Holding, signs: Signs) -> Text:
-    """The pieces, a line each."""
+def cell(holding: Holding, signs: Signs, room: int = ROOMS[0]) -> Text:
+    """The pieces, a line each, none wider than ``room`` if that can be."""
     if holding.undefined:
         return Text("undefined", style=colours.QUIET)
     if not holding.pieces:
         return Text("nothing", style=colours.QUIET)
     shown, left_out = _selection(holding)
-    lines = [piece_text(p, signs, colours.of_source(p.source)) for p in shown]
+    lines = [piece_text(p, signs, colours.of_source(p.source), room) for p in shown]
     if left_out:
         more = Text(f"{signs.more} {left_out} more", style=colours.QUIET)
         lines.insert(FIRST, more)
     return Text("\n").join(lines)
 
 
-def sources(holding: Holding, reduced: str, signs: Signs) -> Text:
-    """The rank that each piece came from, a line each, beside ``cell``.
-
-    Args:
-        holding: what the rank holds afterwards.
-        reduced: what to say of a piece that was reduced over several ranks.
-        signs: of the console.
-    """
+def sources(holding: Holding, signs: Signs) -> Text:
+    """The rank that each piece came from, ``all`` if it was reduced: lines as in ``cell``."""
     if holding.undefined or not holding.pieces:
         return Text(signs.none, style=colours.QUIET)
     shown, left_out = _selection(holding)
     lines = [
-        Text(reduced if p.source is None else f"rank {p.source}", style=colours.of_source(p.source))
+        Text("all" if p.source is None else f"rank {p.source}", style=colours.of_source(p.source))
         for p in shown
     ]
     if left_out:

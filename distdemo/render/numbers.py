@@ -9,10 +9,9 @@ from rich.text import Text
 from distdemo.model import Number, Piece
 from distdemo.render.console import Signs
 
-ENDS = (3, 2, 1)  # elements shown at each end of a long tensor: as many as fit
-WIDE = 17  # columns that they should fit in
-SHORT = 16  # elements up to which a tensor is shown whole
-GLUE = "\u00a0"  # joins the elements of one piece, so that lines break between pieces
+ROOMS = (60, 17, 0)  # columns for one tensor: what most tables have, and two steps of less
+ENDS = (3, 2, 1)  # elements shown at each end of a tensor that is cut: as many as fit
+SHORT = 16  # elements up to which a tensor may be shown whole
 
 
 def number(value: Number) -> str:
@@ -29,44 +28,48 @@ def number(value: Number) -> str:
     return f"{value:.6g}"
 
 
-def piece_text(piece: Piece, signs: Signs, style: str) -> Text:
-    """One tensor: nested like its shape, or its two ends and its size."""
-    if not piece.tail and len(piece.head) <= SHORT:
-        body = _nested(list(piece.head), piece.shape)
-    else:
-        body = _ends(piece, signs)
+def piece_text(piece: Piece, signs: Signs, style: str, room: int = ROOMS[0]) -> Text:
+    """One tensor: nested like its shape if it fits in ``room`` columns, else its two ends."""
+    whole = not piece.tail and len(piece.head) <= SHORT
+    body = _nested(list(piece.head), piece.shape) if whole else ""
+    if not whole or len(body) > room:
+        body = _ends(piece, signs, min(room, ROOMS[1]))
     return Text(body, style=style)
 
 
-def _ends(piece: Piece, signs: Signs) -> str:
-    """The first and last elements, in one dimension, as many as fit in ``WIDE`` columns."""
+def _ends(piece: Piece, signs: Signs, room: int) -> str:
+    """The first and last elements, in one dimension, as many as fit; at least one of each."""
     tail = piece.tail or piece.head
     for count in ENDS:
         first = [number(value) for value in piece.head[:count]]
         last = [number(value) for value in tail[-count:]]
-        body = "[" + GLUE.join([*first, signs.more, *last]) + "]"
-        if len(body) <= WIDE:
+        body = "[" + " ".join([*first, signs.more, *last]) + "]"
+        if len(body) <= room:
             break
-    return body
+    return body if len(piece.head) > 2 else _nested(list(piece.head), piece.shape)
 
 
 def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
     if not shape:
         return number(values[0]) if values else "[]"
     if len(shape) == 1:
-        return "[" + GLUE.join(number(value) for value in values) + "]"
+        return "[" + " ".join(number(value) for value in values) + "]"
     step = len(values) // shape[0] if shape[0] else 0
     rows = [_nested(values[at * step : (at + 1) * step], shape[1:]) for at in range(shape[0])]
-    return "[" + GLUE.join(rows) + "]"
+    return "[" + " ".join(rows) + "]"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that people read: ``850 µs``, ``12.3 ms``, ``1.20 s``."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds:.2f} s"
+    """Seconds in the unit that people read, three digits: ``850 µs``, ``12.3 ms``, ``1.20 s``."""
+    for unit, scale in (("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(value: float) -> str:
+    decimals = 0 if value >= 99.95 or value == 0 else 1 if value >= 9.995 else 2
+    return f"{value:.{decimals}f}"
 
 
 def size(count: float) -> str:
@@ -74,7 +77,14 @@ def size(count: float) -> str:
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{count / scale:.4g} {unit}"
-    return f"{count:g} B"
+    return f"{count:.4g} B"
+
+
+def moved(payload: int, formula: str, factor: float) -> str:
+    """The bytes that an op moves, with the formula's numbers: ``2(n−1)/n × 16 B = 24 B``."""
+    if formula == "1":
+        return size(payload)
+    return f"{formula} × {size(payload)} = {size(payload * factor)}"
 
 
 def shape_text(dtype: str, shape: tuple[int, ...]) -> str:

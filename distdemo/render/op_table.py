@@ -11,8 +11,8 @@ from rich.text import Text
 from distdemo.model import RankRecord, Verification
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
-from distdemo.render.frame import frame, heading
-from distdemo.render.numbers import duration, number, plural, shape_text, size
+from distdemo.render.frame import fitting, frame, heading
+from distdemo.render.numbers import duration, moved, number, plural, shape_text
 from distdemo.reports import OpReport
 
 MANY = 16  # ranks up to which all are shown
@@ -28,9 +28,13 @@ def op_table(report: OpReport, console: Console, ranks: frozenset[int] | None = 
         ranks: those to show; None: all of up to 16, else the ends and whatever is wrong.
     """
     sign = signs(console)
-    parts: list[RenderableType] = [heading(title(report, sign)), _table(report, sign, ranks)]
+    parts: list[RenderableType] = [
+        heading(title(report, sign)),
+        fitting(console, lambda room: _table(report, sign, ranks, room)),
+    ]
     if any(record.events for record in report.ranks):
-        parts.append(_events(report, sign))
+        parts.append(heading("What each buffer held when the call returned"))
+        parts.append(fitting(console, lambda room: _events(report, sign, room)))
     parts += [Text(note, style=colours.QUIET) for note in report.notes]
     parts += list(_mismatches(report.ranks))
     parts.append(verdict_line(report, sign))
@@ -77,7 +81,7 @@ def verdict_line(report: OpReport, sign: Signs) -> Text:
 # ------------------------------------------------------------------------------------ the table
 
 
-def _table(report: OpReport, sign: Signs, ranks: frozenset[int] | None) -> Table:
+def _table(report: OpReport, sign: Signs, ranks: frozenset[int] | None, room: int) -> Table:
     timed_apart = report.spec.async_op
     table = frame()
     table.add_column("Rank", justify="right", no_wrap=True)
@@ -89,10 +93,10 @@ def _table(report: OpReport, sign: Signs, ranks: frozenset[int] | None) -> Table
         table.add_column(name, justify="right", no_wrap=True)
     for entry in _rows(report.ranks, ranks):
         if isinstance(entry, RankRecord):
-            table.add_row(*_cells(entry, report, sign))
+            table.add_row(*_cells(entry, report, sign, room))
         else:
-            skipped = f"{sign.more} {plural(entry, 'rank')} more, all right"
-            table.add_row(Text(sign.more), Text(skipped, style=colours.QUIET))
+            skipped = Text(f"{plural(entry, 'rank')} more", style=colours.QUIET)
+            table.add_row(Text(sign.more), skipped, Text("all right", style=colours.QUIET))
     return table
 
 
@@ -115,8 +119,7 @@ def _rows(
             skipped += 1
 
 
-def _cells(record: RankRecord, report: OpReport, sign: Signs) -> list[RenderableType]:
-    reduced = f"{report.spec.reduce_op} of all"
+def _cells(record: RankRecord, report: OpReport, sign: Signs, room: int) -> list[RenderableType]:
     times = [record.seconds]
     if report.spec.async_op:
         times = [record.launch_seconds or 0.0, record.wait_seconds or 0.0]
@@ -124,9 +127,9 @@ def _cells(record: RankRecord, report: OpReport, sign: Signs) -> list[Renderable
     origin = Text("takes no part", style=colours.QUIET)
     return [
         Text(str(record.rank), style=colours.of_rank(record.rank)),
-        holding.cell(record.before, sign),
-        holding.cell(record.after, sign),
-        origin if idle else holding.sources(record.after, reduced, sign),
+        holding.cell(record.before, sign, room),
+        holding.cell(record.after, sign, room),
+        origin if idle else holding.sources(record.after, sign),
         _verified(record.verification, sign),
         *(Text(sign.none if idle else duration(seconds)) for seconds in times),
     ]
@@ -145,13 +148,13 @@ def _verified(verification: Verification, sign: Signs) -> Text:
 # ------------------------------------------------------------------------------- under the table
 
 
-def _events(report: OpReport, sign: Signs) -> Table:
+def _events(report: OpReport, sign: Signs, room: int) -> Table:
     """What each rank's buffer held when its calls returned, in the order of the clock."""
-    table = frame(title="What each buffer held when the call returned")
+    table = frame()
     table.add_column("Clock", justify="right", no_wrap=True)
     table.add_column("Rank", justify="right", no_wrap=True)
     table.add_column("Call", no_wrap=True)
-    table.add_column("Buffer", overflow="fold", min_width=13)
+    table.add_column("Buffer", overflow="fold")
     table.add_column("Which is", no_wrap=True)
     events = sorted((e for record in report.ranks for e in record.events), key=lambda e: e.at)
     shown = events if len(events) <= 2 * MANY else events[:MANY] + events[-MANY:]
@@ -160,7 +163,7 @@ def _events(report: OpReport, sign: Signs) -> Table:
             duration(event.at),
             Text(str(event.rank), style=colours.of_rank(event.rank)),
             event.what,
-            holding.cell(event.holds, sign),
+            holding.cell(event.holds, sign, room),
             event.rule,
         )
     return table
@@ -184,10 +187,11 @@ def _mismatches(records: Sequence[RankRecord]) -> Iterator[Text]:
 def _footer(report: OpReport) -> Text:
     slowest = max(report.ranks, key=lambda record: record.seconds)
     traffic = report.traffic
-    slow = f"rank {slowest.rank}, {duration(slowest.seconds)}, opening its connections included"
-    sizes = f"{size(traffic.payload)} × {traffic.factor:.4g} = {size(traffic.bus_bytes)}"
-    lines = [
-        f"Slowest: {slow}.",
-        f"Moves: S × {traffic.formula} = {sizes}; S is {traffic.payload_words}.",
-    ]
+    slow = f"rank {slowest.rank}, {duration(slowest.seconds)}"
+    if report.world.world.lazy and report.spec.world_size > 1:
+        slow += ", opening its connections included"
+    moves = moved(traffic.payload, traffic.formula, traffic.factor)
+    lines = [f"Slowest: {slow}.", f"Moves: {moves} ({traffic.payload_words})."]
+    if traffic.formula == "1":
+        lines[1] = f"Moves: {moves}, {traffic.payload_words}."
     return Text("\n".join(lines), style=colours.QUIET)

@@ -10,8 +10,8 @@ from rich.text import Text
 from distdemo.model import Holding
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
-from distdemo.render.frame import heading
-from distdemo.render.numbers import plural, shape_text, size
+from distdemo.render.frame import fitting, heading
+from distdemo.render.numbers import moved, plural, shape_text
 from distdemo.reports import Explanation
 
 # The bus: one vertical line that sources flow into from the left and results leave to the right.
@@ -39,7 +39,7 @@ def picture(explanation: Explanation, console: Console) -> Group:
     parts: list[RenderableType] = [
         heading(_title(explanation, sign)),
         Text(words.summary),
-        Padding(_drawing(explanation, sign), (1, 0)),
+        Padding(fitting(console, lambda room: _drawing(explanation, sign, room)), (1, 0)),
         *(Text(note) for note in explanation.notes),
         _facts(explanation),
     ]
@@ -56,54 +56,53 @@ def _title(explanation: Explanation, sign: Signs) -> str:
     return f" {sign.dot} ".join(parts)
 
 
-def _drawing(explanation: Explanation, sign: Signs) -> Table:
+def _drawing(explanation: Explanation, sign: Signs, room: int) -> Table:
     table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     table.add_column("before")
-    table.add_column(_between(explanation), no_wrap=True, justify="center")
+    table.add_column(explanation.spec.reduce_op or "moves", no_wrap=True)
     table.add_column("after")
     table.add_column("", no_wrap=True, style=colours.QUIET)
-    reduced = f"{explanation.spec.reduce_op} of all"
-    for rank, (before, after) in enumerate(zip(explanation.before, explanation.after, strict=True)):
+    rows = zip(explanation.ranks, explanation.before, explanation.after, strict=True)
+    for place, (rank, before, after) in enumerate(rows):
+        cells = holding.cell(before, sign, room), holding.cell(after, sign, room)
+        lines = max(cell.plain.count("\n") for cell in cells) + 1
         table.add_row(
             Text(f"rank {rank}", style=colours.of_rank(rank)),
-            holding.cell(before, sign),
-            Text(_arm(rank, explanation, sign)),
-            holding.cell(after, sign),
-            _origin(after, reduced, sign),
+            cells[0],
+            Text(_arm(place, lines, explanation, sign)),
+            cells[1],
+            _origin(after, sign),
         )
-    hidden = explanation.spec.world_size - len(explanation.before)
+    hidden = explanation.spec.world_size - len(explanation.ranks)
     if hidden:
         table.add_row(sign.more, Text(f"{plural(hidden, 'rank')} more", style=colours.QUIET))
     return table
 
 
-def _between(explanation: Explanation) -> str:
-    return explanation.spec.reduce_op or "moves"
-
-
-def _origin(after: Holding, reduced: str, sign: Signs) -> Text:
+def _origin(after: Holding, sign: Signs) -> Text:
     if after.undefined or not after.pieces:
         return Text("")
-    text = holding.sources(after, reduced, sign)
+    text = holding.sources(after, sign)
     return Text("\n").join([Text("from ") + line for line in text.split("\n")])
 
 
-def _arm(rank: int, explanation: Explanation, sign: Signs) -> str:
-    """This rank's row of the bus."""
-    sources = {source for source, _ in explanation.edges}
-    targets = {target for _, target in explanation.edges}
-    on_bus = sources | targets
-    if not on_bus:
-        return f"──{sign.arrow}" if sign.right == "✓" else f"--{sign.arrow}"
-    up, down = rank > min(on_bus), rank < max(on_bus)
-    inside = min(on_bus) <= rank <= max(on_bus)
-    gives, gets = rank in sources, rank in targets
-    joint = _JOINTS[(inside and up, inside and down, gives, gets)]
+def _arm(place: int, lines: int, explanation: Explanation, sign: Signs) -> str:
+    """One rank's part of the bus, as many lines high as its row."""
+    order = {rank: position for position, rank in enumerate(explanation.ranks)}
+    sources = {order[source] for source, _ in explanation.edges}
+    targets = {order[target] for _, target in explanation.edges}
+    ends = sources | targets or {place}
+    up, down = min(ends) < place <= max(ends), min(ends) <= place < max(ends)
+    gives, gets = place in sources, place in targets
+    if not explanation.edges:
+        gives, gets = True, True  # one rank: what it holds stays where it is
+    joint = _JOINTS[(up, down, gives, gets)]
     left = "──" if gives else "  "
     right = f"──{sign.arrow}" if gets else "   "
-    line = f"{left}{joint}{right}"
-    return line if sign.right == "✓" else _plain(line)
+    tail = "  │" if down else ""
+    arm = "\n".join([f"{left}{joint}{right}", *[tail] * (lines - 1)])
+    return arm if sign.right == "✓" else _plain(arm)
 
 
 def _plain(line: str) -> str:
@@ -113,11 +112,12 @@ def _plain(line: str) -> str:
 def _facts(explanation: Explanation) -> Table:
     words, traffic = explanation.words, explanation.traffic
     n = explanation.spec.world_size
-    cost = (
-        f"S = {size(traffic.payload)} ({traffic.payload_words}), busbw factor "
-        f"{traffic.formula} = {traffic.factor:.4g} at n = {n}: {size(traffic.bus_bytes)} over the "
-        "busiest link."
-    )
+    cost = f"{moved(traffic.payload, traffic.formula, traffic.factor)} over the busiest link"
+    if traffic.formula == "1":
+        cost += f" ({traffic.payload_words}; busbw factor 1)."
+    else:
+        factor = f"busbw factor {traffic.formula} = {traffic.factor:.4g} at n = {n}"
+        cost += f" (S is {traffic.payload_words}; {factor})."
     table = Table(box=None, show_header=False, padding=(0, 1), show_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

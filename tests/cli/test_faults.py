@@ -1,0 +1,193 @@
+"""The command when something goes wrong around it: it ends in time, says why, leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from helpers import LOOPBACK, children, marked_processes, running, tcp_addresses, wait_until
+
+ENDS_WITHIN = 2.0  # seconds from the cause until everything is gone
+# Long enough to be still at work when a fault strikes: large tensors, verified by every rank.
+LONG = ["-m", "distdemo", "all-reduce", "-n", "4", "--shape", "12000000", "--timeout", "60"]
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    return folder
+
+
+def joined(run):
+    """Wait until all four ranks are there and talk to each other."""
+    ranks = run.ranks(4)
+    assert wait_until(lambda: any(tcp_addresses_of(rank) for rank in ranks), 30)
+    return ranks
+
+
+def tcp_addresses_of(pid):
+    try:
+        return tcp_addresses(pid)
+    except OSError:
+        return []
+
+
+def test_nothing_of_a_running_world_is_reachable_from_another_machine(temporary):
+    with running(LONG, temporary) as run:
+        seen = set()
+        while run.process.poll() is None:
+            for pid in [run.process.pid, *children(run.process.pid)]:
+                seen.update(tcp_addresses_of(pid))
+            assert list(temporary.iterdir()) == []
+        assert run.finish()[0] == 0
+        assert seen
+        assert seen <= LOOPBACK
+        run.leaves_nothing()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_is_named_and_the_rest_ends(victim, temporary):
+    with running([*LONG, "--format", "json"], temporary) as run:
+        os.kill(joined(run)[victim], signal.SIGKILL)
+        struck = time.monotonic()
+        code, out, err = run.finish()
+        taken = time.monotonic() - struck
+        run.leaves_nothing()
+    document = json.loads(out)
+    assert (code, err) == (1, "")
+    assert taken < ENDS_WITHIN + 0.5  # and what printing takes
+    assert document["ok"] is False
+    (error,) = document["errors"]
+    assert error["ranks"] == [victim]
+    assert "SIGKILL" in error["what"]
+    assert document["ranks"][victim]["outcome"] == "died"
+
+
+def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
+    arguments = [*LONG[:-2], "--timeout", "3"]
+    with running(arguments, temporary) as run:
+        os.kill(joined(run)[1], signal.SIGSTOP)
+        code, out, _ = run.finish()
+        run.leaves_nothing()
+    assert code == 1
+    assert "Timed out after 3 s: rank 1 never arrived" in out
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+@pytest.mark.parametrize("moment", ["importing", "starting", "working"])
+def test_a_signal_ends_it_in_time(number, status, moment, temporary):
+    with running(LONG, temporary) as run:
+        pid = run.process.pid
+        assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text(), 30)
+        if moment == "starting":
+            run.ranks(1)
+        elif moment == "working":
+            joined(run)
+        os.kill(pid, number)
+        struck = time.monotonic()
+        code, out, err = run.finish()
+        assert time.monotonic() - struck < ENDS_WITHIN + 0.5
+        run.leaves_nothing()
+    assert (code, out) == (status, "")
+    assert "Traceback" not in err
+    assert ("Interrupted" if number == signal.SIGINT else "SIGTERM") in err
+
+
+def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporary):
+    with running([*LONG, "--format", "json"], temporary, start_new_session=True) as run:
+        joined(run)
+        os.killpg(run.process.pid, signal.SIGINT)
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    assert (code, err) == (130, "")
+    document = json.loads(out)
+    assert document["ok"] is False
+    assert document["errors"][0]["what"] == "Interrupted."
+
+
+@pytest.mark.parametrize("moment", ["starting", "working"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_ranks_die_with_a_killed_parent(moment, method, temporary):
+    with running([*LONG, "--start-method", method], temporary) as run:
+        if method == "fork":
+            run.ranks(1) if moment == "starting" else joined(run)
+        else:
+            # The ranks are children of the forkserver.
+            wanted = 5 if moment == "starting" else 7
+            assert wait_until(lambda: len(marked_processes(run.mark)) >= wanted, 30)
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait(10)
+        run.leaves_nothing()
+
+
+def test_a_reader_that_leaves_early_gets_its_line_and_no_complaint(temporary):
+    shell = f"{sys.executable} -m distdemo all-gather -n 8 --shape 64 | head -1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {shell}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("all_gather")
+    assert done.stderr == ""
+
+
+def test_a_full_disk_behind_standard_output_is_an_error(temporary):
+    with (
+        Path("/dev/full").open("w") as full,
+        running(["-m", "distdemo", "ops"], temporary, stdout=full) as run,
+    ):
+        code, _, err = run.finish()
+    assert code == 1
+    assert "could not be written" in err
+    assert "Traceback" not in err
+
+
+def test_a_closed_standard_output_is_no_traceback(temporary):
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m distdemo all-reduce -n 2 >&-"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["missing", "a file", "read-only"])
+def test_a_temporary_directory_that_can_not_be_written_to_does_not_matter(kind, temporary):
+    place = temporary / "place"
+    if kind == "a file":
+        place.write_text("")
+    elif kind == "read-only":
+        place = Path("/proc")  # not even root can write there
+    with running(
+        ["-m", "distdemo", "all-reduce", "-q"], temporary, env={"TMPDIR": str(place)}
+    ) as run:
+        code, _, err = run.finish()
+    assert (code, err) == (0, "")
+
+
+def test_eight_side_by_side_do_not_disturb_each_other(temporary):
+    def one(number):
+        arguments = ["-m", "distdemo", "all-reduce", "-n", "3", "--fill", str(number)]
+        with running([*arguments, "--format", "json"], temporary) as run:
+            code, out, err = run.finish()
+            assert (code, err) == (0, "")
+            return [rank["after"] for rank in json.loads(out)["ranks"]]
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(one, range(8)))
+    assert results == [[[3.0 * number] * 4] * 3 for number in range(8)]
+    assert list(temporary.iterdir()) == []

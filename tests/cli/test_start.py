@@ -1,0 +1,85 @@
+"""What must start at once: help, versions, errors and completion never import torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers import distdemo
+
+CHECK = (
+    "import sys\n"
+    "from distdemo.cli.main import run\n"
+    "code = run(sys.argv[1:])\n"
+    "sys.stdout.flush()\n"
+    "assert 'torch' not in sys.modules\n"
+    "sys.exit(code)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["all-reduce", "--help"], 0),
+        (["p2p", "-h"], 0),
+        (["ops"], 0),
+        (["explain", "all-gather"], 0),
+        (["no-such-command"], 2),
+        (["all-reduce", "--root", "1"], 2),
+        (["all-reduce", "--world-size", "none"], 2),
+        (["all-reduce", "--backend", "nccl"], 2),
+        (["all-reduce", "--dtype", "int16", "--format", "json"], 2),
+    ],
+)
+def test_torch_is_not_imported(arguments, status):
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+
+
+def test_no_argument_shows_the_help():
+    done = distdemo()
+    assert done.returncode in (0, 2)
+    assert "all-reduce" in done.stdout + done.stderr
+
+
+def test_version_names_torch_too():
+    import torch
+
+    done = distdemo("--version")
+    assert done.returncode == 0
+    assert str(torch.__version__).split("+")[0] in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("distdemo all-", "all-reduce"),
+        ("distdemo explain sc", "scatter"),
+        ("distdemo all-reduce --dtype bf", "bfloat16"),
+        ("distdemo all-reduce --backend gl", "gloo"),
+        ("distdemo reduce --reduce-op pro", "product"),
+        ("distdemo p2p --pattern ri", "ring"),
+    ],
+)
+def test_the_shell_completes_commands_ops_dtypes_and_backends(words, offered):
+    environment = {
+        **os.environ,
+        "_DISTDEMO_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = distdemo(env=environment)
+    assert offered in done.stdout.split()
+
+
+def test_the_help_of_a_command_lists_only_what_it_takes():
+    text = distdemo("all-gather", "--help").stdout
+    assert "--dtype" in text
+    assert "--root" not in text
+    assert "--reduce-op" not in text

@@ -1,0 +1,77 @@
+"""What a terminal gets: colours and a spinner where they are wanted, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers import PATIENCE
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def on_a_terminal(*arguments, columns=80, **environment):
+    """Run the command with a pseudo-terminal as its output: (exit code, all that it wrote)."""
+    main, side = pty.openpty()
+    settings = {"TERM": "xterm-256color", "COLUMNS": str(columns), **environment}
+    whole = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distdemo", *arguments],
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        env={**whole, **settings},
+    )
+    os.close(side)
+    written = b""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if not select.select([main], [], [], 1.0)[0]:
+            continue
+        try:
+            data = os.read(main, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        written += data
+    os.close(main)
+    return process.wait(PATIENCE), written.decode(errors="replace")
+
+
+def test_a_terminal_gets_colours_for_the_ranks():
+    code, text = on_a_terminal("scatter")
+    assert code == 0
+    assert "\x1b[36m" in text  # rank 0 is cyan, in every table
+
+
+def test_no_color_is_respected():
+    code, text = on_a_terminal("scatter", "-q", NO_COLOR="1")
+    assert code == 0
+    assert "\x1b[3" not in text.replace("\x1b[2K", "")
+
+
+def test_a_spinner_turns_while_it_takes_long_and_is_wiped_away():
+    code, text = on_a_terminal("all-reduce", "-n", "48")
+    assert code == 0
+    assert "48 ranks over gloo (" in text
+    assert text.index("48 ranks over gloo (") < text.rindex("\x1b[2K") < text.index("Verified")
+
+
+@pytest.mark.parametrize("quiet", [["--quiet"], []], ids=["quiet", "dumb"])
+def test_no_spinner_where_it_is_not_wanted(quiet):
+    environment = {} if quiet else {"TERM": "dumb"}
+    _, text = on_a_terminal("all-reduce", "-n", "2", *quiet, **environment)
+    assert "ranks over gloo (" not in text
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(columns):
+    code, text = on_a_terminal("all-gather", "-n", "3", columns=columns, NO_COLOR="1")
+    assert code == 0
+    lines = ESCAPES.sub("", text.rpartition("\x1b[2K")[2]).splitlines()
+    assert max(len(line) for line in lines) <= columns

@@ -1,0 +1,149 @@
+"""What the tests of ranks and of the command share: start it, watch it, see what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 60.0  # seconds after which a test gives up
+MARK = "DISTDEMO_TEST_MARK"  # an environment variable that only the tests' own processes carry
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether the condition comes true within so many seconds; looked at every few milliseconds."""
+    until = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        pause.wait(0.005)
+    return True
+
+
+def marked_processes(mark: str) -> list[int]:
+    """The living processes that were started, directly or not, with this mark."""
+    found = []
+    wanted = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            continue  # it ended while we looked
+        if wanted in environment and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The child processes of a process."""
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return found
+
+
+def tcp_addresses(pid: int, *, listening: bool = False) -> list[str]:
+    """The local addresses, as the kernel writes them, of a process's TCP sockets."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(OSError):  # closed meanwhile
+            target = str(Path(f"/proc/{pid}/fd/{fd}").readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[9] in inodes and (words[3] == "0A" or not listening):
+                found.append(words[1].partition(":")[0])
+    return found
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+@dataclass
+class Run:
+    """A command that is running, and the means to see what it leaves."""
+
+    process: subprocess.Popen[str]
+    mark: str
+    temporary: Path
+    shared_memory: set[str] = field(default_factory=set)
+
+    def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
+        """Wait for its end: exit code, stdout and stderr."""
+        out, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out, err
+
+    def ranks(self, count: int) -> list[int]:
+        """The processes of its ranks, once there are so many."""
+        assert wait_until(lambda: len(children(self.process.pid)) >= count, PATIENCE)
+        return children(self.process.pid)
+
+    def leaves_nothing(self, seconds: float = 2.0) -> None:
+        """Assert that no process, temporary file or shared-memory segment is left."""
+        assert wait_until(lambda: not marked_processes(self.mark), seconds), marked_processes(
+            self.mark
+        )
+        assert list(self.temporary.iterdir()) == []
+        assert set(os.listdir("/dev/shm")) - self.shared_memory == set()  # noqa: S108 - looked at only
+
+
+@contextmanager
+def running(arguments: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
+    """Start a Python command line; kill whatever of it is left at the end of the block."""
+    mark = uuid.uuid4().hex
+    environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "NO_COLOR": "1"}
+    environment |= options.pop("env", {})
+    defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        text=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        **{**defaults, **options},
+    )
+    run = Run(process, mark, temporary, set(os.listdir("/dev/shm")))  # noqa: S108 - looked at only
+    try:
+        yield run
+    finally:
+        for pid in marked_processes(mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        process.wait(PATIENCE)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def distdemo(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, to its end."""
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE, **options}
+    return subprocess.run([sys.executable, "-m", "distdemo", *arguments], check=False, **options)
+
+
+def document(*arguments: str, status: int = 0) -> Any:
+    """The JSON document of a command, which has to end with this status and say nothing else."""
+    done = distdemo(*arguments, "--format", "json")
+    assert done.returncode == status, done.stdout + done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)

@@ -1,0 +1,39 @@
+"""A user's program: does what its first argument says, then launches; prints what came back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+
+import distdemo
+
+
+def work(rank, size):
+    """Compute in torch's thread pool and communicate: a fork in the wrong moment would hang."""
+    torch.set_num_threads(2)
+    product = torch.ones(600, 600) @ torch.ones(600, 600)
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total)
+    return product[0, 0].item(), total.item(), size
+
+
+def prepare(what):
+    """Bring this process into the state that the test is about."""
+    if what == "computed":
+        torch.set_num_threads(2)
+        _ = torch.randn(2000, 2000) @ torch.randn(2000, 2000)
+    elif what == "threads":
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    elif what == "backward":
+        weight = torch.randn(500, 500, requires_grad=True)
+        (weight @ weight).sum().backward()
+
+
+if __name__ == "__main__":
+    prepare(sys.argv[1])
+    method = sys.argv[2] if len(sys.argv) > 2 else "auto"
+    print(distdemo.launch(work, world_size=3, timeout=40, start_method=method))
+    print(distdemo.launch(work, world_size=2, timeout=40, start_method=method))

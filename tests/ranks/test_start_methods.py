@@ -1,0 +1,48 @@
+"""Launching from programs in every state that a user's program may be in: whole processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import running
+
+PROGRAMS = Path(__file__).parent / "programs"
+RIGHT = "[(600.0, 3.0, 3), (600.0, 3.0, 3), (600.0, 3.0, 3)]\n[(600.0, 1.0, 2), (600.0, 1.0, 2)]\n"
+
+
+def outcome(name, *arguments, tmp_path):
+    with running([str(PROGRAMS / name), *arguments], tmp_path) as run:
+        code, out, err = run.finish()
+        run.leaves_nothing()
+        return code, out, err
+
+
+@pytest.mark.parametrize("state", ["fresh", "computed", "threads", "backward"])
+def test_ranks_work_whatever_their_parent_did_before(state, tmp_path):
+    code, out, err = outcome("launch_after.py", state, tmp_path=tmp_path)
+    assert (code, out) == (0, RIGHT), err
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_every_start_method_gives_the_same(method, tmp_path):
+    code, out, err = outcome("launch_after.py", "fresh", method, tmp_path=tmp_path)
+    assert (code, out) == (0, RIGHT), err
+
+
+def test_a_lambda_is_refused_with_what_to_do_where_it_would_have_to_be_pickled(tmp_path):
+    code, out, _ = outcome("launch_lambda.py", tmp_path=tmp_path)
+    assert code == 0
+    assert "top level of a module" in out
+    assert "start_method='fork'" in out
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    code, _, err = outcome("launch_unguarded.py", tmp_path=tmp_path)
+    assert code == 1
+    assert "if __name__ == '__main__':" in err
+
+
+def test_a_rank_killed_before_it_has_unpickled_its_function_is_named(tmp_path):
+    code, out, err = outcome("launch_dies_at_start.py", tmp_path=tmp_path)
+    assert (code, out) == (0, "1 Rank 1 was killed by SIGKILL.\n"), err
