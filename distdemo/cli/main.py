@@ -157,7 +157,9 @@ def _command(arguments: Sequence[str]) -> str:
 def _with_dashes(arguments: Sequence[str]) -> list[str]:
     """The same with torch's spelling of a command, ``all_reduce``, turned into ours."""
     command = _command(arguments)
-    place = arguments.index(command) if command else 0
+    if not command:
+        return list(arguments)
+    place = arguments.index(command)
     return [a.replace("_", "-") if i == place else a for i, a in enumerate(arguments)]
 
 

@@ -169,9 +169,9 @@ def _ranks(text: str | None, world_size: int) -> frozenset[int] | None:
         return frozenset(range(world_size))
     chosen: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
+        first, dash, last = part.strip().partition("-")
         start = rank_number("ranks", first, world_size)
-        stop = rank_number("ranks", last, world_size) if last else start
+        stop = rank_number("ranks", last, world_size) if dash else start
         if stop < start:
             raise UsageError(
                 f"--ranks {text}: {start}-{stop} runs backwards.",

@@ -43,7 +43,9 @@ def parse_number(text: str) -> Number | None:
 def misfit(number: Number, dtype: DType) -> str | None:  # noqa: PLR0911 - one return a reason
     """Why this number can't be an element of this type; None if it can."""
     if isinstance(number, complex):
-        return None if dtype.kind == "complex" else "It is a complex number."
+        if dtype.kind != "complex":
+            return "It is a complex number."
+        return misfit(number.real, dtype) or misfit(number.imag, dtype)
     if dtype.kind == "bool":
         return None if number in (0, 1) else "A bool is true or false, 1 or 0."
     if dtype.kind == "int":
@@ -145,7 +147,7 @@ def _read(name: str) -> list[Row]:
 
 def _text(name: str) -> str:
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(
             f"--values {name}: that is neither numbers nor a file.",

@@ -134,9 +134,16 @@ def _check(world: WorldSpec) -> None:
         raise UsageError(
             f"world_size is {world.world_size}.", "A world has at least one rank.", "Try 1 or more."
         )
-    if not (world.timeout > 0 and math.isfinite(world.timeout)):
+    if world.device not in ("cpu", "cuda"):
         raise UsageError(
-            f"timeout is {world.timeout}.",
+            f"device is {world.device!r}.",
+            "Ranks live on the CPU, or on one GPU each.",
+            "Give 'cpu' or 'cuda'.",
+        )
+    number = isinstance(world.timeout, int | float)
+    if not (number and world.timeout > 0 and math.isfinite(world.timeout)):
+        raise UsageError(
+            f"timeout is {world.timeout!r}.",
             "It is the seconds until a world is judged to hang.",
             "Give a positive number.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,11 +43,12 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
         UsageError: naming the limit and the reason.
     """
     limit = min(limits(world), key=lambda each: each.ranks)
+    most = max(0, limit.ranks)
     if world.world_size > limit.ranks:
         raise UsageError(
-            f"This machine can't hold {world.world_size:,} ranks: {limit.ranks:,} at most.",
+            f"This machine can't hold {world.world_size:,} ranks: {most:,} at most.",
             limit.why,
-            f"Try at most {max(1, limit.ranks):,}, or give the machine more of it.",
+            f"Try at most {max(1, most):,}, or give the machine more of it.",
         )
     free = free_memory() - world.world_size * _rank_memory(world)
     if data_bytes > free:
@@ -117,36 +119,50 @@ def _available() -> int:
 
 
 def _cgroup_free() -> int:
-    """Bytes left to this process's control group (version 2, then 1)."""
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    """Bytes left to this process's control group (version 2, then 1).
+
+    What its processes have read from files counts as used until somebody needs the room, so the
+    inactive part of that cache is free.
+    """
+    for limit, used, stat, cache in (
+        (
+            "/sys/fs/cgroup/memory.max",
+            "/sys/fs/cgroup/memory.current",
+            "/sys/fs/cgroup/memory.stat",
+            "inactive_file ",
+        ),
         (
             "/sys/fs/cgroup/memory/memory.limit_in_bytes",
             "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+            "/sys/fs/cgroup/memory/memory.stat",
+            "total_inactive_file ",
         ),
     ):
         most, now = _number(limit), _number(used)
         if most is not None and now is not None:
-            return max(0, most - now)
+            cached = [line.split()[1] for line in _lines(stat) if line.startswith(cache)]
+            return max(0, most - now + sum(map(int, cached)))
     return UNLIMITED
 
 
 def _free_processes() -> Limit:
     """How many more processes may be started, and what says so."""
-    running = _running()
     found = []
-    for path, name in (
-        ("/sys/fs/cgroup/pids.max", "the control group's pids.max"),
-        ("/sys/fs/cgroup/pids/pids.max", "the control group's pids.max"),
-        ("/proc/sys/kernel/pid_max", "kernel.pid_max"),
-        ("/proc/sys/kernel/threads-max", "kernel.threads-max"),
-    ):
-        most = _number(path)
+    for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/pids"):
+        most = _number(f"{folder}/pids.max")
         if most is not None:
-            found.append(Limit(most - running, f"Processes: {name} is {most:,}."))
+            mine = _number(f"{folder}/pids.current") or 0
+            found.append(
+                Limit(most - mine, f"Processes: the control group's pids.max is {most:,}.")
+            )
+    running = _running()
+    for name in ("pid_max", "threads-max"):
+        most = _number(f"/proc/sys/kernel/{name}")
+        if most is not None:
+            found.append(Limit(most - running, f"Processes: kernel.{name} is {most:,}."))
     user = _user_processes()
     if user is not None:
-        found.append(Limit(user - running, f"Processes: ulimit -u is {user:,}."))
+        found.append(Limit(user - _users_own(), f"Processes: ulimit -u is {user:,}."))
     return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "Processes."))
 
 
@@ -158,6 +174,16 @@ def _user_processes() -> int | None:
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
+
+
+def _users_own() -> int:
+    """How many processes this user has."""
+    count = 0
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError):  # it ended meanwhile
+                count += entry.stat().st_uid == os.getuid()
+    return count
 
 
 def _running() -> int:

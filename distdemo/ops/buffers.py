@@ -15,14 +15,12 @@ import torch
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Buffers, Op, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
-from distdemo.ops.values import element, plan
+from distdemo.ops.values import batch, element, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distdemo.model import OpSpec
-
-BLOCK = 1 << 20  # elements of all ranks together that are reduced at once
+    from distdemo.model import Number, OpSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Tensor]:
     """The pieces that this rank holds before the op, each of ``spec.shape``, on the CPU."""
     labels = [op.label(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
-    return list(_filled(op, labels, spec).to(torch_dtype(spec)).unbind())
+    return _tensors(op, labels, spec)
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
@@ -70,7 +68,15 @@ def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
     if any(source.reduced for source in result):
         return [_reduce(op, source, spec) for source in result]
     labels = [op.label(source.ranks[0], source.piece, spec) for source in result]
-    return [Expected(piece) for piece in _filled(op, labels, spec).to(torch_dtype(spec)).unbind()]
+    return [Expected(piece) for piece in _tensors(op, labels, spec)]
+
+
+def _tensors(op: Op, labels: Sequence[int], spec: OpSpec) -> list[Tensor]:
+    """A tensor of the spec's dtype and shape for each label."""
+    step = batch(spec.numel)
+    starts = range(0, len(labels), step)
+    blocks = (_filled(op, labels[start : start + step], spec) for start in starts)
+    return [tensor for block in blocks for tensor in block.to(torch_dtype(spec)).unbind()]
 
 
 def _filled(op: Op, labels: Sequence[int], spec: OpSpec) -> Tensor:
@@ -82,14 +88,16 @@ def _filled(op: Op, labels: Sequence[int], spec: OpSpec) -> Tensor:
     whole = (len(labels), *spec.shape)
     wide = _wide(torch_dtype(spec))
     if spec.values is not None:
-        empty = (0,) * spec.numel
-        rows = [spec.values[label] or empty for label in labels]
+        dtype, empty = torch_dtype(spec), (0,) * spec.numel
+        rows = [[_number(n, dtype) for n in spec.values[label] or empty] for label in labels]
         return torch.tensor(rows, dtype=torch_dtype(spec)).to(wide).reshape(whole)
     column = torch.tensor(labels, dtype=torch.int64).unsqueeze(1)
     if isinstance(spec.fill, str):
         return column.to(wide).expand(len(labels), spec.numel).reshape(whole)
     if spec.fill is not None:
-        return torch.full(whole, spec.fill, dtype=torch_dtype(spec)).to(wide)
+        # Through a list, because torch.full takes no integer beyond 64 bits, not even for floats.
+        number = _number(spec.fill, torch_dtype(spec))
+        return torch.tensor([number], dtype=torch_dtype(spec)).to(wide).expand(whole)
     positions = torch.arange(spec.numel, dtype=torch.int64)
     numbers: Tensor = element(plan(spec, len(op.value_labels(spec))), column, positions)
     return numbers.to(wide).reshape(whole)
@@ -127,7 +135,10 @@ def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
             magnitude = reduce(combine, _collapsed(block.abs(), reduction, magnitude))
             whole = whole and _is_whole(block)
     assert total is not None  # noqa: S101 - a source has at least one rank
-    result = (total / count if spec.reduce_op == "avg" else total).to(dtype)
+    if spec.reduce_op == "avg":
+        total = _divided(total, count)
+        magnitude = None if magnitude is None else magnitude / count
+    result = total.to(dtype)
     if magnitude is None or (spec.reduce_op != "avg" and _is_exact(whole, magnitude, spec)):
         return Expected(result)
     return Expected(result, magnitude * (count * DTYPES[spec.dtype].epsilon))
@@ -136,7 +147,7 @@ def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
 def _blocks(op: Op, source: Source, spec: OpSpec) -> Iterator[Tensor]:
     """What the source's ranks hold, some ranks at a time: tensors of (ranks, *shape)."""
     labels = [op.label(rank, source.piece, spec) for rank in source.ranks]
-    step = max(1, BLOCK // max(1, spec.numel))
+    step = batch(spec.numel)
     for start in range(0, len(labels), step):
         yield _filled(op, labels[start : start + step], spec)
 
@@ -155,6 +166,20 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     if dtype.is_floating_point:
         return torch.float64
     return dtype if dtype == torch.bool else torch.int64
+
+
+def _number(number: Number, dtype: torch.dtype) -> Number:
+    """A number that torch can make a tensor of: Python's integers may be beyond 64 bits."""
+    if isinstance(number, int) and (dtype.is_floating_point or dtype.is_complex):
+        return float(number)
+    return number
+
+
+def _divided(total: Tensor, count: int) -> Tensor:
+    """Each part of a complex number by itself, so that it is rounded once."""
+    if total.is_complex():
+        return torch.view_as_complex(torch.view_as_real(total) / count)
+    return total / count
 
 
 def _is_exact(whole: bool, magnitude: Tensor, spec: OpSpec) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Op, Undefined, bytes_per_tensor
+from distdemo.ops.values import batch
 
 if TYPE_CHECKING:
     from distdemo.model import OpSpec
 
-WIDE = 8  # bytes of an element in the arithmetic that verifies it
+COPIES = 6  # of what is computed at once: values, the same wide, magnitudes, totals, differences
 
 
 def footprint(op: Op, spec: OpSpec) -> int:
@@ -29,9 +31,10 @@ def footprint(op: Op, spec: OpSpec) -> int:
 
 def _of_rank(op: Op, rank: int, spec: OpSpec) -> int:
     each = bytes_per_tensor(spec)
-    result = op.result(rank, spec)
+    pieces, result = op.pieces(rank, spec), op.result(rank, spec)
     received = 1 if isinstance(result, Undefined) else len(result)
-    buffers = (op.pieces(rank, spec) + received) * each
+    buffers = (pieces + received) * each
     expected = received * each
-    arithmetic = 4 * WIDE * spec.numel
-    return buffers + expected + arithmetic
+    wide = 16 if DTYPES[spec.dtype].kind == "complex" else 8
+    at_once = min(max(spec.world_size, pieces, received), batch(spec.numel))
+    return buffers + expected + COPIES * wide * spec.numel * at_once

@@ -6,6 +6,8 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distdemo.dtypes import DTYPES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -71,6 +73,14 @@ def reduce_numbers(name: str, numbers: list[Number]) -> Number:
     if name == "avg":
         total = total / len(numbers)
     return total  # type: ignore[no-any-return]  # operator's functions are typed Any
+
+
+def wrapped(number: Number, dtype: str) -> Number:
+    """A whole number as an integer type keeps it: modulo its range. Others are left as they are."""
+    kind = DTYPES[dtype]
+    if kind.kind != "int" or not isinstance(number, int):
+        return number
+    return (number - kind.lowest) % (kind.exact - kind.lowest + 1) + kind.lowest
 
 
 def torch_reduce_op(name: str) -> Any:  # noqa: ANN401 - torch's own enum-like object

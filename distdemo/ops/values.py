@@ -32,6 +32,7 @@ LONE = {
     "bor": "lone one",
     "max": "lone one",
 }
+BLOCK = 1 << 18  # elements of several ranks' tensors that are computed at once
 LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
 
 
@@ -59,7 +60,9 @@ def plan(spec: OpSpec, labels: int | None = None) -> Plan:
     if spec.reduce_op == "product":
         return _factors(dtype.exact, spec.world_size)
     sums = spec.reduce_op in ("sum", "avg")
-    limit = dtype.exact // spec.world_size if sums else dtype.exact
+    # The largest whole number marks a buffer that was never written, so no value is that large.
+    most = dtype.exact - 1 if dtype.kind == "int" else dtype.exact
+    limit = most // spec.world_size if sums else most
     stride = 10
     while stride < spec.numel:
         stride *= 10
@@ -82,6 +85,11 @@ def element(plan: Plan, label: Any, position: Any) -> Any:  # noqa: ANN401 - int
     if plan.pattern == "sparse factors":
         return 1 + 1 * ((label % plan.modulus) == (position % plan.modulus))
     return (label * plan.stride + position) % plan.modulus
+
+
+def batch(numel: int) -> int:
+    """How many tensors of so many elements are computed at once."""
+    return max(1, BLOCK // max(1, numel))
 
 
 def _factors(exact: int, world_size: int) -> Plan:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from distdemo.model import Holding, Number, OpSpec, Piece
 from distdemo.ops.contract import Op, Source, Undefined
-from distdemo.ops.reduction import REDUCTIONS, reduce_numbers
+from distdemo.ops.reduction import REDUCTIONS, reduce_numbers, wrapped
 from distdemo.ops.values import element, plan
 from distdemo.reports import Explanation
 
@@ -87,7 +87,8 @@ class _Short:
         if not source.reduced:
             return parts[0]
         name = REDUCTIONS[spec.reduce_op or "sum"].name
-        return tuple(reduce_numbers(name, list(column)) for column in zip(*parts, strict=True))
+        columns = zip(*parts, strict=True)
+        return tuple(wrapped(reduce_numbers(name, list(each)), spec.dtype) for each in columns)
 
     def _numbers(self, label: int) -> tuple[Number, ...]:
         spec, length = self._spec, self._length

@@ -46,8 +46,8 @@ def show(console: Console, renderable: RenderableType) -> None:
         console.print(renderable)
     text = "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
     if not unicode:
-        text = text.translate(_PLAIN).encode(console.encoding, "replace").decode(console.encoding)
-    console.file.write(text)
+        text = text.translate(_PLAIN)
+    console.file.write(text.encode(console.encoding, "replace").decode(console.encoding))
 
 
 def messages() -> Console:

@@ -9,10 +9,8 @@ from distdemo.render import colours
 from distdemo.render.console import signs
 from distdemo.render.frame import frame, heading
 from distdemo.render.numbers import duration, plural
+from distdemo.render.selection import select
 from distdemo.reports import HelloReport
-
-MANY = 16
-ENDS = 4
 
 
 def hello_table(
@@ -24,11 +22,9 @@ def hello_table(
     table = frame()
     for name in ("Rank", "of", "Process", "Host", "Backend", "Device", "Joined in", "Heard from"):
         table.add_column(name, justify="right" if name in ("Rank", "of", "Process") else "left")
-    for each in report.ranks:
-        shown = each.rank in ranks if ranks is not None else _at_an_end(each.rank, size)
-        if not shown and each.heard_from == size:
-            if ranks is None and each.rank == ENDS:
-                table.add_row(sign.more)
+    for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
+        if isinstance(each, int):
+            table.add_row(sign.more)
             continue
         table.add_row(
             Text(str(each.rank), style=colours.of_rank(each.rank)),
@@ -51,7 +47,3 @@ def hello_table(
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     quiet = Text(f"{how}\n{versions}", style=colours.QUIET)
     return Group(heading(f"hello {sign.dot} {plural(size, 'rank')}"), table, verdict, quiet)
-
-
-def _at_an_end(rank: int, size: int) -> bool:
-    return size <= MANY or rank < ENDS or rank >= size - ENDS

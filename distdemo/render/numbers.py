@@ -28,6 +28,12 @@ def number(value: Number) -> str:
     return f"{value:.6g}"
 
 
+def distinct(one: Number, other: Number) -> tuple[str, str]:
+    """Two numbers as text, with as many digits as it takes to tell them apart."""
+    texts = number(one), number(other)
+    return texts if texts[0] != texts[1] else (repr(one), repr(other))
+
+
 def piece_text(piece: Piece, signs: Signs, style: str, room: int = ROOMS[0]) -> Text:
     """One tensor: nested like its shape if it fits in ``room`` columns, else its two ends."""
     whole = not piece.tail and len(piece.head) <= SHORT

@@ -12,11 +12,11 @@ from distdemo.model import RankRecord, Verification
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import fitting, frame, heading
-from distdemo.render.numbers import duration, moved, number, plural, shape_text
+from distdemo.render.numbers import distinct, duration, moved, plural, shape_text
+from distdemo.render.selection import select
 from distdemo.reports import OpReport
 
-MANY = 16  # ranks up to which all are shown
-ENDS = 4  # of more than that: these many from each end
+MANY = 16  # lines of events from each end, and of mismatches
 
 
 def op_table(report: OpReport, console: Console, ranks: frozenset[int] | None = None) -> Group:
@@ -91,32 +91,13 @@ def _table(report: OpReport, sign: Signs, ranks: frozenset[int] | None, room: in
     table.add_column("Verified", no_wrap=True)
     for name in ("Launch", "Wait") if timed_apart else ("Time",):
         table.add_column(name, justify="right", no_wrap=True)
-    for entry in _rows(report.ranks, ranks):
+    for entry in select(report.ranks, ranks, lambda record: not record.verification.ok):
         if isinstance(entry, RankRecord):
             table.add_row(*_cells(entry, report, sign, room))
         else:
             skipped = Text(f"{plural(entry, 'rank')} more", style=colours.QUIET)
             table.add_row(Text(sign.more), skipped, Text("all right", style=colours.QUIET))
     return table
-
-
-def _rows(
-    records: Sequence[RankRecord], ranks: frozenset[int] | None
-) -> Iterator[RankRecord | int]:
-    """The records to show, and between them how many were left out."""
-    if ranks is not None:
-        yield from (record for record in records if record.rank in ranks)
-        return
-    skipped = 0
-    for place, record in enumerate(records):
-        at_end = place < ENDS or place >= len(records) - ENDS
-        if len(records) <= MANY or at_end or not record.verification.ok:
-            if skipped:
-                yield skipped
-            skipped = 0
-            yield record
-        else:
-            skipped += 1
 
 
 def _cells(record: RankRecord, report: OpReport, sign: Signs, room: int) -> list[RenderableType]:
@@ -180,7 +161,8 @@ def _mismatches(records: Sequence[RankRecord]) -> Iterator[Text]:
             shown += 1
             where = f"rank {record.rank}, " + (f"piece {miss.piece}, " if several else "")
             index = ", ".join(map(str, miss.index)) or "of the scalar"
-            text = f"{where}index {index}: got {number(miss.got)}, expected {number(miss.expected)}"
+            got, expected = distinct(miss.got, miss.expected)
+            text = f"{where}index {index}: got {got}, expected {expected}"
             yield Text(text, style=colours.WRONG)
 
 

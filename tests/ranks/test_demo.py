@@ -6,6 +6,8 @@ import functools
 import itertools
 import json
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +48,7 @@ def given_values(world_size, numel, seed):
     )
 
 
-PLAIN = {
+PLAIN: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,
     "avg": operator.add,
     "product": operator.mul,

@@ -209,10 +209,10 @@ def test_a_rank_killed_before_it_joins():
 def test_a_rank_killed_while_it_joins(monkeypatch):
     join = dist.init_process_group
 
-    def joins_or_dies(*args, rank, **kwargs):
-        if rank == 1:
+    def joins_or_dies(backend, **settings):
+        if settings["rank"] == 1:
             die()
-        return join(*args, rank=rank, **kwargs)
+        return join(backend, **settings)
 
     monkeypatch.setattr(dist, "init_process_group", joins_or_dies)
     error, taken = failing(dist.barrier)
@@ -289,6 +289,7 @@ def test_a_rank_that_never_arrives_is_named_with_those_that_wait():
     assert taken < 1.0 + ENDS_WITHIN
     waiting = error.report.outcomes[0]
     assert isinstance(waiting, TimedOut)
+    assert waiting.where
     assert waiting.where.collective == "all_reduce"
 
 
