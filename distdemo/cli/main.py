@@ -165,10 +165,9 @@ def _with_dashes(arguments: Sequence[str]) -> list[str]:
 
 def _wants_json(arguments: Sequence[str]) -> bool:
     pairs = zip(arguments, [*arguments, ""][1:], strict=True)
-    return any(
-        first.lower() == "--format=json" or (first == "--format" and second.lower() == "json")
-        for first, second in pairs
-    )
+    given = [second for first, second in pairs if first == "--format"]
+    given += [first.partition("=")[2] for first in arguments if first.startswith("--format=")]
+    return bool(given) and given[-1].lower() == "json"
 
 
 # ----------------------------------------------------------------------------------- lost streams

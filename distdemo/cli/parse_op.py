@@ -147,7 +147,9 @@ def _shape(text: str | None, rows: list[Row] | None) -> tuple[int, ...]:
     if text is None:
         return (4,) if rows is None else (len(rows[0]),)
     parts = text.lower().replace("x", ",").replace("(", "").replace(")", "").split(",")
-    lengths = [part.strip() for part in parts if part.strip()]
+    lengths = [part.strip() for part in parts]
+    if not lengths[-1]:  # (4,) is how Python writes it
+        lengths.pop()
     hint = "Try --shape 4, or --shape 2,3."
     if not lengths:
         raise UsageError("--shape is empty.", "A tensor needs a length to be looked at.", hint)

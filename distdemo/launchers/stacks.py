@@ -8,6 +8,7 @@ in gloo or NCCL. So a rank that sleeps can be told from those that wait for it.
 from __future__ import annotations
 
 import faulthandler
+import linecache
 import re
 import signal
 import sysconfig
@@ -42,10 +43,16 @@ def locate(stack: str) -> Where | None:
             continue
         if not _is_library(frame["file"]):
             name = PurePath(frame["file"]).name
+            collective = collective or _waits(frame["file"], int(frame["line"]))
             return Where(collective, f"{name}:{frame['line']} in {frame['function']}")
         if _is_collective(frame):
             collective = frame["function"]  # the outermost one is the one that the user called
     return Where(collective, "")
+
+
+def _waits(file: str, line: int) -> str:
+    """``wait`` if the line calls that of a handle: it is C++ and has no frame of its own."""
+    return "wait" if ".wait(" in linecache.getline(file, line) else ""
 
 
 def _is_collective(frame: dict[str, str]) -> bool:

@@ -27,7 +27,7 @@ class AllGather(Op):
     list_after = True
     words = Words(
         summary="Every rank gets every rank's tensor, in the order of the ranks.",
-        when="Every rank needs all the parts: embeddings for a contrastive loss, say.",
+        when="Give every rank all the parts: the embeddings for a contrastive loss, say.",
         mistake="[tensor] * n as the output list. The entries are one and the same tensor, so "
         "every rank's value turns out to be the last one. Make n separate tensors.",
         call="dist.all_gather([torch.empty_like(tensor) for _ in range(n)], tensor)",

@@ -41,7 +41,7 @@ class PointToPoint(Op):
     default_world = 2
     words = Words(
         summary="One rank sends its tensor to another (send/recv or isend/irecv).",
-        when="Pipeline stages, halo exchange, anything where only two ranks have business.",
+        when="Hand activations to the next pipeline stage, exchange halos: two ranks' business.",
         mistake="Both ranks call send first. Small messages slip through a buffer, large ones "
         "wait for each other until the timeout. One sends first, the other receives first.",
         call="dist.send(tensor, dst) on src, dist.recv(tensor, src) on dst",

@@ -50,6 +50,9 @@ def _batches(
     """
     if len(got) != len(wanted):
         raise ValueError(f"got {len(got)} pieces, not {len(wanted)}")
+    for tensor, expected in zip(got, wanted, strict=True):
+        if tensor.shape != expected.tensor.shape:
+            raise ValueError(f"got shape {tuple(tensor.shape)}, not {tuple(expected.tensor.shape)}")
     small = sum(tensor.numel() for tensor in got) <= SMALL
     if got and small and all(expected.bound is None for expected in wanted):
         stacked = Expected(torch.stack([expected.tensor for expected in wanted]))
@@ -62,8 +65,6 @@ def _batches(
 
 def _differences(tensor: Tensor, expected: Expected) -> Tensor:
     """A boolean tensor: which elements are wrong."""
-    if tensor.shape != expected.tensor.shape:
-        raise ValueError(f"got shape {tuple(tensor.shape)}, not {tuple(expected.tensor.shape)}")
     same = (tensor == expected.tensor) | (_is_nan(tensor) & _is_nan(expected.tensor))
     if expected.bound is None:
         return ~same

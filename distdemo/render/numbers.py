@@ -80,7 +80,7 @@ def _three_digits(value: float) -> str:
 
 def size(count: float) -> str:
     """Bytes in decimal units, as bandwidths are written (1 MB is 1e6 bytes)."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{count / scale:.4g} {unit}"
     return f"{count:.4g} B"

@@ -411,3 +411,14 @@ def test_a_signal_whose_handler_returns_ends_in_an_error_of_its_own():
         signal.signal(signal.SIGTERM, before)
     assert seen == [signal.SIGTERM]
     assert wait_until(lambda: children(os.getpid()) == [])
+
+
+def test_a_rank_in_the_wait_of_a_handle_counts_as_waiting():
+    def one_sided(rank):
+        if rank == 0:
+            handle = dist.irecv(torch.ones(1), 1)
+            handle.wait()
+
+    error, _ = failing(one_sided, world_size=2, timeout=1.0)
+    assert error.rank == 1
+    assert "returned without joining in" in error.why

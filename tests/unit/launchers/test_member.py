@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from distdemo.launchers.channel import Receiver, Sender, dumps
+from distdemo.launchers.member import KEPT_OUTPUT, Member
+from distdemo.outcomes import Died, Phase, Raised, Returned, Stopped, TimedOut
+
+
+class Process(BaseProcess):
+    """As much of a process as a member looks at."""
+
+    exitcode: int | None = None
+
+    def __init__(self) -> None:
+        """None was started."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended already, or never will."""
+
+
+class End:
+    """A member and the rank's end of its pipes."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = multiprocessing.Pipe(duplex=False)
+        self.output, self.pen = multiprocessing.Pipe(duplex=False)
+        self.process = Process()
+        receiver = Receiver(self.reader.fileno())
+        began = time.monotonic()
+        self.member = Member(3, began, self.process, self.reader, receiver, self.output)
+        self.sender = Sender(self.writer.fileno())
+
+    def die(self, exit_code: int) -> None:
+        self.process.exitcode = exit_code
+        self.writer.close()
+
+    def ends(self) -> list[Connection]:
+        return [self.reader, self.writer, self.output, self.pen]
+
+
+@pytest.fixture
+def end() -> Iterator[End]:
+    made = End()
+    yield made
+    for connection in made.ends():
+        connection.close()
+
+
+def test_phases_are_noted_on_the_clock_of_the_world(end: End) -> None:
+    end.sender.send("phase", 0, "started", end.member.began + 1.5)
+    assert end.member.hear()
+    assert end.member.phase == Phase(0, "started", end.member.phase.at)
+    assert end.member.phase.at == pytest.approx(1.5)
+    assert end.member.outcome is None
+
+
+def test_a_value_is_returned(end: End) -> None:
+    end.sender.send("returned", end.member.began + 2, dumps({"loss": 0.5}))
+    end.member.hear()
+    outcome = end.member.final(late=False)
+    assert isinstance(outcome, Returned)
+    assert (outcome.rank, outcome.value) == (3, {"loss": 0.5})
+    assert outcome.at == pytest.approx(2)
+
+
+def test_a_value_that_can_not_be_read_back_is_an_error_of_that_rank(end: End) -> None:
+    unreadable = pickle.dumps(len).replace(b"len", b"nel")
+    end.sender.send("returned", end.member.began, unreadable)
+    end.member.hear()
+    outcome = end.member.final(late=False)
+    assert isinstance(outcome, Raised)
+    assert "can't be read back" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "consequence"),
+    [("ValueError", "no", False), ("RuntimeError", "Connection closed by peer", True)],
+)
+def test_an_error_is_told_from_a_consequence(
+    name: str, text: str, consequence: bool, end: End
+) -> None:
+    end.sender.send("raised", end.member.began, name, text, "Trace")
+    end.member.hear()
+    outcome = end.member.final(late=False)
+    assert isinstance(outcome, Raised)
+    assert (outcome.type, outcome.message, outcome.traceback) == (name, text, "Trace")
+    assert outcome.consequence is consequence
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "number", "code"), [(-signal.SIGKILL, signal.SIGKILL, None), (3, None, 3)]
+)
+def test_a_death_without_a_word_is_noticed_by_the_closed_pipe(
+    exit_code: int, number: int | None, code: int | None, end: End
+) -> None:
+    end.die(exit_code)
+    assert not end.member.hear()
+    outcome = end.member.final(late=False)
+    assert isinstance(outcome, Died)
+    assert (outcome.signal, outcome.exit_code) == (number, code)
+
+
+def test_a_death_is_noticed_although_a_child_of_the_rank_holds_its_pipe(end: End) -> None:
+    end.process.exitcode = 3
+    end.member.look()
+    assert isinstance(end.member.outcome, Died)
+
+
+def test_last_words_count_more_than_the_death_after_them(end: End) -> None:
+    end.sender.send("returned", end.member.began, dumps(7))
+    end.die(-signal.SIGSEGV)
+    end.member.hear()
+    assert isinstance(end.member.outcome, Returned)
+
+
+def test_without_an_outcome_a_rank_was_late_or_was_stopped(end: End) -> None:
+    assert isinstance(end.member.final(late=True), TimedOut)
+    assert isinstance(end.member.final(late=False), Stopped)
+
+
+def test_the_last_of_what_a_rank_wrote_is_kept(end: End) -> None:
+    written = b"x" * 40_000
+    for _ in range(3):
+        end.pen._send(written)  # type: ignore[attr-defined]  # raw bytes, as a rank's print
+        assert end.member.listen()
+    end.pen._send(b"last \xff")  # type: ignore[attr-defined]
+    end.member.listen()
+    output = end.member.final(late=False).output
+    assert len(output) == KEPT_OUTPUT
+    assert output.endswith("last \N{REPLACEMENT CHARACTER}")

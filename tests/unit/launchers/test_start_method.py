@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from distdemo.errors import UsageError
+from distdemo.launchers import start_method
+from distdemo.launchers.start_method import METHODS, choose
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
+
+
+@pytest.fixture
+def safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may be forked, whatever this one has done."""
+    monkeypatch.setattr(start_method, "fork_hazard", lambda: None)
+
+
+@on_linux
+@pytest.mark.usefixtures("safe")
+def test_the_fastest_safe_one_is_fork() -> None:
+    assert choose("auto", "cpu").name == "fork"
+
+
+@on_linux
+def test_a_process_that_must_not_be_forked_gets_a_forkserver_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start_method, "fork_hazard", lambda: "this process has 9 threads")
+    method = choose("auto", "cpu")
+    assert method.name == "forkserver"
+    assert "9 threads" in method.reason
+
+
+@on_linux
+@pytest.mark.usefixtures("safe")
+def test_ranks_on_gpus_are_not_forked_from_a_process_that_counted_them() -> None:
+    assert choose("auto", "cuda").name == "forkserver"
+
+
+@pytest.mark.usefixtures("safe")
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_elsewhere_than_on_linux_it_is_spawn(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    method = choose("auto", "cpu")
+    assert method.name == "spawn"
+    assert platform in method.reason
+
+
+@on_linux
+@pytest.mark.parametrize("wanted", [name for name in METHODS if name != "auto"])
+def test_a_wish_is_granted(wanted: str) -> None:
+    method = choose(wanted, "cpu")
+    assert method.name == wanted
+    assert method.reason
+
+
+@pytest.mark.parametrize("wanted", ["thread", "", "FORK"])
+def test_an_unknown_one_is_refused_with_those_that_exist(wanted: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose(wanted, "cpu")
+    assert repr(wanted) in caught.value.what
+    assert "spawn" in caught.value.why
+    assert caught.value.hint
+
+
+@on_linux
+def test_fork_is_refused_after_cuda_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(UsageError, match="CUDA"):
+        choose("fork", "cpu")
+    assert choose("auto", "cpu").name == "forkserver"
+    assert choose("spawn", "cpu").name == "spawn"

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from distdemo.launchers.verdict import is_consequence, judge, stopped
+from distdemo.model import WorldSpec
+from distdemo.outcomes import (
+    NOT_STARTED,
+    Died,
+    Outcome,
+    Phase,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Verdict,
+    Where,
+)
+
+CLOSED = (
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+    "[127.0.0.1]:49370. This is typically caused by a remote worker crashing."
+)
+JOINED = Phase(1, "joined the group")
+ENTERED = Phase(2, "entered all_reduce")
+LEFT = Phase(3, "left all_reduce")
+IN_ALL_REDUCE = Where("all_reduce", "train.py:12 in step")
+BUSY = Where("", "train.py:7 in load")
+
+
+def returned(rank: int) -> Outcome:
+    return Returned(rank=rank, phase=LEFT, at=0.5)
+
+
+def raised(rank: int, at: float, message: str = "boom") -> Outcome:
+    return Raised(
+        rank=rank, at=at, phase=ENTERED, type="ValueError", message=message, traceback="Trace"
+    )
+
+
+def lost_peer(rank: int, at: float) -> Outcome:
+    return Raised(
+        rank=rank,
+        at=at,
+        phase=ENTERED,
+        type="RuntimeError",
+        message=CLOSED,
+        traceback="Trace",
+        consequence=True,
+    )
+
+
+def late(rank: int, phase: Phase = ENTERED, where: Where | None = IN_ALL_REDUCE) -> TimedOut:
+    return TimedOut(rank=rank, at=30.0, phase=phase, where=where)
+
+
+def verdict(*outcomes: Outcome) -> Verdict:
+    found = judge(WorldSpec(len(outcomes)), outcomes)
+    assert found is not None
+    assert found.what
+    assert found.why
+    return found
+
+
+# ------------------------------------------------------------------------------ whose message
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("RuntimeError", CLOSED),
+        ("DistBackendError", CLOSED),
+        ("RuntimeError", "Connection closed by peer [127.0.0.1]:1234"),
+        ("RuntimeError", "Read error [127.0.0.1]:19669: Connection reset by peer. This is ..."),
+        ("RuntimeError", "Write error: Broken pipe"),
+        ("RuntimeError", "Application timeout caused pair closure"),
+        ("RuntimeError", "Timed out waiting 1000ms for recv operation to complete"),
+        ("RuntimeError", "Gloo connectFullMesh failed with timed out connecting"),
+        ("DistStoreError", "wait timeout after 30000ms, keys: /default_pg/0//cpu//0/1"),
+        ("DistNetworkError", "The client socket has failed: Connection refused"),
+        (
+            "DistBackendError",
+            "NCCL error in: NCCLUtils.cpp, remote process exited or there was a network error",
+        ),
+    ],
+)
+def test_an_error_of_the_backend_about_its_peer_is_a_consequence(kind: str, message: str) -> None:
+    assert is_consequence(kind, message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("ValueError", CLOSED),
+        ("ConnectionResetError", "Connection reset by peer"),
+        ("RuntimeError", "The size of tensor a (3) must match the size of tensor b (4)"),
+        ("RuntimeError", "Invalid scalar type"),
+        ("DistBackendError", "Op must be one of these"),
+        ("KeyError", "'loss'"),
+    ],
+)
+def test_any_other_error_is_the_rank_s_own(kind: str, message: str) -> None:
+    assert not is_consequence(kind, message)
+
+
+# ---------------------------------------------------------------------------- death and errors
+
+
+def test_a_world_in_which_every_rank_returned_has_no_verdict() -> None:
+    assert judge(WorldSpec(2), [returned(0), returned(1)]) is None
+
+
+def test_an_error_of_its_own_beats_an_earlier_consequence() -> None:
+    found = verdict(lost_peer(0, 0.1), raised(1, 0.2), lost_peer(2, 0.3))
+    assert found.ranks == (1,)
+    assert found.consequences == (0, 2)
+    assert found.what == "Rank 1 raised ValueError: boom"
+    assert found.traceback == "Trace"
+    assert "Ranks 0, 2 lost it or were stopped: a consequence" in found.why
+
+
+def test_a_death_beats_an_earlier_consequence() -> None:
+    dead = Died(rank=2, at=0.9, phase=JOINED, signal=signal.SIGKILL)
+    found = verdict(lost_peer(0, 0.1), Stopped(rank=1), dead)
+    assert found.ranks == (2,)
+    assert found.consequences == (0, 1)
+    assert found.what == "Rank 2 was killed by SIGKILL."
+    assert "joined the group" in found.why
+    assert "memory" in found.hint
+
+
+def test_of_several_causes_the_earliest_comes_first() -> None:
+    found = verdict(raised(0, 0.3, "late"), raised(1, 0.1, "early"), returned(2))
+    assert found.ranks == (1, 0)
+    assert "early" in found.what
+    assert "Rank 0 failed by itself after it" in found.why
+    assert found.consequences == ()
+
+
+def test_a_rank_that_left_by_itself_is_told_by_its_exit_code() -> None:
+    found = verdict(Died(rank=0, at=0.1, phase=ENTERED, exit_code=0), Stopped(rank=1))
+    assert "Rank 0 ended with exit code 0 before it was done." in found.what
+    assert "sys.exit" in found.hint
+
+
+def test_a_rank_that_never_started_gets_the_advice_for_scripts() -> None:
+    found = verdict(Died(rank=0, at=0.1, exit_code=1), Stopped(rank=1))
+    assert "__main__" in found.hint
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGTERM])
+def test_every_signal_is_named_and_has_advice(number: signal.Signals) -> None:
+    found = verdict(Died(rank=0, at=0.1, phase=ENTERED, signal=number))
+    assert number.name in found.what
+    assert found.hint
+
+
+def test_a_signal_without_a_name_is_given_by_its_number() -> None:
+    number = signal.SIGRTMIN + 7
+    assert f"signal {number}" in verdict(Died(rank=0, at=0.1, signal=number)).what
+
+
+def test_a_message_of_many_lines_is_cut_to_its_first() -> None:
+    assert verdict(raised(0, 0.1, "first\nsecond")).what == "Rank 0 raised ValueError: first"
+
+
+def test_an_error_without_a_message_is_named_by_its_type() -> None:
+    assert verdict(raised(0, 0.1, "")).what == "Rank 0 raised ValueError"
+
+
+def test_consequences_alone_are_told_as_such() -> None:
+    found = verdict(lost_peer(1, 0.2), lost_peer(0, 0.1))
+    assert found.ranks == (0, 1)
+    assert "No rank reported a cause of its own" in found.hint
+
+
+def test_many_consequences_are_counted_not_listed() -> None:
+    found = verdict(raised(0, 0.1), *(lost_peer(rank, 0.2) for rank in range(1, 256)))
+    assert len(found.consequences) == 255
+    assert "Ranks 1, 2, 3, 4, 5, 6 and 249 more" in found.why
+
+
+# ------------------------------------------------------------------------------------ timeouts
+
+
+def test_the_rank_that_is_behind_the_others_holds_them_up() -> None:
+    found = verdict(late(0), late(1, JOINED, BUSY), late(2))
+    assert found.ranks == (1,)
+    assert found.consequences == (0, 2)
+    assert found.what == "Timed out after 30 s: rank 1 never arrived."
+    assert "train.py:7 in load" in found.why
+    assert "Ranks 0, 2 wait for it" in found.why
+    assert "longer timeout" in found.hint
+
+
+def test_a_rank_that_never_came_up_holds_up_the_others() -> None:
+    found = verdict(late(0), late(1, NOT_STARTED, None))
+    assert found.ranks == (1,)
+    assert "Rank 1 never started" in found.why
+
+
+def test_where_no_rank_came_up_none_is_blamed() -> None:
+    found = verdict(late(0, NOT_STARTED, None), late(1, NOT_STARTED, None))
+    assert found.ranks == ()
+    assert "no rank was up" in found.what
+
+
+def test_in_one_phase_a_rank_outside_of_any_collective_holds_up_those_within() -> None:
+    found = verdict(late(0, JOINED), late(1, JOINED, BUSY), late(2, JOINED))
+    assert found.ranks == (1,)
+    assert found.consequences == (0, 2)
+    assert "Rank 1 is busy at train.py:7 in load" in found.why
+    assert "rank 0 is waiting in all_reduce at train.py:12 in step" in found.why
+
+
+def test_a_rank_that_returned_without_joining_in_holds_up_the_rest() -> None:
+    found = verdict(late(0), returned(1), late(2))
+    assert found.ranks == (1,)
+    assert found.consequences == (0, 2)
+    assert "Rank 1 returned without joining in" in found.why
+
+
+def test_where_all_wait_alike_no_rank_is_blamed() -> None:
+    found = verdict(late(0, ENTERED, Where("send", "")), late(1, ENTERED, Where("send", "")))
+    assert found.ranks == ()
+    assert found.consequences == (0, 1)
+    assert "Ranks 0, 1 wait for each other" in found.what
+    assert "waiting in send" in found.why
+    assert "deadlock" in found.hint
+
+
+def test_a_lone_slow_rank_was_not_done() -> None:
+    found = verdict(late(0, JOINED, BUSY))
+    assert found.ranks == (0,)
+    assert "rank 0 was not done" in found.what
+
+
+def test_a_rank_that_gave_no_answer_is_told_by_its_last_phase() -> None:
+    found = verdict(late(0), late(1, JOINED, None))
+    assert found.ranks == (1,)
+    assert "Rank 1 did not answer (phase: joined the group)" in found.why
+
+
+def test_in_one_phase_a_rank_that_gives_no_answer_holds_up_those_that_do() -> None:
+    found = verdict(late(0), late(1, ENTERED, None), late(2))
+    assert found.ranks == (1,)
+    assert found.consequences == (0, 2)
+
+
+def test_a_rank_that_raised_beats_those_that_wait() -> None:
+    assert verdict(late(0), raised(1, 0.1)).ranks == (1,)
+
+
+# --------------------------------------------------------------------------------- interrupted
+
+
+def test_a_world_that_was_only_stopped_was_interrupted() -> None:
+    outcomes = [Stopped(rank=0), returned(1)]
+    found = verdict(*outcomes)
+    assert found.ranks == ()
+    assert "interrupted" in found.what
+    assert stopped(outcomes) == (0,)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import pairwise
+from operator import and_
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distdemo.dtypes import DTYPES
+from distdemo.model import OpSpec
+from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.values import element, plan
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 17, 64, 128)
+NUMBERS = [name for name, dtype in DTYPES.items() if dtype.kind != "bool"]
+WHOLE = [name for name, dtype in DTYPES.items() if dtype.kind == "int"]
+
+
+def spec(
+    dtype: str = "float32", n: int = 4, shape: tuple[int, ...] = (4,), reduce_op: str | None = "sum"
+) -> OpSpec:
+    return OpSpec("all_reduce", n, dtype, shape, reduce_op)
+
+
+def rows(spec: OpSpec) -> list[list[Any]]:
+    """What every rank holds by default."""
+    rule = plan(spec)
+    return [
+        [element(rule, label, position) for position in range(spec.numel)]
+        for label in range(spec.world_size)
+    ]
+
+
+def columns(spec: OpSpec) -> list[tuple[Any, ...]]:
+    return list(zip(*rows(spec), strict=True))
+
+
+def test_the_rows_are_those_of_the_documents() -> None:
+    assert rows(spec(n=3)) == [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]
+
+
+@pytest.mark.parametrize("numel", [1, 9, 10, 11, 100, 101])
+@pytest.mark.parametrize("n", [1, 2, 6, 64])
+def test_every_element_differs_by_rank_and_by_position(n: int, numel: int) -> None:
+    every = [number for row in rows(spec(n=n, shape=(numel,))) for number in row]
+    assert len(set(every)) == n * numel
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    dtype=st.sampled_from(sorted(DTYPES)),
+    reduce_op=st.sampled_from([None, *REDUCTIONS]),
+    n=st.integers(1, 300),
+    numel=st.integers(1, 200),
+)
+def test_every_value_is_whole_not_negative_and_held_exactly(
+    dtype: str, reduce_op: str | None, n: int, numel: int
+) -> None:
+    asked = spec(dtype, n, (numel,), reduce_op)
+    rule = plan(asked)
+    for label in {0, n // 2, n - 1}:
+        numbers = [element(rule, label, position) for position in range(numel)]
+        assert all(number == int(number) and number >= 0 for number in numbers)
+        assert torch.tensor(numbers, dtype=getattr(torch, dtype)).tolist() == numbers
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    dtype=st.sampled_from(sorted(DTYPES)),
+    reduce_op=st.sampled_from([None, *REDUCTIONS]),
+    n=st.integers(1, 300),
+    numel=st.integers(1, 200),
+    label=st.integers(0, 299),
+)
+def test_a_tensor_of_positions_gives_what_single_positions_give(
+    dtype: str, reduce_op: str | None, n: int, numel: int, label: int
+) -> None:
+    rule = plan(spec(dtype, n, (numel,), reduce_op))
+    at_once = element(rule, label, torch.arange(numel))
+    assert at_once.tolist() == [element(rule, label, position) for position in range(numel)]
+
+
+@pytest.mark.parametrize("numel", [1, 4, 100, 5000])
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8", "int32"])
+def test_the_sum_over_all_ranks_is_exact_in_the_dtype(dtype: str, n: int, numel: int) -> None:
+    if n > DTYPES[dtype].exact // 2:
+        pytest.skip("even ones and zeros would add up to more")
+    assert max(map(sum, columns(spec(dtype, n, (numel,))))) <= DTYPES[dtype].exact
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_the_product_over_all_ranks_is_exact_and_neither_zero_nor_all_ones(
+    dtype: str, n: int
+) -> None:
+    products = list(map(math.prod, columns(spec(dtype, n, reduce_op="product"))))
+    assert min(products) >= 1
+    assert 2 <= max(products) <= DTYPES[dtype].exact
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_the_bitwise_and_over_all_ranks_keeps_a_bit_and_clears_another(dtype: str, n: int) -> None:
+    for column in columns(spec(dtype, n, reduce_op="band")):
+        result = reduce(and_, column)
+        assert result != 0, "all bits are gone: any rank could be missing"
+        assert result != 127, "no bit is cleared: no rank has any effect"
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("reduce_op", ["band", "bor", "min", "max", "product"])
+def test_a_reduction_of_bools_is_true_in_one_place_and_false_in_another(
+    reduce_op: str, n: int
+) -> None:
+    # A result that is the same everywhere would also come out of most wrong ones.
+    combine = {"band": all, "min": all, "product": all, "bor": any, "max": any}[reduce_op]
+    results = {combine(column) for column in columns(spec("bool", n, reduce_op=reduce_op))}
+    assert results == {True, False}
+
+
+@pytest.mark.parametrize("numel", [4, 200, 3000])
+@pytest.mark.parametrize("n", [2, 6, 17])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8"])
+def test_wrapped_values_still_keep_neighbouring_ranks_apart(dtype: str, n: int, numel: int) -> None:
+    held = rows(spec(dtype, n, (numel,)))
+    for left, right in pairwise(held):
+        assert all(mine != theirs for mine, theirs in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("shift", [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8"])
+def test_wrapped_values_show_a_block_that_lies_in_the_wrong_place(dtype: str, shift: int) -> None:
+    # Chunks and buffers have lengths that are powers of two; the wrap must not be one.
+    row = rows(spec(dtype, 4, (2000,)))[1]
+    assert all(here != there for here, there in zip(row, row[shift:], strict=False))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from distdemo import ops
+from distdemo.model import OpSpec
+from distdemo.programs.explain import explain
+from distdemo.render.op_list import op_list
+from distdemo.render.picture import picture
+
+Draw = Callable[..., str]
+
+
+def specs() -> list[OpSpec]:
+    made = []
+    for op in ops.REGISTRY.values():
+        more: dict[str, Any] = {}
+        if "root" in op.takes:
+            more["root"] = 1
+        if "reduce_op" in op.takes:
+            more["reduce_op"] = "product"
+        if "pattern" in op.takes:
+            made.append(OpSpec(op.name, 3, src=2, dst=0, pattern="pair"))
+            more["pattern"] = "ring"
+        made += [OpSpec(op.name, n, **more) for n in (2, 4, 64)]
+    return made
+
+
+def drawn(spec: OpSpec, draw: Draw, encoding: str = "utf-8") -> str:
+    explanation = explain(ops.REGISTRY[spec.op], spec)
+    return draw(lambda console: picture(explanation, console), encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("spec", specs(), ids=lambda spec: f"{spec.op}-{spec.world_size}")
+def test_every_op_is_drawn_with_its_words_in_80_columns(
+    spec: OpSpec, encoding: str, draw: Draw
+) -> None:
+    text = drawn(spec, draw, encoding)
+    flat = " ".join(text.split())
+    words = ops.REGISTRY[spec.op].words
+    assert text.startswith(spec.op)
+    for rank in range(min(spec.world_size, 8)):
+        assert f"rank {rank}" in text
+    for fact in ("Call", "Used to", "Costs", "Mistake", "busbw factor"):
+        assert fact in flat
+    assert words.summary in flat
+    if encoding == "utf-8":
+        assert words.mistake in flat
+
+
+def test_the_arms_say_who_gives_and_who_gets(draw: Draw) -> None:
+    text = drawn(OpSpec("broadcast", 3, root=1), draw)
+    arms = {line.split()[1]: line for line in text.splitlines() if line.startswith(" rank ")}
+    assert "  ┌──▶" in arms["0"]
+    assert "──┤   " in arms["1"]
+    assert "  └──▶" in arms["2"]
+    text = drawn(OpSpec("all_reduce", 3, reduce_op="sum"), draw)
+    assert [sign in text for sign in ("──┬──▶", "──┼──▶", "──┴──▶")] == [True] * 3
+
+
+def test_without_unicode_the_arms_are_plain(draw: Draw) -> None:
+    text = drawn(OpSpec("all_reduce", 3, reduce_op="sum"), draw, "ascii")
+    assert "--+-->" in text
+
+
+def test_of_many_ranks_the_hidden_ones_are_counted(draw: Draw) -> None:
+    assert "56 ranks more" in drawn(OpSpec("all_gather", 64), draw)
+
+
+def test_costs_are_those_of_the_request(draw: Draw) -> None:
+    flat = " ".join(drawn(OpSpec("all_reduce", 4, shape=(1000,), reduce_op="sum"), draw).split())
+    assert "2(n−1)/n × 4 kB = 6 kB over the busiest link" in flat
+    assert "(S is one rank's tensor; busbw factor 2(n−1)/n = 1.5 at n = 4)" in flat
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_the_list_of_operations_names_all(encoding: str, draw: Draw) -> None:
+    entries = [(op.command, op.torch_names, op.words.summary) for op in ops.REGISTRY.values()]
+    text = draw(lambda console: op_list(entries), encoding)
+    assert all(op.command in text for op in ops.REGISTRY.values())
