@@ -150,6 +150,8 @@ def _shape(text: str | None, rows: list[Row] | None) -> tuple[int, ...]:
     lengths = [part.strip() for part in parts]
     if not lengths[-1]:  # (4,) is how Python writes it
         lengths.pop()
+    if not any(lengths):
+        lengths = []
     hint = "Try --shape 4, or --shape 2,3."
     if not lengths:
         raise UsageError("--shape is empty.", "A tensor needs a length to be looked at.", hint)

@@ -43,7 +43,8 @@ def locate(stack: str) -> Where | None:
             continue
         if not _is_library(frame["file"]):
             name = PurePath(frame["file"]).name
-            collective = collective or _waits(frame["file"], int(frame["line"]))
+            if frame is frames[0]:
+                collective = _waits(frame["file"], int(frame["line"]))
             return Where(collective, f"{name}:{frame['line']} in {frame['function']}")
         if _is_collective(frame):
             collective = frame["function"]  # the outermost one is the one that the user called
@@ -51,7 +52,7 @@ def locate(stack: str) -> Where | None:
 
 
 def _waits(file: str, line: int) -> str:
-    """``wait`` if the line calls that of a handle: it is C++ and has no frame of its own."""
+    """``wait`` if the line calls a handle's, which is C++ and so has no frame of its own."""
     return "wait" if ".wait(" in linecache.getline(file, line) else ""
 
 

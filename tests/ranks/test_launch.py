@@ -417,6 +417,7 @@ def test_a_rank_in_the_wait_of_a_handle_counts_as_waiting():
     def one_sided(rank):
         if rank == 0:
             handle = dist.irecv(torch.ones(1), 1)
+            assert handle
             handle.wait()
 
     error, _ = failing(one_sided, world_size=2, timeout=1.0)

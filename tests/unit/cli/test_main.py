@@ -11,7 +11,6 @@ from distdemo.cli.main import _command, _wants_json, _with_dashes
         ["all-reduce", "--format", "json"],
         ["all-reduce", "--format=json", "-n", "3"],
         ["--format", "JSON", "all-reduce"],
-        ["--FORMAT=json"],
     ],
 )
 def test_json_is_wanted_in_either_form_of_the_flag(arguments: list[str]) -> None:
