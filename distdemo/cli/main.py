@@ -122,7 +122,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
     elsewhere = _option_of_another_op(message)
     if elsewhere:
         why = f"It belongs to: {', '.join(elsewhere)}."
-        return UsageError(f"{what.split()[3]} means nothing to {command}.", why, "Leave it out.")
+        return UsageError(f"{_word(what)} means nothing to {command}.", why, "Leave it out.")
     context = getattr(error, "ctx", None)
     if context is not None:
         why = " ".join(context.get_usage().split()).removeprefix("Usage: ")
@@ -142,11 +142,15 @@ def _option_of_another_op(message: str) -> list[str]:
     """The commands that take the option which this one does not; empty if none does."""
     from distdemo import ops
 
-    words = message.split()
-    if not message.startswith("No such option") or len(words) < 4:
+    if not message.startswith("No such option") or len(message.split()) < 4:
         return []
-    name = words[3].removeprefix("--").replace("-", "_").replace("async", "async_op")
+    name = _word(message).removeprefix("--").replace("-", "_").replace("async", "async_op")
     return [op.command for op in ops.REGISTRY.values() if name in (*op.takes, op.root_is)]
+
+
+def _word(message: str) -> str:
+    """The option that a parser's "No such option" names; its releases quote it differently."""
+    return message.split()[3].strip("'\".:")
 
 
 def _command(arguments: Sequence[str]) -> str:
