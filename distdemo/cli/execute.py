@@ -70,7 +70,7 @@ def run_ops(flags: dict[str, Any]) -> None:
 
 def run_explain(flags: dict[str, Any]) -> None:
     """``distdemo explain OP``."""
-    op = find_op(flags["op"])
+    op = find_op(flags["op"] or "")
     view = parse.parse_view(flags, 1)
     explanation = explain(op, parse_explained(op, flags))
     if view.format == "json":

@@ -41,6 +41,7 @@ class _Signals:
             signal.signal(signal.SIGINT, self._interrupt)
 
     def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
         raise _Terminated
 
     def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
@@ -55,7 +56,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = _carry_out(arguments or ["--help"], signals)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except _Terminated:
+        code = EXIT_FAILED
+    except (BrokenPipeError, SystemExit):  # typer makes the second of the first
         code = _reader_left()
     except OSError as error:
         code = _unwritable(error)
@@ -64,10 +67,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _carry_out(arguments: Sequence[str], signals: _Signals) -> int:
     """Run the command; say what went wrong, in the format that was asked for."""
-    from distdemo.cli.app import app
-
     code = None
     try:
+        from distdemo.cli.app import app
+
         code = app(args=_with_dashes(arguments), prog_name="distdemo", standalone_mode=False)
     except DistdemoError as error:
         _say(error, arguments)
@@ -95,11 +98,20 @@ def _carry_out(arguments: Sequence[str], signals: _Signals) -> int:
 
 
 def _say(error: DistdemoError, arguments: Sequence[str]) -> None:
+    """Tell the error; that nobody reads it any more does not change the exit code."""
+    try:
+        _tell(error, arguments)
+    except BrokenPipeError:
+        _close_stdout()
+
+
+def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
     """The error on standard error, or as a JSON document on standard output."""
     if _wants_json(arguments):
         from distdemo.render.document import dumps, error_document
 
         sys.stdout.write(dumps(error_document(_command(arguments), error)) + "\n")
+        sys.stdout.flush()
         return
     from distdemo.render.console import messages, show
     from distdemo.render.failure import error_text

@@ -146,6 +146,8 @@ def _read(name: str) -> list[Row]:
 
 
 def _text(name: str) -> str:
+    if name == "-" and sys.stdin is None:
+        raise UsageError("--values -: standard input is closed.", "Values come from it.", HINT)
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except FileNotFoundError:

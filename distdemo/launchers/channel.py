@@ -12,6 +12,8 @@ import io
 import os
 import pickle
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _LENGTH = struct.Struct(">Q")
@@ -77,6 +79,22 @@ class Receiver:
             return None
         end = _LENGTH.size + int(_LENGTH.unpack_from(self._pending)[0])
         return end if len(self._pending) >= end else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a rank has to do: the function and its arguments, or both packed by ``dumps``."""
+
+    target: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    packed: bytes = b""
+
+    def unpack(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function and its arguments, in the rank."""
+        if self.target is not None:
+            return self.target, self.args
+        target, args = pickle.loads(self.packed)  # noqa: S301 - from the program that started us
+        return target, args
 
 
 class _Pickler(pickle.Pickler):

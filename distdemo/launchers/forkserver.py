@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +16,8 @@ import distdemo.launchers.api
 import distdemo.launchers.rank  # noqa: F401 - imported once, for all ranks that will be forked
 
 
-def _listening_folder() -> Path | None:
-    """The folder of the Unix socket that this process listens on; None if it has none."""
+def _own_socket() -> Path | None:
+    """The Unix socket that this process listens on; None if it has none."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # no socket, or closed meanwhile
             found = socket.socket(fileno=os.dup(fd))
@@ -26,16 +25,18 @@ def _listening_folder() -> Path | None:
                 listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
                 name = found.getsockname()
             if listens and isinstance(name, str) and name.startswith("/"):
-                return Path(name).parent
+                return Path(name)
     return None
 
 
-def _remove(folder: Path) -> None:
-    """Remove the folder if it is one that multiprocessing makes."""
-    if folder.name.startswith("pymp-"):
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove(path: Path, program: int) -> None:
+    """Remove the socket, and its folder if that is empty and the program is gone."""
+    if os.getppid() != program:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
 
 
-_folder = _listening_folder() if os.path.isdir("/proc/self/fd") else None  # noqa: PTH112 - no Path is needed
-if _folder is not None:
-    atexit.register(_remove, _folder)
+_socket = _own_socket() if os.path.isdir("/proc/self/fd") else None  # noqa: PTH112 - no Path is needed
+if _socket is not None:
+    atexit.register(_remove, _socket, os.getppid())

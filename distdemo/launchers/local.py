@@ -7,7 +7,6 @@ how every rank ended, and no process or file of the world is left.
 from __future__ import annotations
 
 import os
-import pickle
 import selectors
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
 from distdemo.launchers import stacks, verdict
-from distdemo.launchers.channel import Receiver
+from distdemo.launchers.channel import Receiver, Work, dumps
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.limits import check_loopback, raise_open_files
 from distdemo.launchers.member import LOOK, Member, gone
@@ -100,13 +99,21 @@ class _Launcher:
         raise_open_files(self._world)
         if self._method.name == "forkserver":
             _preload(self._context)
+        work = Work(target, args) if self._method.name == "fork" else self._packed(target, args)
         for rank in range(self._world.world_size):
             if self._interrupts.received is not None:
                 break
-            self._members.append(self._start_one(rank, target, args))
+            self._members.append(self._start_one(rank, work))
         self._gate_reader.close()
 
-    def _start_one(self, rank: int, target: Callable[..., Any], args: tuple[Any, ...]) -> Member:
+    def _packed(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Work:
+        """The function and its arguments by value, so that ranks share no tensor, as under fork."""
+        try:
+            return Work(packed=dumps((target, args)))
+        except Exception as error:
+            raise _not_picklable(self._method, error) from error
+
+    def _start_one(self, rank: int, work: Work) -> Member:
         from distdemo.launchers.rank import Assignment, live
 
         reader, writer = self._context.Pipe(duplex=False)
@@ -119,14 +126,11 @@ class _Launcher:
             gate=self._gate_reader,
             output=pen,
             inherited=self._inherited(reader, output),
-            target=target,
-            args=args,
+            work=work,
         )
         process = self._context.Process(target=live, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
         try:
             process.start()
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise _not_picklable(self._method, error) from error
         except OSError as error:
             raise _no_process(rank, error) from error
         writer.close()

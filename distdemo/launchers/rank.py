@@ -12,13 +12,12 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers import stacks
-from distdemo.launchers.channel import Sender, dumps
+from distdemo.launchers.channel import Sender, Work, dumps
 from distdemo.torch_import import load_torch
 
 # Under spawn and forkserver this module is what the child imports first, so torch is loaded here,
@@ -45,7 +44,7 @@ class Assignment:
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
         inherited: descriptors of the launcher that a forked rank has to close.
-        target: called as ``target(rank, *args)``.
+        work: the function, called as ``target(rank, *args)``.
     """
 
     rank: int
@@ -55,8 +54,7 @@ class Assignment:
     gate: Connection
     output: Connection | None
     inherited: tuple[int, ...]
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
+    work: Work
 
 
 class Rank:
@@ -149,12 +147,13 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(assignment.world.lazy))
     rank = Rank(assignment, sender)
     rank.reach("started")
+    target, args = assignment.work.unpack()
     if rank.device != "cpu":
         torch.cuda.set_device(rank.device)
     rank.join(assignment.rendezvous.path)
     rank.startup_seconds = time.monotonic() - born
     rank.reach("joined the group")
-    return assignment.target(rank, *assignment.args)
+    return target(rank, *args)
 
 
 # --------------------------------------------------------------------------------- surroundings
@@ -179,6 +178,7 @@ def _die_with_launcher(assignment: Assignment) -> None:
 
         pr_set_pdeathsig = 1  # prctl(2)
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        _free_forkserver()
         _leave_if_abandoned(assignment.gate.fileno())
     else:
         import threading
@@ -186,11 +186,28 @@ def _die_with_launcher(assignment: Assignment) -> None:
         threading.Thread(target=_leave_with_launcher, args=(assignment,), daemon=True).start()
 
 
+def _free_forkserver() -> None:
+    """Close the end of the forkserver's lifeline that every rank inherits from it.
+
+    The forkserver ends when nobody holds that end any more; while ranks did, a killed launcher
+    would leave it, and so them, alive.
+    """
+    from multiprocessing import forkserver
+
+    server = getattr(forkserver, "_forkserver", None)
+    lifeline = getattr(server, "_forkserver_alive_fd", None)
+    if lifeline is not None and getattr(server, "_forkserver_pid", None) is None:
+        os.close(lifeline)
+        server._forkserver_alive_fd = None  # type: ignore[union-attr]  # noqa: SLF001 - there is no public way
+
+
 def _leave_if_abandoned(gate: int) -> None:
     """End at once if the launcher was gone before we asked the kernel to watch it."""
     import select
 
-    if select.select([gate], [], [], 0)[0]:
+    watch = select.poll()  # not select.select, which takes no descriptor beyond 1023
+    watch.register(gate, select.POLLIN | select.POLLHUP)
+    if watch.poll(0):
         os._exit(1)
 
 
@@ -246,7 +263,11 @@ def _report_exit(sender: Sender, error: SystemExit) -> None:
 
 def _report_error(sender: Sender, error: BaseException) -> None:
     trace = _user_traceback(error)
-    sender.send("raised", time.monotonic(), type(error).__qualname__, str(error), trace)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        text = "(its text can't be shown)"
+    sender.send("raised", time.monotonic(), type(error).__qualname__, text, trace)
     _flush()
 
 
