@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def _own_socket() -> Path | None:
 
 def _remove(path: Path, program: int) -> None:
     """Remove the socket, and its folder if that is empty and the program is gone."""
+    until = time.monotonic() + 0.5  # its pipe closes a moment before the kernel lets it go
+    while os.getppid() == program and time.monotonic() < until:
+        time.sleep(0.01)
     if os.getppid() != program:
         with suppress(OSError):
             path.unlink(missing_ok=True)

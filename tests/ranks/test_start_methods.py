@@ -46,3 +46,18 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
 def test_a_rank_killed_before_it_has_unpickled_its_function_is_named(tmp_path):
     code, out, err = outcome("launch_dies_at_start.py", tmp_path=tmp_path)
     assert (code, out) == (0, "1 Rank 1 was killed by SIGKILL.\n"), err
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_ranks_share_no_tensor_with_each_other_or_the_program(method, tmp_path):
+    code, out, err = outcome("launch_tensor.py", method, tmp_path=tmp_path)
+    assert (code, out) == (0, "[(1.0, 6.0), (2.0, 6.0), (3.0, 6.0)] 1.0\n"), err
+
+
+def test_ranks_that_never_end_die_with_a_killed_program(tmp_path):
+    with running([str(PROGRAMS / "launch_forever.py")], tmp_path) as run:
+        assert run.process.stdout
+        assert run.process.stdout.readline() == "up\n"
+        run.process.kill()
+        run.process.wait(10)
+        run.leaves_nothing()
