@@ -148,7 +148,9 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
     furthest = max(outcome.phase.step for outcome in late)
     behind = [outcome.rank for outcome in late if outcome.phase.step < furthest]
     if behind:
-        return tuple(behind)
+        # One that was stopped may hold up others on their way: it alone does not answer.
+        silent = [r for r in behind if _mute(outcomes[r])]
+        return tuple(silent if 0 < len(silent) < len(behind) else behind)
     # All are in the same phase: those that don't answer, or stand in no collective, hold up those
     # that do.
     mute = [outcome.rank for outcome in late if outcome.where is None]
@@ -159,6 +161,11 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
         return tuple(idle)
     gone = [outcome.rank for outcome in outcomes if isinstance(outcome, Returned)]
     return tuple(gone) or (() if len(late) > 1 else (late[0].rank,))
+
+
+def _mute(outcome: Outcome) -> bool:
+    """Whether a rank that was up did not say where it is."""
+    return isinstance(outcome, TimedOut) and outcome.where is None and outcome.phase.step >= 0
 
 
 def _doing(outcome: Outcome) -> str:

@@ -7,7 +7,6 @@ through distdemo and computed nothing before.
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -185,17 +184,18 @@ def die(number=signal.SIGKILL):
 
 
 def test_a_rank_killed_before_it_joins():
-    started = multiprocessing.get_context("fork").Value("i", 0)
+    forks = 0
+    armed = True
+
+    def count():
+        nonlocal forks
+        forks += 1
 
     def third_dies():
-        with started.get_lock():
-            started.value += 1
-            mine = started.value
-        if armed and mine == 3:
+        if armed and forks == 3:
             die()
 
-    armed = True
-    os.register_at_fork(after_in_child=third_dies)
+    os.register_at_fork(before=count, after_in_child=third_dies)
     try:
         error, taken = failing(dist.barrier, world_size=4)
     finally:
