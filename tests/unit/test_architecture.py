@@ -14,6 +14,15 @@ RECORDS = ("model", "outcomes", "reports", "errors", "dtypes")
 WRONG_WAYS = {
     # a layer (or single module): what it must not import
     **dict.fromkeys(RECORDS, ("torch", "rich", "typer")),
+    "comm": (
+        "distdemo.model",
+        "distdemo.launchers",
+        "distdemo.programs",
+        "distdemo.ops",
+        "distdemo.backends",
+        "distdemo.render",
+        "distdemo.cli",
+    ),
     "launchers": (
         "distdemo.programs",
         "distdemo.ops",
