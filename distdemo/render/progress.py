@@ -1,0 +1,106 @@
+"""A progress bar on standard error while a check runs.
+
+Drawn by the caller's own calls, not from a thread: ranks are forked from this process, and a
+process with threads can't be forked safely.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic
+from types import TracebackType
+from typing import final
+
+from rich import progress as bars
+from rich.table import Column
+
+from distdemo.render.console import messages
+
+INTERVAL = 0.1  # seconds between two drawings
+
+
+@final
+class Progress:
+    """Shows how many cases are done, how many failed, and which one runs; wiped at the end.
+
+    Does nothing where nobody would see it: standard error is no terminal, or is a dumb one. A
+    rank that was forked meanwhile draws nothing and wipes nothing.
+
+    Args:
+        total: how many cases there are.
+        enabled: whether the user wants to see it.
+    """
+
+    def __init__(self, total: int, *, enabled: bool = True) -> None:
+        self._owner = os.getpid()
+        self._drawn = -INTERVAL
+        self._bar = _bar() if enabled and _visible() else None
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=total, failed="")
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None and os.getpid() == self._owner:
+            self._bar.stop()
+
+    def advance(self, done: int, failed: int, now: str) -> None:
+        """Draw, unless that was done a moment ago. Cheap enough to be called at every turn.
+
+        The clock on the bar moves only with this: call it while waiting, too.
+
+        Args:
+            done: how many cases have ended, all in all.
+            failed: how many of them failed.
+            now: what is going on, in a few words.
+        """
+        moment = monotonic()
+        if self._bar is None or moment - self._drawn < INTERVAL or os.getpid() != self._owner:
+            return
+        self._drawn = moment
+        self._bar.update(
+            self._task,
+            completed=done,
+            description=now,
+            failed=f"{failed} failed" if failed else "",
+        )
+        self._bar.refresh()
+
+
+def _bar() -> bars.Progress:
+    """Columns: bar, count, failures, clock, and in what room is left, what is going on."""
+    return bars.Progress(
+        bars.BarColumn(bar_width=20),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("{task.fields[failed]}", style="bold red", markup=False),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="crop"),
+        ),
+        console=messages(),
+        auto_refresh=False,  # True starts a thread
+        transient=True,
+        expand=True,
+        redirect_stdout=False,  # ranks would inherit the replaced streams
+        redirect_stderr=False,
+    )
+
+
+def _visible() -> bool:
+    """Asked of the stream itself: Rich takes FORCE_COLOR for a terminal."""
+    return (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and os.environ.get("TERM") not in ("dumb", "unknown")
+    )

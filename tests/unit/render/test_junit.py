@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import xmlschema
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distdemo.render.junit import junit_xml
+from distdemo.reports import CaseResult, CheckReport, Status
+
+# The schema of Jenkins' xunit plugin, the strictest of the readers. Its licence (MIT) is in it.
+SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")
+STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
+
+NASTY = ["\x00\x1b[31mred\x1b[0m", "]]>", "<a>&\"'", "\ud800\udc00\udcff", "\ufffe\uffff", "a\r\nb"]
+TEXTS = st.one_of(st.text(st.characters(), max_size=20), st.sampled_from(NASTY))
+TIMES = st.floats(0, 1e5)
+CASES = st.builds(
+    CaseResult,
+    id=TEXTS,
+    op=st.one_of(st.sampled_from(["all_gather", "scatter"]), TEXTS),
+    form=TEXTS,
+    dtype=TEXTS,
+    world_size=st.integers(1, 9),
+    status=st.sampled_from(STATUSES),
+    seconds=TIMES,
+    why=TEXTS,
+    command=TEXTS,
+    details=st.lists(TEXTS, max_size=3).map(tuple),
+)
+REPORTS = st.builds(
+    CheckReport,
+    backend=TEXTS,
+    device=TEXTS,
+    scope=TEXTS,
+    seed=st.integers(),
+    results=st.lists(CASES, max_size=6).map(tuple),
+    seconds=TIMES,
+    worlds=st.integers(0, 9),
+    versions=st.dictionaries(TEXTS, TEXTS, max_size=2),
+)
+
+
+def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
+    fields: dict[str, Any] = {
+        "id": f"all_gather/single/int32/n3/{number}",
+        "op": "all_gather",
+        "form": "single",
+        "dtype": "int32",
+        "world_size": 3,
+        "seconds": 0.0124,
+        **more,
+    }
+    return CaseResult(status=status, **fields)
+
+
+def read(*results: CaseResult) -> ET.Element:
+    """The report of these cases as a reader gets it, after a look at the schema."""
+    return valid(CheckReport("gloo", "cpu", "quick", 7, results, 1.5, 2, {"torch": "2.13"}))
+
+
+def valid(report: CheckReport) -> ET.Element:
+    data = junit_xml(report).encode("utf-8")
+    SCHEMA.validate(data.decode())
+    return ET.fromstring(data)  # noqa: S314 - our own
+
+
+def only(root: ET.Element, path: str) -> ET.Element:
+    found = root.findall(path)
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_schema_would_notice() -> None:
+    assert not SCHEMA.is_valid("<testsuites><testsuite name='no counts'/></testsuites>")
+
+
+def test_it_is_a_whole_document_and_always_the_same() -> None:
+    report = CheckReport("gloo", "cpu", "quick", 7, (case(1),), 1.5, 2)
+    assert junit_xml(report).startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites ')
+    assert junit_xml(report).endswith("</testsuites>\n")
+    assert junit_xml(report) == junit_xml(report)
+
+
+def test_every_op_is_a_suite_that_says_where_it_ran() -> None:
+    root = read(case(1), case(2, op="scatter"), case(3))
+    assert [suite.get("name") for suite in root] == ["all_gather", "scatter"]
+    assert [suite.get("tests") for suite in root] == ["2", "1"]
+    assert root.get("time") == "1.500"
+    assert root[0].get("time") == "0.025"
+    properties = {p.get("name"): p.get("value") for p in root[0].iter("property")}
+    assert properties == {
+        "backend": "gloo",
+        "device": "cpu",
+        "scope": "quick",
+        "seed": "7",
+        "version.torch": "2.13",
+    }
+
+
+def test_a_case_that_passed_has_its_name_and_time_and_nothing_else() -> None:
+    passed = only(read(case(1)), ".//testcase")
+    assert passed.attrib == {
+        "classname": "distdemo.check.all_gather.single",
+        "name": "all_gather/single/int32/n3/1",
+        "time": "0.012",
+    }
+    assert list(passed) == []
+
+
+def test_a_failure_tells_all_in_its_text_for_some_readers_show_nothing_else() -> None:
+    bad = case(1, "failed", why="2 wrong", command="distdemo check --only x", details=("a", "b"))
+    failure = only(read(bad), ".//failure")
+    assert failure.get("message") == "2 wrong"
+    assert failure.get("type") == "failed"
+    assert failure.text == "2 wrong\nRun it alone: distdemo check --only x\na\nb"
+
+
+def test_what_is_not_supported_is_skipped_with_its_reason() -> None:
+    assert only(read(case(1), case(2, "not supported", why="no AVG")), ".//skipped").attrib == {
+        "message": "no AVG"
+    }
+
+
+def test_a_case_that_did_not_run_is_an_error() -> None:
+    root = read(case(1), case(2, "not run", why="the world died"))
+    assert only(root, ".//error").get("message") == "not run: the world died"
+    assert root.get("errors") == "1"
+    assert root.find(".//skipped") is None
+
+
+@pytest.mark.parametrize("status", [None, "not supported"])
+def test_a_check_in_which_nothing_ran_is_no_success(status: Status | None) -> None:
+    root = read(*[case(1, status)] if status else [])
+    assert root.get("errors") == "1"
+    assert str(only(root, ".//error").get("message")).startswith("not run: ")
+
+
+def test_what_xml_cannot_hold_is_left_out_and_the_rest_is_kept() -> None:
+    why = "".join(NASTY) + " 雪 \U0001f600\t."
+    failure = only(read(case(1, "failed", why=why)), ".//failure")
+    assert failure.get("message") == "red]]><a>&\"'a\r\nb 雪 \U0001f600\t."
+
+
+@settings(max_examples=80, deadline=None)
+@given(REPORTS)
+def test_every_report_is_valid_and_its_counts_add_up(report: CheckReport) -> None:
+    root = valid(report)
+    tally = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+    for suite in root:
+        assert {key: suite.get(key) for key in tally} == {
+            key: str(len(list(suite.iter(tag)))) for key, tag in tally.items()
+        }
+    for key in ("tests", "failures", "errors"):
+        assert int(root.get(key, "")) == sum(int(suite.get(key, "")) for suite in root)
+    counts = Counter(result.status for result in report.results)
+    assert root.get("failures") == str(counts["failed"])
+    assert len(list(root.iter("skipped"))) == counts["not supported"]
+    assert report.ok == (root.get("failures") == root.get("errors") == "0")
