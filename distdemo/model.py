@@ -22,6 +22,8 @@ class WorldSpec:
         backend: torch's name of it, ``gloo``.
         device: ``cpu``, or ``cuda``: then rank r takes GPU r modulo the number of GPUs.
         timeout: seconds from the start of the first rank until the world is judged.
+        patience: seconds that it may go, once a rank is up, without any rank reaching a new
+            phase, telling something or ending, before it is judged; None: as long as the timeout.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
         capture: collect what ranks write to stdout and stderr instead of letting it through.
         lazy: let gloo connect two ranks when they first talk (quicker, but then even an irecv may
@@ -35,6 +37,7 @@ class WorldSpec:
     start_method: str = "auto"
     capture: bool = False
     lazy: bool | None = None
+    patience: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +46,31 @@ class OpSpec:
 
     Attributes:
         op: torch's own name, ``all_reduce``.
-        world_size: ranks that take part.
+        world_size: ranks that take part; n of every formula. Ranks below count from 0 to n − 1,
+            within the group if there is one.
         dtype: torch's name of the element type.
         shape: of one tensor; () is a scalar.
-        reduce_op: ``sum``, ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor``, ``bxor``.
+        reduce_op: ``sum``, ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor``, ``bxor``,
+            ``premul_sum``.
         root: the rank that gives (broadcast, scatter) or receives (reduce, gather).
         src: the sender of a point-to-point pair.
         dst: its receiver.
-        pattern: of point-to-point, ``pair`` or ``ring``.
+        pattern: of point-to-point, ``pair``, ``ring`` or ``exchange``.
         async_op: ask for a handle and wait on it.
-        values: the user's own data, a row per label (see ``Op.label``); None for a row not given.
+        values: the user's own data, a row per label (see ``Op.cut``); None for a row not given.
         fill: the same number everywhere, or ``rank`` for each rank's own number.
+        seed: mix the default values by this number instead of counting.
+        variant: ``list``, ``single`` (one tensor that holds all pieces) or ``uneven``.
+        sizes: for uneven tensors, the length of each rank's.
+        splits: for uneven parts, a row a rank: the length of its part for each rank.
+        objects: Python objects instead of tensors.
+        things: the user's own objects as JSON, one a label; None for one not given.
+        members: the ranks of the world that form the group; None: all of them.
+        inference: under ``torch.inference_mode``.
+        factor: what ``premul_sum`` multiplies with.
+        monitored: of a barrier, the one that names late ranks.
+        straggler: of a barrier, the rank that comes late, and by how many seconds.
+        patience: of a monitored barrier, the seconds that it waits.
     """
 
     op: str
@@ -68,6 +85,22 @@ class OpSpec:
     async_op: bool = False
     values: tuple[tuple[Number, ...] | None, ...] | None = None
     fill: Number | str | None = None
+    seed: int | None = None
+    variant: str | None = None
+    sizes: tuple[int, ...] | None = None
+    splits: tuple[tuple[int, ...], ...] | None = None
+    objects: bool = False
+    things: tuple[str | None, ...] | None = None
+    members: tuple[int, ...] | None = None
+    inference: bool = False
+    factor: float = 2.0
+    monitored: bool = False
+    straggler: tuple[int, float] | None = None
+    patience: float = 10.0
+
+    def member(self, rank: int) -> int:
+        """The rank in the world of a rank of the group."""
+        return rank if self.members is None else self.members[rank]
 
     @property
     def numel(self) -> int:
@@ -115,110 +148,3 @@ class Words:
     when: str
     mistake: str
     call: str
-
-
-# ------------------------------------------------------------------------- what ranks held
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What is kept of one tensor for showing it.
-
-    Attributes:
-        shape: of the whole tensor.
-        head: all its elements in row-major order, or the first ones.
-        tail: the last ones, if some in the middle were left out.
-        source: the rank that the data came from; None if it was reduced over several.
-    """
-
-    shape: tuple[int, ...]
-    head: tuple[Number, ...]
-    tail: tuple[Number, ...] = ()
-    source: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What a rank holds: its pieces in order (none: it holds nothing).
-
-    Attributes:
-        omitted: pieces left out between the first and the last half of ``pieces``.
-        undefined: the op leaves this buffer undefined; its contents mean nothing.
-        listed: the rank has a list of tensors here, though it may be of one.
-    """
-
-    pieces: tuple[Piece, ...] = ()
-    omitted: int = 0
-    undefined: bool = False
-    listed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """One wrong element: in which piece, at which index, and what it should be."""
-
-    piece: int
-    index: tuple[int, ...]
-    got: Number
-    expected: Number
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The comparison of every defined element with plain arithmetic on the inputs.
-
-    Attributes:
-        ok: all agree; True where nothing is defined (``checked`` is 0 then).
-        checked: elements compared.
-        wrong: how many differ.
-        tolerance: largest allowed difference; 0 where the result must match exactly.
-        mismatches: the first few of the wrong ones.
-    """
-
-    ok: bool
-    checked: int
-    wrong: int = 0
-    tolerance: float = 0.0
-    mismatches: tuple[Mismatch, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One moment of a non-blocking operation, on the clock that all ranks of a machine share.
-
-    Attributes:
-        at: seconds since the first event of the world.
-        what: what the rank did, ``irecv returned``.
-        holds: what the buffer held then.
-        unchanged: it still held what it held before.
-        rule: what the program may do with the buffer now.
-    """
-
-    rank: int
-    at: float
-    what: str
-    holds: Holding
-    unchanged: bool
-    rule: str
-
-
-@dataclass(frozen=True, slots=True)
-class RankRecord:
-    """What one rank held before and after an op, whether it is right, and how long it took.
-
-    Attributes:
-        seconds: the call, and the wait if there was a handle.
-        launch_seconds: until the call gave its handle back; None for a blocking call.
-        wait_seconds: in ``wait``; None for a blocking call.
-    """
-
-    rank: int
-    takes_part: bool
-    before: Holding
-    after: Holding
-    expected: Holding
-    verification: Verification
-    seconds: float
-    launch_seconds: float | None = None
-    wait_seconds: float | None = None
-    events: tuple[Event, ...] = ()

@@ -55,20 +55,31 @@ class Returned(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised(Outcome):
-    """The function raised. ``consequence``: it only lost a peer that failed before."""
+    """The function raised.
+
+    Attributes:
+        consequence: it only lost a peer that failed before, or waited for one in vain.
+        missing: the ranks that it waited for, if the backend named them (a monitored barrier).
+    """
 
     type: str
     message: str
     traceback: str
     consequence: bool = False
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Died(Outcome):
-    """The process ended without a word: by a signal, or with this exit code."""
+    """The process ended before it was done: by a signal, or with this exit code.
+
+    Attributes:
+        message: what it gave to ``sys.exit`` instead of a number.
+    """
 
     signal: int | None = None
     exit_code: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +91,7 @@ class TimedOut(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Outcome):
-    """The launcher ended it because the world had failed or was interrupted."""
+    """The launcher ended it: the world had failed, was interrupted or was ended early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Verdict:
     Attributes:
         ranks: the ranks at fault; empty if none is (all wait for each other).
         consequences: ranks that failed or waited because of them.
-        traceback: of the first rank at fault, if it left one.
+        traceback: of the first rank at fault, or of one that names it; empty if there is none.
     """
 
     what: str

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from distdemo.model import Holding, OpSpec, RankRecord, Traffic, Words
+from distdemo.holdings import Holding, RankRecord
+from distdemo.model import OpSpec, Traffic, Words
 from distdemo.outcomes import WorldReport
 
 
 @dataclass(frozen=True, slots=True)
 class OpReport:
-    """An op that ran (or a world that failed while running it): what every view is drawn from."""
+    """An op that ran (or a world that failed while running it): what every view is drawn from.
+
+    Attributes:
+        spec: of the first group, or of the whole world.
+        form: which form of the op.
+        calls: the function of torch.distributed.
+        specs: one a group that ran at once.
+    """
 
     spec: OpSpec
     world: WorldReport
@@ -19,6 +28,9 @@ class OpReport:
     ranks: tuple[RankRecord, ...]
     notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    form: str = "tensor"
+    calls: str = ""
+    specs: tuple[OpSpec, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -62,6 +74,7 @@ class Explanation:
     Attributes:
         ranks: those that are shown; ``before`` and ``after`` are theirs.
         edges: (from, to) for whatever moves between two of them.
+        meets: nothing moves; the ranks wait for each other.
     """
 
     spec: OpSpec
@@ -72,6 +85,7 @@ class Explanation:
     edges: frozenset[tuple[int, int]]
     traffic: Traffic
     notes: tuple[str, ...] = ()
+    meets: bool = False
 
 
 Status = Literal["passed", "failed", "not supported", "not run"]
@@ -135,3 +149,66 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether at least one case ran, and all that the backend supports ran and passed."""
         return bool(self.count("passed")) and not (self.count("failed") or self.count("not run"))
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """One backend of torch.distributed, as found here.
+
+    Attributes:
+        devices: whose tensors it takes.
+        missing: why this torch or machine can't use it; empty if it can.
+        get: how to get it where it is missing.
+        version: of the library behind it, if it has one of its own.
+        works: whether it did when it was tried; None if it was not.
+        tried: what came of that.
+    """
+
+    name: str
+    summary: str
+    devices: tuple[str, ...]
+    missing: str = ""
+    get: str = ""
+    version: str = ""
+    works: bool | None = None
+    tried: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityMap:
+    """What a backend takes, as the probe found it.
+
+    Attributes:
+        backend: its name.
+        torch: the release that it was probed on, ``2.13``.
+        device: where the tensors were.
+        dtypes: the columns.
+        findings: what happened, in words; the first is empty, for right.
+        rows: by op, form and reduce op, the finding's place for each dtype.
+        shapes: for ``scalar`` and ``empty`` the findings of forms that don't take such tensors.
+    """
+
+    backend: str
+    torch: str
+    device: str
+    dtypes: tuple[str, ...]
+    findings: tuple[str, ...]
+    rows: Mapping[str, Sequence[int]]
+    shapes: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class MapReport:
+    """What a backend was found to take.
+
+    Attributes:
+        disagreements: where PyTorch's documentation says otherwise, in lines.
+        tried: how many combinations.
+        worlds: in how many worlds.
+    """
+
+    found: CapabilityMap
+    disagreements: tuple[str, ...]
+    tried: int
+    worlds: int
+    seconds: float

@@ -12,12 +12,13 @@ def versions() -> dict[str, str]:
     """Versions of distdemo, torch and Python."""
     return {
         "distdemo": distdemo.__version__,
-        "torch": _torch(),
+        "torch": torch_version(),
         "python": platform.python_version(),
     }
 
 
-def _torch() -> str:
+def torch_version() -> str:
+    """Of the torch that is loaded, or would be; without loading it."""
     loaded = sys.modules.get("torch")
     if loaded is not None:
         return str(loaded.__version__)

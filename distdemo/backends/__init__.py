@@ -7,8 +7,9 @@ from distdemo.backends.gloo import Gloo
 from distdemo.backends.mpi import Mpi
 from distdemo.backends.nccl import Nccl, count_gpus, gpus_in_sight
 from distdemo.backends.ucc import Ucc
+from distdemo.backends.xccl import Xccl
 
-_ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
+_ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc(), Xccl())
 
 __all__ = ["REGISTRY", "Backend", "automatic", "count_gpus", "gpus_in_sight"]
 

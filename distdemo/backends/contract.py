@@ -1,15 +1,22 @@
 """The backend contract: is it here, on which devices, and what can it not do and why.
 
-Everything but ``missing`` is data and costs no import of torch.
+What a backend takes is data that the probe has written (``backends.capabilities``); for one that
+nobody could probe yet, what its documentation says stands in. Only ``missing`` and ``version``
+import torch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from distdemo.backends.capabilities import capabilities, refusal
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
+
+if TYPE_CHECKING:
+    from distdemo.model import OpSpec
+    from distdemo.ops.contract import Op
 
 
 class Backend(ABC):
@@ -19,33 +26,56 @@ class Backend(ABC):
         name: torch's own name, ``gloo``.
         summary: one line, what it is for.
         devices: the devices whose tensors it takes; the first is the default.
-        dtypes: the element types that its collectives take.
-        sends: further element types that only send and recv take, bytes being bytes to them.
+        dtypes: the element types that its collectives take by its documentation.
+        monitors: whether it has monitored_barrier, by its documentation.
+        get: how to get it where it is missing.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     devices: ClassVar[tuple[str, ...]]
     dtypes: ClassVar[frozenset[str]]
-    sends: ClassVar[frozenset[str]] = frozenset()
+    monitors: ClassVar[bool] = False
+    get: ClassVar[str] = ""
 
     @abstractmethod
     def missing(self) -> str | None:
         """Why this torch can't use it; None if it can. Imports torch."""
 
-    def refuses(self, op: str, dtype: str, reduce_op: str | None) -> str | None:
-        """Why this backend can't run the op on this element type; None if it can.
+    def version(self) -> str:
+        """Of the library behind it; empty where it has none of its own. Imports torch."""
+        return ""
 
-        Args:
-            op: torch's name of it.
-            dtype: torch's name of the element type.
-            reduce_op: for an op that reduces.
-        """
-        if dtype not in self.dtypes and not (op == "p2p" and dtype in self.sends):
-            return f"{self.name} takes no {dtype} tensors in {op}."
-        if reduce_op is None:
+    def refuses(self, op: Op, spec: OpSpec) -> str | None:
+        """Why this backend can't run the op as specified; None if it can, as far as is known."""
+        known = capabilities(self.name)
+        if known is None:
+            return self._documented(op, spec)
+        seen = refusal(known, op, spec)
+        if seen is None:
             return None
-        return self._refuses_reduction(DTYPES[dtype].kind, reduce_op)
+        return self._reason(op, spec) or f"Tried with torch {known.torch}: {seen}"
+
+    def _documented(self, op: Op, spec: OpSpec) -> str | None:
+        """Why not, by the documentation alone."""
+        if spec.objects:  # they travel over gloo where the backend takes no CPU tensors
+            return None
+        if op.meets:
+            return self._no_monitor() if spec.monitored and not self.monitors else None
+        return self._reason(op, spec)
+
+    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+        """Why not, in words, where the reason is known; None where none is."""
+        if spec.objects or op.meets:
+            return None
+        if spec.dtype not in self.dtypes and "pattern" not in op.takes:
+            return f"{self.name} takes no {spec.dtype} tensors in its collectives."
+        if spec.reduce_op is None:
+            return None
+        return self._refuses_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
+
+    def _no_monitor(self) -> str:
+        return f"monitored_barrier is gloo's; {self.name} has none."
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         """What holds for arithmetic everywhere; backends add their own."""
@@ -55,6 +85,7 @@ class Backend(ABC):
             "avg": "An average of whole numbers is rarely one.",
             "min": "Complex numbers have no order.",
             "max": "Complex numbers have no order.",
+            "premul_sum": "A pre-multiplied sum is for floating-point numbers.",
         }
         return reasons.get(reduce_op, "Bitwise operations need whole numbers.")
 

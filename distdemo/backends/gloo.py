@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from distdemo.backends.contract import COMMON_DTYPES, Backend
+
+if TYPE_CHECKING:
+    from distdemo.model import OpSpec
+    from distdemo.ops.contract import Op
 
 
 class Gloo(Backend):
-    """What gloo takes was tried with torch 2.13, op by op, type by type."""
+    """What it takes was tried, op by op and type by type; here are the reasons in words."""
 
     name = "gloo"
     summary = "CPU tensors over TCP; in every torch build."
     devices = ("cpu", "cuda")
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
-    sends = frozenset({"int16"})
+    monitors = True
+    get = "It is in every wheel of torch."
 
     def missing(self) -> str | None:
         """Why this torch can't use it; None if it can."""
@@ -22,13 +29,19 @@ class Gloo(Backend):
             return None
         return "This torch was built without gloo."
 
-    def refuses(self, op: str, dtype: str, reduce_op: str | None) -> str | None:
-        """As the contract says; gloo's gather takes no complex tensors."""
-        if op == "gather" and dtype.startswith("complex"):
+    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+        """As the contract says, and some that are gloo's own."""
+        if spec.splits is not None and spec.variant == "list":
+            return (
+                "gloo's all_to_all takes parts of one length; all_to_all_single takes uneven ones."
+            )
+        if op.name == "gather" and spec.dtype.startswith("complex") and not spec.objects:
             return "gloo's gather takes no complex tensors, though its all_gather does."
-        return super().refuses(op, dtype, reduce_op)
+        return super()._reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
+        if reduce_op == "premul_sum":
+            return "premul_sum is NCCL's alone."
         if kind == "complex" and reduce_op not in ("sum", "avg"):
             return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."
         if kind == "bool" and reduce_op == "sum":

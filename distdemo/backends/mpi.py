@@ -11,6 +11,7 @@ class Mpi(Backend):
     name = "mpi"
     summary = "CPU tensors over MPI; only in a torch that was built with it."
     devices = ("cpu",)
+    get = "Build torch from source on a machine with an MPI library."
     # ProcessGroupMPI.cpp's table of MPI datatypes, torch 2.13.
     dtypes = frozenset({"float32", "float64", "int8", "uint8", "int16", "int32", "int64"})
 

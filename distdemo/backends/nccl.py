@@ -13,7 +13,9 @@ class Nccl(Backend):
     name = "nccl"
     summary = "GPU tensors over NVLink, PCIe and networks; needs a GPU for every rank."
     devices = ("cuda",)
-    dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
+    # NCCL 2.24's types; complex ones are sent as pairs of real ones.
+    dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
+    get = "It is in the CUDA wheels of torch: install one on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:
         """Why this torch can't use it; None if it can."""
@@ -22,6 +24,13 @@ class Nccl(Backend):
         if not (dist.is_available() and dist.is_nccl_available()):
             return "This torch was built without NCCL."
         return None if count_gpus() else "There is no GPU on this machine that torch can use."
+
+    def version(self) -> str:
+        """Of the NCCL that torch brings."""
+        import torch
+
+        found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch does not say its type
+        return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op in ("band", "bor", "bxor"):

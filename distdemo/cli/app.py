@@ -10,6 +10,8 @@ import typer
 from distdemo import ops
 from distdemo.cli import options
 from distdemo.cli.execute import run_explain, run_hello, run_op, run_ops
+from distdemo.cli.run_backends import run_backends
+from distdemo.cli.run_check import run_check
 from distdemo.ops.contract import Op
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
@@ -49,15 +51,17 @@ def root(
 
 def _add_op(op: Op) -> None:
     """The command of one op: the shared options, and those that mean something to it."""
-    own = sorted(op.takes)
-    names = (*own, *options.INPUT, *options.WORLD, *options.VIEW)
-    command = options.with_options(partial(run_op, op), names, op.root_is)
+    command = options.with_options(partial(run_op, op), options.of_op(op), op.root_is)
     panel = POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES
     example = {
-        "reduce_op": f"distdemo {op.command} --reduce-op max",
+        "splits": f"distdemo {op.command} -n 3 --splits 1,0,2",
+        "straggler": f"distdemo {op.command} --straggler 2:0.5",
+        "uneven": f"distdemo {op.command} --uneven --sizes 3,0,7",
         "pattern": f"distdemo {op.command} --pattern ring -n 5",
+        "reduce_op": f"distdemo {op.command} --reduce-op max",
+        "objects": f"distdemo {op.command} --objects",
     }
-    extra = next((example[name] for name in own if name in example), f"distdemo {op.command} -n 3")
+    extra = next(text for name, text in example.items() if name in op.takes)
     app.command(
         op.command,
         help=f"{op.words.summary}\n\nCalls {op.words.call.replace('{OP}', 'SUM')}",
@@ -80,6 +84,23 @@ app.command(
     )
 )
 
+app.command(
+    "check",
+    help="The smoke check for CI: every operation × dtype × reduce op × root × group × world size "
+    "× shape, each verified exactly. Exit code 0 only if all that the backend supports passed.",
+    epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
+    "--junit-xml report.xml",
+    rich_help_panel=AROUND,
+)(options.with_options(run_check, options.CHECK))
+
+app.command(
+    "backends",
+    help="What is here, by trying it: which backends this torch has, why not, how to get them. "
+    "With --probe what a backend can do.",
+    epilog="Try: distdemo backends; distdemo backends --probe gloo",
+    rich_help_panel=AROUND,
+)(options.with_options(run_backends, options.BACKENDS))
+
 app.command("ops", help="List the operations.", rich_help_panel=AROUND)(
     options.with_options(run_ops, ("format",))
 )
@@ -92,6 +113,17 @@ app.command(
 )(
     options.with_options(
         run_explain,
-        ("op", "world_size", "root", "reduce_op", "dtype", "shape", "pattern", "format"),
+        (
+            "op",
+            "world_size",
+            "root",
+            "reduce_op",
+            "dtype",
+            "shape",
+            "pattern",
+            "variant",
+            "objects",
+            "format",
+        ),
     )
 )

@@ -28,12 +28,12 @@ from distdemo.reports import Explanation, HelloReport, OpReport
 def run_op(op: Op, flags: dict[str, Any]) -> None:
     """``distdemo all-reduce`` and its like: run it, verify it, show it."""
     request = parse_op(op, flags)
-    explanation = explain(op, request.spec) if request.view.explain else None
+    explanation = explain(op, request.specs[0]) if request.view.explain else None
     with _waiting(request.world, request.view):
         from distdemo.programs.demo import demo, report
 
-        world = _start(request.world, demo, (op, request.spec), request.view)
-    result = report(op, request.spec, world)
+        world = _start(request.world, demo, (op, request.specs), request.view)
+    result = report(op, request.specs, world)
     _show_op(op, result, explanation, request.view)
     raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
 
@@ -54,18 +54,22 @@ def run_hello(flags: dict[str, Any]) -> None:
 
 def run_ops(flags: dict[str, Any]) -> None:
     """``distdemo ops``."""
-    entries = [(op.command, op.torch_names, op.words.summary) for op in ops.REGISTRY.values()]
+    forms = [(op, form) for op in ops.REGISTRY.values() for form in op.all_forms]
+    entries = [
+        (op.command, form.flags, form.calls, form.summary or op.words.summary) for op, form in forms
+    ]
     if parse.parse_view(flags, 1).format == "json":
         from distdemo.render.document import dumps, envelope
 
-        keys = ("command", "torch", "summary")
+        keys = ("command", "flags", "torch", "summary")
         listed = [dict(zip(keys, entry, strict=True)) for entry in entries]
         typer.echo(dumps(envelope("ops", ok=True, ops=listed)))
         return
     from distdemo.render.console import output, show
     from distdemo.render.op_list import op_list
 
-    show(output(), op_list(entries))
+    console = output()
+    show(console, op_list(entries, console))
 
 
 def run_explain(flags: dict[str, Any]) -> None:
@@ -108,7 +112,7 @@ def _waiting(world: WorldSpec, view: View) -> Iterator[None]:
         from distdemo.torch_import import load_torch
 
         load_torch()
-        _check_backend(world)
+        check_backend(world)
         yield
 
 
@@ -119,7 +123,12 @@ def _start(world: WorldSpec, program: Any, args: tuple[Any, ...], view: View) ->
     return run_world(world, program, args, meanwhile=_warm_up(view))
 
 
-def _check_backend(world: WorldSpec) -> None:
+def check_backend(world: WorldSpec) -> None:
+    """Refuse a backend that this torch lacks, and more ranks than it has GPUs.
+
+    Raises:
+        UsageError: with what to try instead.
+    """
     backend = backends.REGISTRY[world.backend]
     reason = backend.missing()
     if reason is not None:

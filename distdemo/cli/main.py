@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import typer
 
+from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -65,18 +66,22 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_INTERRUPTED if signals.interrupted else code
 
 
-def _carry_out(arguments: Sequence[str], signals: _Signals) -> int:
+def _carry_out(  # noqa: PLR0911 - one return a way to end
+    arguments: Sequence[str], signals: _Signals
+) -> int:
     """Run the command; say what went wrong, in the format that was asked for."""
     code = None
     try:
         from distdemo.cli.app import app
 
-        code = app(args=_with_dashes(arguments), prog_name="distdemo", standalone_mode=False)
+        code = app(args=_rewritten(arguments), prog_name="distdemo", standalone_mode=False)
     except DistdemoError as error:
         _say(error, arguments)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except typer.Exit as error:
         code = error.exit_code
+    except AlreadyTold as error:
+        return error.code
     except (KeyboardInterrupt, typer.Abort):
         signals.interrupted = True
     except _Terminated:
@@ -177,6 +182,23 @@ def _with_dashes(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     place = arguments.index(command)
     return [a.replace("_", "-") if i == place else a for i, a in enumerate(arguments)]
+
+
+def _rewritten(arguments: Sequence[str]) -> list[str]:
+    """The same in the parser's own terms: it knows no option whose value may be left out."""
+    words: list[str] = []
+    pairs = zip(_with_dashes(arguments), [*arguments, ""][1:], strict=True)
+    for word, following in pairs:
+        words.append(word)
+        if word == "--uneven" and _is_list(following):  # --uneven 3,0,7
+            words.append("--sizes")
+        if word == "--probe" and (not following or following.startswith("-")):
+            words.append("gloo")
+    return words
+
+
+def _is_list(word: str) -> bool:
+    return bool(word) and all(part.strip().isdigit() for part in word.split(","))
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from distdemo.launchers.start_method import METHODS
 from distdemo.model import WorldSpec
 
 Flags = Mapping[str, Any]
+LONGEST = 1e9  # seconds of a timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def parse_world(flags: Flags, world_size: int) -> WorldSpec:
         world_size,
         backend.name,
         device or backend.default_device(),
-        _timeout(flags["timeout"], world_size, flags["start_method"]),
+        _world_timeout(flags["timeout"], world_size, flags["start_method"]),
         choose("start-method", flags["start_method"], METHODS),
         capture=True,
     )
@@ -144,18 +145,23 @@ def rank_number(flag: str, text: str, world_size: int) -> int:
     return rank
 
 
-def _timeout(text: str | None, world_size: int, start_method: str) -> float:
+def _world_timeout(text: str | None, world_size: int, start_method: str) -> float:
     if text is None:
         each = 2.0 if start_method == "spawn" else 0.3  # a spawned rank imports torch by itself
         return max(30.0, each * world_size)
+    return parse_timeout(text)
+
+
+def parse_timeout(text: str) -> float:
+    """Seconds, more than 0 and not so many that no clock counts them."""
     try:
         seconds = float(text.removesuffix("s"))
     except ValueError:
         seconds = math.nan
-    if not (seconds > 0 and math.isfinite(seconds)):
+    if not 0 < seconds <= LONGEST:
         raise UsageError(
             f"--timeout {text}: that is no positive number of seconds.",
-            "It is when the run is given up.",
+            f"It is when the run is given up, {LONGEST:g} s at most.",
             "Try --timeout 30.",
         )
     return seconds

@@ -1,13 +1,12 @@
-"""From the flags of an op's command to its spec: sizes, values, root, reduce op, and what fits."""
+"""From the flags of an op's command to its specs: form, groups, data, root, and what fits."""
 
 from __future__ import annotations
 
-import difflib
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from distdemo import backends, dtypes
+from distdemo.cli import parse_form
 from distdemo.cli.parse import (
     Flags,
     View,
@@ -17,24 +16,53 @@ from distdemo.cli.parse import (
     parse_world_size,
     rank_number,
     unknown,
-    whole,
 )
-from distdemo.cli.values import Row, check_fit, misfit, parse_number, parse_values, roomier
+from distdemo.cli.parse_data import (
+    parse_dtype,
+    parse_factor,
+    parse_fill,
+    parse_seed,
+    parse_shape,
+    shape_of,
+)
+from distdemo.cli.parse_groups import Groups, named_ranks, parse_groups
+from distdemo.cli.support import check_support
+from distdemo.cli.values import Row, check_fit, parse_values
 from distdemo.errors import UsageError
 from distdemo.launchers.limits import check_machine
-from distdemo.model import Number, OpSpec, WorldSpec
+from distdemo.model import OpSpec, WorldSpec
 from distdemo.ops import reduction
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
+from distdemo.ops.p2p import PATTERNS
+
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command line that can be carried out, as far as can be told without torch."""
+    """A command line that can be carried out, as far as can be told without torch.
 
-    spec: OpSpec
+    Attributes:
+        specs: one a group that runs at once; the whole world is one group by default.
+    """
+
+    specs: tuple[OpSpec, ...]
     world: WorldSpec
     view: View
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the user gave for the ranks that take part, in their order."""
+
+    rows: list[Row] | None
+    things: list[str] | None
+
+    @property
+    def count(self) -> int:
+        """How many rows or objects."""
+        return len(self.rows or self.things or ())
 
 
 def parse_op(op: Op, flags: Flags) -> Request:
@@ -43,173 +71,200 @@ def parse_op(op: Op, flags: Flags) -> Request:
     Raises:
         UsageError: naming the flag, the reason and what to try.
     """
-    spec = _spec(op, flags)
-    world = replace(parse_world(flags, spec.world_size), lazy=op.lazy)
-    refusal = backends.REGISTRY[world.backend].refuses(op.name, spec.dtype, spec.reduce_op)
-    if refusal is not None:
-        raise _no_combination(op, spec, world.backend, refusal)
-    check_machine(world, footprint(op, spec))
-    return Request(spec, world, parse_view(flags, spec.world_size))
+    specs, world_size = _specs(op, flags)
+    world = replace(parse_world(flags, world_size), lazy=op.lazy)
+    if specs[0].monitored:
+        specs = tuple(replace(spec, patience=_patience(world)) for spec in specs)
+    check_support(op, specs[0], world.backend)
+    check_machine(world, sum(footprint(op, spec) for spec in specs))
+    return Request(specs, world, parse_view(flags, world_size))
 
 
 def parse_explained(op: Op, flags: Flags) -> OpSpec:
     """The spec to explain. A flag that means nothing to this op is an error, as in its command."""
-    for name, default in (("root", None), ("reduce_op", "sum"), ("pattern", "pair")):
-        if name not in op.takes and flags[name] != default:
+    for name in ("root", "reduce_op", "pattern", "variant", "objects"):
+        if name not in op.takes and parse_form.is_given(name, flags):
             raise UsageError(
-                f"--{name.replace('_', '-')} means nothing to {op.command}.",
+                f"{parse_form.flag(name)} means nothing to {op.command}.",
                 op.words.summary,
                 "Leave it out.",
             )
     absent = {"values": None, "fill": None, "src": None, "dst": None, "start_method": "auto"}
-    return _spec(op, {**absent, **flags})
+    return _specs(op, {**absent, **flags})[0][0]
 
 
-def _spec(op: Op, flags: Flags) -> OpSpec:
-    dtype = _dtype(flags["dtype"])
-    rows = parse_values(flags["values"])
-    world_size = _world_size(op, flags["world_size"], rows)
+def _specs(op: Op, flags: Flags) -> tuple[tuple[OpSpec, ...], int]:
+    """The spec of each group, and the size of the world."""
+    given = _given(flags)
+    world_size = _world_size(op, flags, given)
     check_machine(WorldSpec(world_size, start_method=flags["start_method"]))
-    base = OpSpec(
-        op=op.name,
-        world_size=world_size,
-        dtype=dtype,
-        reduce_op=_reduce_op(op, flags),
-        root=rank_number("root", flags.get("root") or "0", world_size)
-        if "root" in op.takes
-        else None,
-        async_op=flags.get("async_op", False) or flags.get("nonblocking", False),
-        **_exchange(op, flags, world_size),
+    groups = parse_groups(flags, world_size)
+    size = world_size if groups is None else len(groups[0])
+    base = _base(op, flags, size)
+    parse_form.refuse_lacking(op.form(base), flags)
+    base = replace(
+        base,
+        dtype=parse_dtype(flags.get("dtype", "float32")),
+        factor=parse_factor(base.reduce_op, flags),
     )
-    values = None if rows is None else _by_label(op, base, rows)
-    shape = _shape(flags["shape"], rows)
-    fill = _fill(flags["fill"], dtype, world_size, rows)
-    return replace(base, values=values, shape=shape, fill=fill)
+    taking_part = size if groups is None else size * len(groups)
+    if given.count:
+        _check_count(op, base, given, taking_part)
+    base = _shaped(op, base, flags, given, taking_part)
+    return tuple(_of_groups(op, base, groups, given)), world_size
 
 
-def _world_size(op: Op, text: str | None, rows: list[Row] | None) -> int:
-    """As asked for; else as many as there are rows of values; else the op's default."""
+def _given(flags: Flags) -> _Given:
+    values = flags.get("values")
+    if flags.get("objects"):
+        return _Given(None, parse_form.parse_things(values))
+    uneven = bool(flags.get("uneven") or flags.get("sizes") or flags.get("splits"))
+    return _Given(parse_values(values, uneven=uneven), None)
+
+
+def _world_size(op: Op, flags: Flags, given: _Given) -> int:
+    """As asked for; else as many as there are rows or named ranks; else the op's default."""
     default = op.default_world
-    if rows is not None and len(rows) >= max(2, op.smallest_world):
-        default = len(rows)
+    named = named_ranks(flags.get("group"))
+    default = max(default, named)
+    told = given.count or len((flags.get("sizes") or "").split(",")) or 1
+    told = max(told, len((flags.get("splits") or [""])[0].split(",")))
+    if flags.get("group") is None and told >= max(2, op.smallest_world):
+        default = told
     why = f"{op.command} needs two ranks: one can't send to itself."
-    return parse_world_size(text, default, op.smallest_world, why if op.smallest_world > 1 else "")
+    why = why if op.smallest_world > 1 else ""
+    return parse_world_size(flags["world_size"], default, op.smallest_world, why)
 
 
-def _exchange(op: Op, flags: Flags, world_size: int) -> dict[str, Any]:
+def _base(op: Op, flags: Flags, size: int) -> OpSpec:
+    """What needs no data: the op, its form, root and partners."""
+    root = rank_number("root", flags.get("root") or "0", size) if "root" in op.takes else None
+    return OpSpec(
+        op=op.name,
+        world_size=size,
+        reduce_op=_reduce_op(op, flags),
+        root=root,
+        async_op=flags.get("async_op", False) or flags.get("nonblocking", False),
+        variant=parse_form.parse_variant(op, flags),
+        objects=flags.get("objects", False),
+        splits=((),) if flags.get("splits") else None,
+        monitored=flags.get("monitored", False),
+        straggler=parse_form.parse_straggler(flags.get("straggler"), size),
+        inference=flags.get("inference", False),
+        **_partners(op, flags, size),
+    )
+
+
+def _partners(op: Op, flags: Flags, size: int) -> dict[str, Any]:
     """Sender, receiver and pattern of a point-to-point exchange."""
     if "pattern" not in op.takes:
         return {}
-    pattern = choose("pattern", flags["pattern"], ("pair", "ring"))
-    if pattern == "ring":
+    pattern = choose("pattern", flags["pattern"], PATTERNS)
+    if pattern != "pair":
         for name in ("src", "dst"):
             if flags[name] is not None:
                 raise UsageError(
-                    f"--{name} and --pattern ring don't go together.",
-                    "In a ring every rank sends to its right neighbour.",
+                    f"--{name} and --pattern {pattern} don't go together.",
+                    "There every rank has its neighbours to talk to.",
                     f"Leave out --{name}, or take --pattern pair.",
                 )
         return {"pattern": pattern}
     # Whoever is not named is the other one of 0 and 1.
-    src = rank_number("src", flags["src"] or ("1" if flags["dst"] == "0" else "0"), world_size)
-    dst = rank_number("dst", flags["dst"] or ("0" if src == 1 else "1"), world_size)
+    src = rank_number("src", flags["src"] or ("1" if flags["dst"] == "0" else "0"), size)
+    dst = rank_number("dst", flags["dst"] or ("0" if src == 1 else "1"), size)
     if src == dst:
         raise UsageError(
             f"--src and --dst are both {src}.",
             "A rank can't send to itself.",
-            f"Try --dst {(src + 1) % world_size}.",
+            f"Try --dst {(src + 1) % size}.",
         )
     return {"pattern": pattern, "src": src, "dst": dst}
 
 
-def _by_label(op: Op, spec: OpSpec, rows: list[Row]) -> tuple[Row | None, ...]:
-    """The rows of values in the order of their labels; None where the user gave no row."""
-    labels = op.value_labels(spec)
-    lone = op.lone_label(spec)
-    if len(rows) == 1 and lone is not None:
-        check_fit(rows, spec.dtype)
-        return tuple(rows[0] if label == lone else None for label in labels)
-    if len(rows) != len(labels):
-        each = "one a piece of the root's" if op.pieces(spec.root or 0, spec) > 1 else "one a rank"
-        alone = f", or one for rank {lone}" if lone is not None else ""
-        raise UsageError(
-            f"--values has {len(rows)} {'row' if len(rows) == 1 else 'rows'} for "
-            f"{len(labels)} ranks.",
-            f"{op.command} takes {each}{alone}.",
-            f"Give --values {len(labels)} times, or a file of {len(labels)} lines, or "
-            f"--world-size {len(rows)}.",
-        )
-    check_fit(rows, spec.dtype)
-    return tuple(rows)
-
-
-def _shape(text: str | None, rows: list[Row] | None) -> tuple[int, ...]:
-    if text is None:
-        return (4,) if rows is None else (len(rows[0]),)
-    parts = text.lower().replace("x", ",").replace("(", "").replace(")", "").split(",")
-    lengths = [part.strip() for part in parts]
-    if not lengths[-1]:  # (4,) is how Python writes it
-        lengths.pop()
-    if not any(lengths):
-        lengths = []
-    hint = "Try --shape 4, or --shape 2,3."
-    if not lengths:
-        raise UsageError("--shape is empty.", "A tensor needs a length to be looked at.", hint)
-    shape = tuple(whole("--shape", length, "It holds whole numbers.", hint) for length in lengths)
-    if min(shape) < 1:
-        raise UsageError(
-            f"--shape {text}: {min(shape)} is no length.",
-            "There would be no element to show and verify.",
-            hint,
-        )
-    if rows is not None and math.prod(shape) != len(rows[0]):
-        raise UsageError(
-            f"--shape {text} has {math.prod(shape)} elements, --values has {len(rows[0])} a rank.",
-            "The shape of your own values has to hold them.",
-            "Leave out --shape to take them as they are.",
-        )
-    return shape
-
-
-def _fill(
-    text: str | None, dtype_name: str, world_size: int, rows: list[Row] | None
-) -> Number | str | None:
-    if text is None:
-        return None
+def _shaped(op: Op, base: OpSpec, flags: Flags, given: _Given, ranks: int) -> OpSpec:
+    """The spec with its shape, its uneven lengths and what fills it, for all ranks together."""
+    if base.objects or op.meets:
+        return replace(base, shape=())
+    rows = given.rows
+    uneven = base.variant == "uneven" or base.splits is not None
     if rows is not None:
-        raise UsageError(
-            "--fill and --values don't go together.", "Each says what the ranks hold.", "Take one."
-        )
-    if text == "rank":
-        number: Number = world_size - 1
-    else:
-        parsed = parse_number(text)
-        if parsed is None:
-            raise UsageError(
-                f"--fill {text}: that is no number.",
-                "It fills every element with one number, or with each rank's own.",
-                "Try --fill 1, or --fill rank.",
-            )
-        number = parsed
-    reason = misfit(number, dtypes.DTYPES[dtype_name])
-    if reason is not None:
-        raise UsageError(f"--fill {text}: {number} is no {dtype_name}.", reason, roomier(number))
-    return "rank" if text == "rank" else number
+        check_fit(rows, base.dtype, uneven=uneven)
+    asked = parse_shape(flags["shape"])
+    filled = replace(
+        base,
+        fill=parse_fill(flags, base.dtype, base.world_size, rows),
+        seed=parse_seed(flags, rows),
+    )
+    if base.variant == "uneven":
+        sizes = parse_form.parse_sizes(flags, rows, ranks)
+        return replace(filled, sizes=sizes, shape=(max(sizes or (0,)),))
+    splits = parse_form.parse_splits(flags.get("splits"), base.world_size, ranks)
+    if splits is not None:
+        shape = parse_form.split_shape(splits, asked, rows)
+        return replace(filled, splits=splits, shape=shape)
+    return replace(filled, shape=shape_of(op, base, asked, rows))
 
 
-def _dtype(text: str) -> str:
-    name = dtypes.NAMES.get(text.lower().removeprefix("torch."))
-    if name is None:
-        near = difflib.get_close_matches(text.lower(), dtypes.NAMES, n=3, cutoff=0.5)
-        names = list(dict.fromkeys(dtypes.NAMES[each] for each in near))
-        raise UsageError(
-            f"There is no dtype {text!r}.",
-            f"Known are: {', '.join(dtypes.DTYPES)}.",
-            f"Did you mean {' or '.join('--dtype ' + each for each in names)}?"
-            if names
-            else "Try --dtype float32.",
+def _of_groups(op: Op, base: OpSpec, groups: Groups | None, given: _Given) -> list[OpSpec]:
+    """One spec a group, each with its own share of what was given a rank."""
+    if groups is None:
+        return [_with_values(op, base, given.rows, given.things)]
+    size = base.world_size
+    specs = []
+    for members in groups:
+        # One group: what was given is in its order. Several: in the order of the world's ranks.
+        share = range(size) if len(groups) == 1 else members
+        if len(groups) > 1 and given.count == 1:
+            share = range(1)
+        spec = replace(
+            base,
+            members=members,
+            sizes=_share(base.sizes, share),
+            splits=_share(base.splits, share),
         )
-    return name
+        rows, things = _share(given.rows, share), _share(given.things, share)
+        specs.append(_with_values(op, spec, rows, things))
+    return specs
+
+
+def _share(given: Sequence[Each] | None, places: Sequence[int]) -> tuple[Each, ...] | None:
+    if given is None:
+        return None
+    return tuple(given[place] for place in places if place < len(given))
+
+
+def _with_values(
+    op: Op, spec: OpSpec, rows: Sequence[Row] | None, things: Sequence[str] | None
+) -> OpSpec:
+    return replace(spec, values=_by_label(op, spec, rows), things=_by_label(op, spec, things))
+
+
+def _by_label(op: Op, spec: OpSpec, given: Sequence[Each] | None) -> tuple[Each | None, ...] | None:
+    """What was given in the order of the labels; None where the user gave nothing."""
+    if given is None:
+        return None
+    labels, lone = op.value_labels(spec), op.lone_label(spec)
+    if len(given) == 1 and lone is not None:
+        return tuple(given[0] if label == lone else None for label in labels)
+    return tuple(given)
+
+
+def _check_count(op: Op, spec: OpSpec, given: _Given, ranks: int) -> None:
+    """Refuse too few or too many rows."""
+    lone = op.lone_label(spec)
+    if given.count == ranks or (given.count == 1 and lone is not None):
+        return
+    each = (
+        "one a piece of the root's"
+        if op.pieces(spec.root or 0, spec) > 1 and "root" in op.takes
+        else "one a rank"
+    )
+    alone = f", or one for rank {lone}" if lone is not None else ""
+    raise UsageError(
+        f"--values has {given.count} {'row' if given.count == 1 else 'rows'} for {ranks} ranks.",
+        f"{op.command} takes {each}{alone}.",
+        f"Give --values {ranks} times, or a file of {ranks} lines, or --world-size {given.count}.",
+    )
 
 
 def _reduce_op(op: Op, flags: Flags) -> str | None:
@@ -221,14 +276,6 @@ def _reduce_op(op: Op, flags: Flags) -> str | None:
     raise unknown("reduce op", list(reduction.REDUCTIONS), given, "--reduce-op")
 
 
-def _no_combination(op: Op, spec: OpSpec, backend: str, reason: str) -> UsageError:
-    wanted = f"{op.command} of {spec.dtype}"
-    if spec.reduce_op is not None:
-        wanted = f"{op.command} --reduce-op {spec.reduce_op} --dtype {spec.dtype}"
-    known = backends.REGISTRY[backend]
-    fitting = [
-        name for name in dtypes.DTYPES if known.refuses(op.name, name, spec.reduce_op) is None
-    ]
-    return UsageError(
-        f"{backend} can't do {wanted}.", reason, f"These dtypes work: {', '.join(fitting)}."
-    )
+def _patience(world: WorldSpec) -> float:
+    """The seconds of a monitored barrier: it speaks up before the launcher's time is up."""
+    return max(world.timeout / 2, world.timeout - 2)

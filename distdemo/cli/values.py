@@ -14,17 +14,21 @@ Row = tuple[Number, ...]
 HINT = "Try --values 1,2,3 --values 4,5,6, or --values FILE with a line a rank."
 
 
-def parse_values(given: list[str] | None) -> list[Row] | None:
+def parse_values(given: list[str] | None, *, uneven: bool = False) -> list[Row] | None:
     """The rows that ``--values`` gives, one a rank; None if it was not given.
+
+    Args:
+        given: each time that the flag was used.
+        uneven: rows may be of unequal length, and empty.
 
     Raises:
         UsageError: neither numbers nor a readable file of them.
     """
     if not given:
         return None
-    if len(given) == 1 and (given[0] == "-" or _row(given[0]) is None):
+    if len(given) == 1 and given[0].strip() and (given[0] == "-" or _row(given[0]) is None):
         return _read(given[0])
-    return [_numbers(text, f"--values {text}") for text in given]
+    return [() if uneven and not text.strip() else _numbers(text, _where(text)) for text in given]
 
 
 def parse_number(text: str) -> Number | None:
@@ -61,14 +65,14 @@ def misfit(number: Number, dtype: DType) -> str | None:  # noqa: PLR0911 - one r
     return None
 
 
-def check_fit(rows: list[Row], dtype_name: str) -> None:
-    """Refuse rows of unequal length, and numbers that the dtype can't hold.
+def check_fit(rows: list[Row], dtype_name: str, *, uneven: bool = False) -> None:
+    """Refuse rows of unequal length (unless uneven), and numbers that the dtype can't hold.
 
     Raises:
         UsageError: naming the row.
     """
     lengths = [len(row) for row in rows]
-    if len(set(lengths)) > 1:
+    if len(set(lengths)) > 1 and not uneven:
         odd = next(index for index, length in enumerate(lengths) if length != lengths[0])
         raise UsageError(
             f"--values: row 0 has {_count(lengths[0])}, row {odd} has {_count(lengths[odd])}.",
@@ -115,6 +119,10 @@ def _row(text: str) -> Row | None:
     return known if known and len(known) == len(numbers) else None
 
 
+def _where(text: str) -> str:
+    return f"--values {text}" if text.strip() else f'--values "{text}"'
+
+
 def _numbers(text: str, where: str) -> Row:
     row = _row(text)
     if row is not None:
@@ -131,29 +139,43 @@ def _first_wrong(text: str) -> str | None:
 
 
 def _read(name: str) -> list[Row]:
-    """A line a rank; blank lines and those that begin with # are skipped."""
+    """A line of numbers a rank."""
+    lines = read_lines(name, "numbers")
+    return [_numbers(line, f"--values {name}, line {number}") for number, line in lines]
+
+
+def read_lines(name: str, kind: str) -> list[tuple[int, str]]:
+    """The numbered lines of a file, or of standard input for ``-``: one a rank.
+
+    Blank lines and those that begin with # are skipped.
+
+    Raises:
+        UsageError: it can't be read, or holds no line.
+    """
     source = "standard input" if name == "-" else name
     lines = [
         (number, line)
-        for number, line in enumerate(_text(name).splitlines(), start=1)
+        for number, line in enumerate(_text(name, kind).splitlines(), start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not lines:
         raise UsageError(
-            f"--values {name}: {source} holds no line of numbers.", "It needs a line a rank.", HINT
+            f"--values {name}: {source} holds no line of {kind}.", "It needs a line a rank.", HINT
         )
-    return [_numbers(line, f"--values {name}, line {number}") for number, line in lines]
+    return lines
 
 
-def _text(name: str) -> str:
+def _text(name: str, kind: str) -> str:
     if name == "-" and sys.stdin is None:
         raise UsageError("--values -: standard input is closed.", "Values come from it.", HINT)
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(
-            f"--values {name}: that is neither numbers nor a file.",
-            f"{_first_wrong(name)!r} is no number, and there is no file of that name here.",
+            f"--values {name}: that is neither {kind} nor a file.",
+            f"{_first_wrong(name)!r} is no number, and there is no file of that name here."
+            if kind == "numbers"
+            else f"There is no file of that name here, and as {kind} it can't be read.",
             HINT,
         ) from None
     except (OSError, UnicodeDecodeError) as error:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import math
-import multiprocessing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
+from distdemo.launchers.checks import check_world
 from distdemo.model import WorldSpec
 from distdemo.outcomes import WorldReport
 
@@ -42,13 +41,15 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
 
     The world is reachable from this machine alone, and every process and file of it is gone when
     this returns or raises. Values travel by pickle; tensors of an accelerator arrive on the CPU.
+    Processes that ``fn`` itself starts are its own to end: a rank that is stopped or killed takes
+    none of them along.
 
     Args:
         fn: under fork any function; under forkserver and spawn one that can be imported.
         args: the same for every rank.
         world_size: how many ranks, at least 1.
-        backend: ``gloo``, ``nccl``, ...
-        timeout: seconds until the world is judged to hang.
+        backend: ``gloo``, ``nccl``, ``cpu:gloo,cuda:nccl``, or one registered with torch.
+        timeout: seconds until the world is judged to hang, at most 1e9.
         device: ``cpu`` or ``cuda``.
         start_method: ``auto`` takes the fastest that is safe in this process: fork while it has
             only the threads of torch's import, else a forkserver that loads torch once.
@@ -64,7 +65,7 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
         WorldInterrupted: after another signal whose handler returned.
     """
     world = WorldSpec(world_size, backend, device, timeout, start_method)
-    _check(world)
+    check_world(world)
     shape = _calling_shape(fn, args)
     report = _run(world, fn, args, shape)
     if report.verdict is not None:
@@ -95,6 +96,12 @@ def _calling_shape(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
     Raises:
         UsageError: its parameters and ``args`` don't fit together.
     """
+    if not callable(fn):
+        raise UsageError(
+            f"{fn!r} can't be called.",
+            "launch runs a function on every rank.",
+            "Give the function itself, launch(work), not what it returns, launch(work()).",
+        )
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some builtins have none
@@ -114,37 +121,3 @@ def _calling_shape(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
             "named.",
         ) from error
     return shape
-
-
-def _check(world: WorldSpec) -> None:
-    """Refuse what can't be a world, before a rank is started."""
-    from distdemo.launchers.limits import check_machine
-
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError(
-            "launch was called while a rank was importing your script.",
-            "Each rank imports the script that launched it, and must not launch a world again.",
-            "Put the call under `if __name__ == '__main__':`.",
-        )
-    if isinstance(world.world_size, bool) or not isinstance(world.world_size, int):
-        raise UsageError(
-            f"world_size is {world.world_size!r}.", "It counts the ranks.", "Give a whole number."
-        )
-    if world.world_size < 1:
-        raise UsageError(
-            f"world_size is {world.world_size}.", "A world has at least one rank.", "Try 1 or more."
-        )
-    if world.device not in ("cpu", "cuda"):
-        raise UsageError(
-            f"device is {world.device!r}.",
-            "Ranks live on the CPU, or on one GPU each.",
-            "Give 'cpu' or 'cuda'.",
-        )
-    number = isinstance(world.timeout, int | float)
-    if not (number and world.timeout > 0 and math.isfinite(world.timeout)):
-        raise UsageError(
-            f"timeout is {world.timeout!r}.",
-            "It is the seconds until a world is judged to hang.",
-            "Give a positive number.",
-        )
-    check_machine(world)

@@ -12,9 +12,15 @@ import io
 import os
 import pickle
 import struct
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from distdemo.launchers.main_module import is_lost
+
+if TYPE_CHECKING:
+    import torch
 
 _LENGTH = struct.Struct(">Q")
 _CHUNK = 1 << 20
@@ -25,6 +31,7 @@ class Sender:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._alone = threading.Lock()  # a function may speak from several threads
 
     def send(self, *message: Any) -> None:  # noqa: ANN401 - anything that pickles
         """Send one message, waiting while the pipe is full.
@@ -32,7 +39,9 @@ class Sender:
         Raises:
             Exception: whatever pickling the message raises; nothing was sent then.
         """
-        self._write(dumps(message))
+        payload = dumps(message)
+        with self._alone:
+            self._write(payload)
 
     def _write(self, payload: bytes) -> None:
         view = memoryview(_LENGTH.pack(len(payload)) + payload)
@@ -83,7 +92,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a rank has to do: the function and its arguments, or both packed by ``dumps``."""
+    """What a rank has to do: the function and its arguments, or both packed by ``dumps_work``."""
 
     target: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
@@ -101,7 +110,8 @@ class _Pickler(pickle.Pickler):
     """Pickles by value; a tensor of an accelerator travels as a CPU tensor.
 
     So the launcher never initialises CUDA to look at a result, and no shared-memory segment is
-    made that somebody would have to remove.
+    made that somebody would have to remove. A tensor that shows less than its storage holds, such
+    as a row of a large matrix, travels alone.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
@@ -109,11 +119,43 @@ class _Pickler(pickle.Pickler):
 
         if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
             return obj.detach().cpu().__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
+        if type(obj) is torch.Tensor and _is_part(obj):
+            return obj.detach().clone().requires_grad_(obj.requires_grad).__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
         return NotImplemented
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Whether a CPU tensor shows less than its storage holds."""
+    import torch
+
+    if tensor.layout is not torch.strided:
+        return False
+    return tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
+
+
+class _WorkPickler(_Pickler):
+    """Refuses what a new process could not find, which pickle would only notice over there."""
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+        if is_lost(obj):
+            raise pickle.PicklingError(
+                f"{obj.__qualname__} was defined in the main program, which new processes can't "
+                "import (it is a prompt, a notebook, -c, stdin or a package's __main__)."
+            )
+        return super().reducer_override(obj)
 
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
     """Pickle a value that a rank sends back."""
+    return _dumped(_Pickler, value)
+
+
+def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Pickle what a rank in a new process has to do."""
+    return _dumped(_WorkPickler, (target, args))
+
+
+def _dumped(pickler: type[_Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
     buffer = io.BytesIO()
-    _Pickler(buffer, protocol=5).dump(value)
+    pickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()

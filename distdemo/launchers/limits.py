@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,17 +73,32 @@ def limits(world: WorldSpec) -> list[Limit]:
     ]
 
 
-def raise_open_files(world: WorldSpec) -> None:
-    """Raise this process's soft limit on open files as far as the world needs it."""
+@contextmanager
+def open_files(world: WorldSpec) -> Iterator[None]:
+    """Within the block this process's soft limit on open files is as high as the world needs."""
+    before = _raise_open_files(world)
+    try:
+        yield
+    finally:
+        if before is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def _raise_open_files(world: WorldSpec) -> tuple[int, int] | None:
+    """Raise the soft limit where that is needed; the limits from before, None if they suffice."""
     try:
         import resource
     except ImportError:  # not on Windows
-        return
+        return None
     needed = world.world_size * FILES_PER_RANK + FILES_OF_ITS_OWN + _files_in_use()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return None
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return soft, hard
 
 
 def check_loopback() -> None:

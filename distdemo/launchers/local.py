@@ -7,20 +7,21 @@ how every rank ended, and no process or file of the world is left.
 from __future__ import annotations
 
 import os
-import selectors
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
-from distdemo.launchers import stacks, verdict
-from distdemo.launchers.channel import Receiver, Work, dumps
+from distdemo.launchers import verdict
+from distdemo.launchers.channel import Receiver, Work, dumps_work
 from distdemo.launchers.interrupts import Interrupts
-from distdemo.launchers.limits import check_loopback, raise_open_files
-from distdemo.launchers.member import LOOK, Member, gone
+from distdemo.launchers.limits import check_loopback, open_files
+from distdemo.launchers.main_module import check_main_file
+from distdemo.launchers.member import Member, gone
 from distdemo.launchers.rendezvous import Rendezvous, rendezvous
 from distdemo.launchers.start_method import StartMethod, choose
+from distdemo.launchers.watch import End, Hear, Watch
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Returned, Verdict, WorldReport
 from distdemo.torch_import import load_torch
@@ -28,9 +29,7 @@ from distdemo.torch_import import load_torch
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-SETTLE = 0.4  # seconds that others get to end by themselves after one failed
 GRACE = 0.7  # seconds between asking a rank to stop and killing it
-ANSWER = 0.3  # seconds that late ranks get to say where they are
 
 _INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
 
@@ -41,6 +40,7 @@ def run_world(
     args: tuple[Any, ...] = (),
     *,
     meanwhile: Callable[[], object] | None = None,
+    hear: Hear | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
 
@@ -50,27 +50,32 @@ def run_world(
             and ``args`` have to be importable and picklable.
         args: the same for every rank.
         meanwhile: called once, in this process, when all ranks have been started.
+        hear: called in this process as ``hear(rank, value)`` for each value that a rank tells
+            (``Rank.tell``), in the order of arrival. True ends the world at once.
 
     Raises:
         UsageError: the ranks can't be started this way.
         KeyboardInterrupt: after Ctrl-C, when all ranks are gone. Other signals are handed to
             their own handlers then; if those return, so does this, with ``interrupted_by`` set.
+        Exception: whatever ``meanwhile`` or ``hear`` raises, when all ranks are gone.
     """
     load_torch()
     check_loopback()
     method = choose(world.start_method, world.device)
-    with Interrupts() as interrupts, rendezvous() as place:
-        launcher = _Launcher(world, method, place, interrupts)
-        try:
-            launcher.start(target, args)
-            if meanwhile is not None:
-                meanwhile()
-            launcher.watch()
-        finally:
-            launcher.end()
-        report = launcher.report()
-    interrupts.redeliver()
-    return report
+    interrupts = Interrupts()
+    try:
+        with interrupts, rendezvous() as place, open_files(world):
+            launcher = _Launcher(world, method, place, interrupts)
+            try:
+                launcher.start(target, args)
+                if meanwhile is not None:
+                    meanwhile()
+                launcher.watch(hear)
+            finally:
+                launcher.end()
+            return launcher.report()
+    finally:
+        interrupts.redeliver()
 
 
 class _Launcher:
@@ -89,14 +94,13 @@ class _Launcher:
         self._members: list[Member] = []
         self._began = time.monotonic()
         self._deadline = self._began + world.timeout
-        self._failed_at: float | None = None
+        self._end = End.DONE
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
 
     # --------------------------------------------------------------------------------- start
 
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank, unless a signal comes in between."""
-        raise_open_files(self._world)
         if self._method.name == "forkserver":
             _preload(self._context)
         work = Work(target, args) if self._method.name == "fork" else self._packed(target, args)
@@ -108,8 +112,9 @@ class _Launcher:
 
     def _packed(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Work:
         """The function and its arguments by value, so that ranks share no tensor, as under fork."""
+        check_main_file(f"The start method is {self._method.name} ({self._method.reason})")
         try:
-            return Work(packed=dumps((target, args)))
+            return Work(packed=dumps_work(target, args))
         except Exception as error:
             raise _not_picklable(self._method, error) from error
 
@@ -151,62 +156,10 @@ class _Launcher:
             *(end.fileno() for end in mine if end is not None),
         )
 
-    # --------------------------------------------------------------------------------- watch
-
-    def watch(self) -> None:
+    def watch(self, hear: Hear | None) -> None:
         """Return when every rank has reported, or when it is no use to wait any longer."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._interrupts, selectors.EVENT_READ)
-            for member in self._members:
-                selector.register(member.reader, selectors.EVENT_READ, member.hear)
-                if member.output is not None:
-                    selector.register(member.output, selectors.EVENT_READ, member.listen)
-            next_look = time.monotonic() + LOOK
-            while self._worth_waiting():
-                for key, _ in selector.select(self._patience()):
-                    if key.data is not None and not key.data():
-                        selector.unregister(key.fileobj)
-                if time.monotonic() >= next_look:
-                    for member in self._members:
-                        member.look()
-                    next_look = time.monotonic() + LOOK
-        if self._interrupts.received is None and self._failed_at is None:
-            late = [member for member in self._members if member.outcome is None]
-            if late:
-                self._ask_where(late)
-
-    def _worth_waiting(self) -> bool:
-        now = time.monotonic()
-        if self._failed_at is None and any(_failed(member) for member in self._members):
-            self._failed_at = now
-        if self._interrupts.received is not None or now >= self._deadline:
-            return False
-        if self._failed_at is not None and now >= self._failed_at + SETTLE:
-            return False
-        return any(member.outcome is None for member in self._members)
-
-    def _patience(self) -> float:
-        """Seconds until something may have to be done although no rank says anything."""
-        ends = [self._deadline, time.monotonic() + LOOK]
-        if self._failed_at is not None:
-            ends.append(self._failed_at + SETTLE)
-        return max(0.0, min(ends) - time.monotonic())
-
-    def _ask_where(self, late: list[Member]) -> None:
-        """Have every late rank write its stack, and read what comes."""
-        asked = {member.reader: member for member in late if member.phase.step >= 0}
-        for member in asked.values():
-            member.signal(stacks.SIGNAL)
-        texts = dict.fromkeys((member.rank for member in late), "")
-        until = time.monotonic() + ANSWER
-        while asked and (left := until - time.monotonic()) > 0:
-            for reader in wait(list(asked), left):
-                member = asked[reader]  # type: ignore[index]  # only connections were waited for
-                texts[member.rank] += member.receiver.receive_text()
-                if member.receiver.closed:
-                    del asked[reader]  # type: ignore[arg-type]  # as above
-        for member in late:
-            member.where = stacks.locate(texts[member.rank])
+        watch = Watch(self._world, self._members, self._interrupts, hear, self._deadline)
+        self._end = watch.until_the_end()
 
     # ----------------------------------------------------------------------------------- end
 
@@ -230,21 +183,19 @@ class _Launcher:
     def report(self) -> WorldReport:
         """How every rank ended; the ones that had no outcome by then timed out or were stopped."""
         received = self._interrupts.received
-        late = received is None and self._failed_at is None
+        late = received is None and self._end.late
         outcomes = tuple(member.final(late=late) for member in self._members)
+        stalled = self._end is End.STALLED
+        judged = verdict.judge(self._world, outcomes, stalled=stalled)
         return WorldReport(
             world=self._world,
             outcomes=outcomes,
-            verdict=verdict.judge(self._world, outcomes) if received is None else _INTERRUPTED,
+            verdict=judged if received is None else _INTERRUPTED,
             seconds=time.monotonic() - self._began,
             start_method=self._method.name,
             start_reason=self._method.reason,
             interrupted_by=received,
         )
-
-
-def _failed(member: Member) -> bool:
-    return member.outcome is not None and not isinstance(member.outcome, Returned)
 
 
 def _preload(context: BaseContext) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ class Member:
         phase: the last one that it reached.
         outcome: how it ended, None while it has not.
         where: where it stood at the deadline.
+        told: called with its number and each value that it tells; None: nobody listens.
     """
 
     rank: int
@@ -59,6 +60,7 @@ class Member:
     phase: Phase = NOT_STARTED
     outcome: Outcome | None = None
     where: Where | None = None
+    told: Callable[[int, Any], object] | None = None
 
     def hear(self) -> bool:
         """Take the messages that came; False when there will be no more."""
@@ -81,11 +83,16 @@ class Member:
         del self.said[:-KEPT_OUTPUT]
         return bool(data)
 
-    def look(self) -> None:
-        """See whether the process is gone although its pipe is not closed: a child may hold it."""
-        if self.outcome is None and self.process.exitcode is not None:
-            self.hear()
-            self._note_death()
+    def look(self) -> bool:
+        """See whether it is gone although its pipe is not closed, as a child may hold it: is it?
+
+        False for a rank whose end was known before.
+        """
+        if self.outcome is not None or self.process.exitcode is None:
+            return False
+        self.hear()
+        self._note_death()
+        return True
 
     def signal(self, number: int) -> None:
         """Send the process a signal, if it still exists."""
@@ -120,6 +127,8 @@ class Member:
             self.output.close()
 
     def _note(self, message: tuple[Any, ...]) -> None:
+        if self.outcome is not None:  # it has failed here, though it does not know
+            return
         kind, *rest = message
         if kind == "phase":
             step, name, at = rest
@@ -130,16 +139,32 @@ class Member:
             "phase": self.phase,
             "at": rest[0] - self.began,
         }
-        if kind == "returned":
-            self.outcome = _unpack(rest[1], common)
+        if kind == "told":
+            self._pass_on(rest[1], common)
+        elif kind == "returned":
+            self.outcome = _unpack(rest[1], "returned", common)
         elif kind == "exited":
-            self.outcome = Died(exit_code=rest[1], **common)
+            self.outcome = Died(exit_code=rest[1], message=rest[2], **common)
         else:
-            name, text, trace = rest[1:]
-            lost = verdict.is_consequence(name, text)
+            name, text, trace, backends, missing = rest[1:]
             self.outcome = Raised(
-                type=name, message=text, traceback=trace, consequence=lost, **common
+                type=name,
+                message=text,
+                traceback=trace,
+                consequence=bool(missing) or (backends and verdict.lost_peer(text)),
+                missing=missing,
+                **common,
             )
+
+    def _pass_on(self, payload: bytes, common: dict[str, Any]) -> None:
+        """Give a told value to whoever listens; one that can't be read is the rank's error."""
+        if self.told is None:
+            return
+        read = _unpack(payload, "told", common)
+        if isinstance(read, Returned):
+            self.told(self.rank, read.value)
+        else:
+            self.outcome = read
 
     def _note_death(self) -> None:
         """If the process ended without a word, note how."""
@@ -167,9 +192,11 @@ def gone(members: Iterable[Member], seconds: float) -> bool:
     return True
 
 
-def _unpack(payload: bytes, common: dict[str, Any]) -> Outcome:
+def _unpack(payload: bytes, verb: str, common: dict[str, Any]) -> Returned | Raised:
     try:
         return Returned(value=pickle.loads(payload), **common)  # noqa: S301 - a private pipe of our own child
-    except Exception as error:  # noqa: BLE001 - unpickling a user's object may raise anything
-        text = f"the value that it returned can't be read back here: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - unpickling a user's object may raise anything
+        text = f"the value that it {verb} can't be read back here: {error}"
         return Raised(type=type(error).__qualname__, message=text, traceback="", **common)

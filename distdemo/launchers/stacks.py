@@ -40,6 +40,8 @@ def locate(stack: str) -> Where | None:
     collective = ""
     for frame in frames:
         if _is_ours(frame["file"]):
+            if frame["function"] == "meet":  # Rank.meet, which waits for the others at the store
+                collective = "meet"
             continue
         if not _is_library(frame["file"]):
             name = PurePath(frame["file"]).name

@@ -36,7 +36,7 @@ def choose(wanted: str, device: str) -> StartMethod:
         raise UsageError(
             f"There is no start method {wanted!r} on {sys.platform}.",
             f"Python offers {', '.join(multiprocessing.get_all_start_methods())} here.",
-            "Leave out --start-method to take the fastest safe one.",
+            "Leave it out to take the fastest safe one.",
         )
     if wanted == "fork":
         _refuse_fork_after_cuda()

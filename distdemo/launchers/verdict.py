@@ -1,8 +1,9 @@
 """Why a world failed: which rank is the cause, and which only suffered.
 
 Pure logic over outcomes. The cause is the earliest rank that died or raised something of its own;
-a rank that lost its connection to another is a consequence. If nobody failed and time ran out,
-the cause is whoever is furthest behind those that wait.
+a rank that lost its connection to another is a consequence. If nobody failed by itself, the cause
+is whoever a monitored barrier names, or, when time ran out, whoever is furthest behind those that
+wait.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 from collections.abc import Sequence
 
 from distdemo.model import WorldSpec
-from distdemo.outcomes import Died, Outcome, Raised, Returned, Stopped, TimedOut, Verdict
+from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, Verdict
 
 # What gloo, NCCL and the stores say when the other side is gone (torch 2.8 to 2.15).
 _LOST_PEER = re.compile(
@@ -21,44 +22,49 @@ _LOST_PEER = re.compile(
     r"|peer .*(closed|died)|application timeout",
     re.IGNORECASE,
 )
-_BACKEND_ERRORS = frozenset(
-    {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
-)
 
 
-def is_consequence(type_name: str, message: str) -> bool:
-    """Whether an exception says no more than that another rank is gone."""
-    return type_name in _BACKEND_ERRORS and _LOST_PEER.search(message) is not None
+def lost_peer(message: str) -> bool:
+    """Whether an exception of the backend says no more than that another rank is gone."""
+    return _LOST_PEER.search(message) is not None
 
 
-def judge(world: WorldSpec, outcomes: Sequence[Outcome]) -> Verdict | None:
-    """The verdict over a world's outcomes, one a rank in order; None if every rank returned."""
+def judge(
+    world: WorldSpec, outcomes: Sequence[Outcome], *, stalled: bool = False
+) -> Verdict | None:
+    """The verdict over a world's outcomes, one a rank in order; None if every rank returned.
+
+    Args:
+        world: what was asked for.
+        outcomes: how each rank ended.
+        stalled: late ranks ran out of the world's patience, not of its timeout.
+    """
     if all(isinstance(outcome, Returned) for outcome in outcomes):
         return None
-    causes = [o for o in outcomes if isinstance(o, Died) or (_raised(o) and not _lost_peer(o))]
+    causes = sorted((o for o in outcomes if _is_cause(o)), key=lambda outcome: outcome.at)
     if causes:
-        return _failed(sorted(causes, key=lambda outcome: outcome.at), outcomes)
+        return _failed(causes, outcomes)
+    suffering = sorted((o for o in outcomes if isinstance(o, Raised)), key=lambda o: o.at)
+    accusers = [outcome for outcome in suffering if outcome.missing]
+    if accusers:
+        return _missed(accusers[0], outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        return _timed_out(world, late, outcomes)
-    suffering = sorted((o for o in outcomes if _raised(o)), key=lambda outcome: outcome.at)
+        return _timed_out(_ran_out(world, stalled=stalled), late, outcomes)
     if suffering:
         return _failed(suffering, outcomes)
-    return Verdict("The run was interrupted.", "Its ranks were stopped.", "")
+    return Verdict("The run was ended early.", "Its ranks were stopped.", "")
 
 
-def _raised(outcome: Outcome) -> bool:
-    return isinstance(outcome, Raised)
-
-
-def _lost_peer(outcome: Outcome) -> bool:
-    return isinstance(outcome, Raised) and outcome.consequence
+def _is_cause(outcome: Outcome) -> bool:
+    """Whether it failed by itself."""
+    return isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
 
 
 # ------------------------------------------------------------------------------- death and errors
 
 
-def _failed(causes: list[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
+def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
     first = causes[0]
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
@@ -67,16 +73,20 @@ def _failed(causes: list[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         trace = ""
     else:
         assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what `causes` holds
-        headline = first.message.strip().splitlines() or [""]
-        what = f"Rank {first.rank} raised {first.type}: {headline[0]}".rstrip(": ")
+        what = f"Rank {first.rank} raised {first.type}: {_headline(first.message)}".rstrip(": ")
         hint = _advice(first)
         trace = first.traceback
-    why = f"It had got as far as: {first.phase.name}."
+    why = f"{_last_words(first)}It had got as far as: {first.phase.name}."
     if len(guilty) > 1:
         why += f" {_ranks(guilty[1:])} failed by {_themselves(guilty[1:])} after it."
     if others:
         why += f" {_ranks(others)} lost it or {_were(others)} stopped: a consequence."
     return Verdict(what, why, hint, guilty, others, trace)
+
+
+def _last_words(outcome: Outcome) -> str:
+    words = _headline(outcome.message) if isinstance(outcome, Died) else ""
+    return f'It left saying "{words}". ' if words else ""
 
 
 def _death(died: Died) -> tuple[str, str]:
@@ -112,14 +122,34 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
+    """A monitored barrier gave up and named the ranks that it waited for."""
+    missing = accuser.missing
+    waited = tuple(o.rank for o in outcomes if isinstance(o, Raised) and o.rank not in missing)
+    first = outcomes[missing[0]]
+    why = f"Rank {first.rank} {_doing(first)}. "
+    why += (
+        f"{_ranks(waited)} waited for {_it(missing)} and {_were(waited)} let down: a consequence."
+    )
+    hint = "Look at what holds it up; a longer timeout of the barrier gives slow ranks more time."
+    what = f"{_ranks(missing)} never came to the barrier: {_headline(accuser.message)}."
+    return Verdict(what, why, hint, missing, waited, accuser.traceback)
+
+
 # ---------------------------------------------------------------------------------------- timeout
 
 
 _MORE_TIME = "A longer timeout gives slow ranks more time."
 
 
-def _timed_out(world: WorldSpec, late: list[TimedOut], outcomes: Sequence[Outcome]) -> Verdict:
-    what = f"Timed out after {world.timeout:g} s"
+def _ran_out(world: WorldSpec, *, stalled: bool) -> str:
+    """What ended the wait, in words."""
+    if stalled and world.patience is not None:
+        return f"No progress for {world.patience:g} s"
+    return f"Timed out after {world.timeout:g} s"
+
+
+def _timed_out(what: str, late: list[TimedOut], outcomes: Sequence[Outcome]) -> Verdict:
     if all(outcome.phase.step < 0 for outcome in late):
         why = "The system was still starting them."
         return Verdict(f"{what}: no rank was up by then.", why, _MORE_TIME)
@@ -199,6 +229,15 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     return f"Ranks {', '.join(map(str, ranks))}"
 
 
+def _headline(text: str) -> str:
+    """The first line of a text; empty if there is none."""
+    return (text.strip().splitlines() or [""])[0]
+
+
+def _it(ranks: tuple[int, ...]) -> str:
+    return "it" if len(ranks) == 1 else "them"
+
+
 def _were(ranks: tuple[int, ...]) -> str:
     return "was" if len(ranks) == 1 else "were"
 
@@ -209,8 +248,3 @@ def _wait(ranks: tuple[int, ...]) -> str:
 
 def _themselves(ranks: tuple[int, ...]) -> str:
     return "itself" if len(ranks) == 1 else "themselves"
-
-
-def stopped(outcomes: Sequence[Outcome]) -> tuple[int, ...]:
-    """The ranks that the launcher had to end."""
-    return tuple(outcome.rank for outcome in outcomes if isinstance(outcome, Stopped))

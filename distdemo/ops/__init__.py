@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
+from distdemo.ops.all_to_all import AllToAll
+from distdemo.ops.barrier import Barrier
 from distdemo.ops.broadcast import Broadcast
 from distdemo.ops.contract import Op
 from distdemo.ops.gather import Gather
 from distdemo.ops.p2p import PointToPoint
 from distdemo.ops.reduce import Reduce
+from distdemo.ops.reduce_scatter import ReduceScatter
 from distdemo.ops.scatter import Scatter
 
 _ALL: tuple[Op, ...] = (
@@ -18,6 +21,9 @@ _ALL: tuple[Op, ...] = (
     Scatter(),
     Gather(),
     AllGather(),
+    ReduceScatter(),
+    AllToAll(),
+    Barrier(),
     PointToPoint(),
 )
 

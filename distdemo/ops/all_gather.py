@@ -1,13 +1,24 @@
-"""all_gather: every rank gets the list of all tensors."""
+"""all_gather: every rank gets all tensors: as a list, in one tensor, or of unequal sizes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+from distdemo.ops.contract import Op, bytes_each, bytes_of
+from distdemo.ops.parts import (
+    Buffers,
+    Cut,
+    Form,
+    Handles,
+    Result,
+    Source,
+    handles,
+    objects_form,
+)
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.distributed import ProcessGroup
 
     from distdemo.model import OpSpec
@@ -20,10 +31,33 @@ class AllGather(Op):
 
         [ 0,  1]  # rank 0    [0, 1], [10, 11]  # rank 0
         [10, 11]  # rank 1    [0, 1], [10, 11]  # rank 1
+
+    The single form gets them in one tensor, ``[0, 1, 10, 11]``. Uneven tensors, whose first
+    dimension differs from rank to rank, are padded to the largest and trimmed afterwards.
     """
 
     name = "all_gather"
-    takes = frozenset({"async_op"})
+    takes = frozenset({"async_op", "variant", "uneven", "objects"})
+    forms = (
+        Form("list", "all_gather", {"objects": False, "variant": "list"}),
+        Form(
+            "single",
+            "all_gather_into_tensor",
+            {"objects": False, "variant": "single"},
+            "--variant single",
+            summary="Every rank gets all tensors, one after the other in a single one.",
+        ),
+        Form(
+            "uneven",
+            "all_gather, twice",
+            {"objects": False, "variant": "uneven"},
+            "--uneven",
+            frozenset({"async_op"}),
+            "Tensors of unequal sizes: gather the sizes, pad, gather, trim.",
+            uneven=True,
+        ),
+        objects_form("all_gather_object", "Every rank gets every rank's object."),
+    )
     list_after = True
     words = Words(
         summary="Every rank gets every rank's tensor, in the order of the ranks.",
@@ -33,6 +67,16 @@ class AllGather(Op):
         call="dist.all_gather([torch.empty_like(tensor) for _ in range(n)], tensor)",
     )
 
+    # ------------------------------------------------------------------------- declarations
+
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+        """The rank's whole row, which may be shorter or longer than another's."""
+        return Cut(rank, _shape(rank, spec))
+
+    def row(self, label: int, spec: OpSpec) -> int:
+        """As long as the tensor of that rank."""
+        return Cut(label, _shape(label, spec)).numel
+
     def result(self, rank: int, spec: OpSpec) -> Result:
         """All hold all pieces."""
         return tuple(Source((source,)) for source in range(spec.world_size))
@@ -40,13 +84,62 @@ class AllGather(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: a rank's own does not travel to it."""
         n = spec.world_size
-        return Traffic(n * bytes_per_tensor(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+        if spec.variant == "uneven":
+            padded = n * bytes_of(_largest(spec), spec)
+            return Traffic(padded, "all n pieces, padded", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+
+    def notes(self, spec: OpSpec) -> tuple[str, ...]:
+        """What the padding of uneven tensors costs."""
+        if spec.variant != "uneven":
+            return ()
+        whole = spec.world_size * bytes_of(_largest(spec), spec)
+        used = sum(bytes_of(_shape(rank, spec), spec) for rank in range(spec.world_size))
+        share = f" ({(whole - used) / whole:.0%})" if whole else ""
+        wasted = f"{whole - used:,} of {whole:,} bytes{share}"
+        return (f"Padding: {wasted} of what every rank gathers are thrown away again.",)
+
+    # ------------------------------------------------------------------------- running it
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Handles:
-        """Collective: ``dist.all_gather``."""
+        """Collective: ``dist.all_gather``, or the call of another form."""
         import torch.distributed as dist
 
+        if spec.objects:
+            dist.all_gather_object(buffers.recv, buffers.send[0], group=group)
+            return ()
+        if spec.variant == "uneven":
+            _gather_uneven(buffers, group)
+            return ()
+        if buffers.recv_joined is not None:
+            # From torch 2.13 on the old name warns.
+            single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+            whole, own = buffers.recv_joined, buffers.send[0]
+            return handles(single(whole, own, group=group, async_op=async_op))
         work = dist.all_gather(buffers.recv, buffers.send[0], group=group, async_op=async_op)
         return handles(work)
+
+
+def _shape(rank: int, spec: OpSpec) -> tuple[int, ...]:
+    """Of this rank's tensor."""
+    if spec.variant != "uneven" or spec.sizes is None:
+        return spec.shape
+    return (spec.sizes[rank], *spec.shape[1:])
+
+
+def _largest(spec: OpSpec) -> tuple[int, ...]:
+    return max(_shape(rank, spec) for rank in range(spec.world_size))
+
+
+def _gather_uneven(buffers: Buffers, group: ProcessGroup | None) -> None:
+    """Collective: the recipe, which has to allocate: nobody knows the sizes before."""
+    from distdemo.comm import all_gather_uneven
+
+    def note(name: str, tensors: list[Tensor], sent: int) -> None:
+        buffers.trail.append((name, tensors, sent))
+
+    gathered = all_gather_uneven(buffers.send[0], group, note=note)
+    for place, tensor in zip(buffers.recv, gathered, strict=True):
+        place.copy_(tensor)

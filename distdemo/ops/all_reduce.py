@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+from distdemo.ops.contract import Op, bytes_each
+from distdemo.ops.parts import Buffers, Handles, Result, Source, handles
 from distdemo.ops.reduction import torch_reduce_op
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class AllReduce(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
         n = spec.world_size
-        return Traffic(bytes_per_tensor(spec), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
+        return Traffic(bytes_each(spec), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
@@ -49,6 +50,6 @@ class AllReduce(Op):
         """Collective: ``dist.all_reduce``."""
         import torch.distributed as dist
 
-        operation = torch_reduce_op(spec.reduce_op or "sum")
+        operation = torch_reduce_op(spec)
         work = dist.all_reduce(buffers.recv[0], op=operation, group=group, async_op=async_op)
         return handles(work)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+from distdemo.ops.contract import Op, bytes_each, noun
+from distdemo.ops.parts import Buffers, Form, Handles, Result, Source, handles, objects_form
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -23,7 +24,11 @@ class Broadcast(Op):
     """
 
     name = "broadcast"
-    takes = frozenset({"root", "async_op"})
+    takes = frozenset({"root", "async_op", "objects"})
+    forms = (
+        Form("tensor", "broadcast", {"objects": False}),
+        objects_form("broadcast_object_list", "Every rank gets a copy of the root's object."),
+    )
     root_is = "src"
     in_place = True
     words = Words(
@@ -44,13 +49,17 @@ class Broadcast(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        return Traffic(bytes_per_tensor(spec), "the root's tensor", 1.0, "1")
+        return Traffic(bytes_each(spec), f"the root's {noun(spec)}", 1.0, "1")
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Handles:
-        """Collective: ``dist.broadcast``."""
+        """Collective: ``dist.broadcast``, ``dist.broadcast_object_list``."""
         import torch.distributed as dist
 
         root = spec.root or 0
-        return handles(dist.broadcast(buffers.recv[0], src=root, group=group, async_op=async_op))
+        if spec.objects:
+            dist.broadcast_object_list(buffers.recv, group=group, group_src=root)
+            return ()
+        work = dist.broadcast(buffers.recv[0], group=group, group_src=root, async_op=async_op)
+        return handles(work)

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Buffers, Op, Source, Undefined
+from distdemo.ops import things
+from distdemo.ops.contract import Op, is_joined
+from distdemo.ops.parts import Buffers, Cut, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
-from distdemo.ops.values import batch, element, plan
+from distdemo.ops.values import batch, element, plan_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,72 +46,118 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
     return dtype
 
 
-def held_before(op: Op, rank: int, spec: OpSpec) -> list[Tensor]:
-    """The pieces that this rank holds before the op, each of ``spec.shape``, on the CPU."""
-    labels = [op.label(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
-    return _tensors(op, labels, spec)
+def held_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
+    """The tensors that this rank holds before the op, on the CPU; or its objects."""
+    cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
+    if spec.objects:
+        return [things.value(cut.label, spec) for cut in cuts]
+    return _tensors(op, cuts, spec)
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
-    """The tensors to hand to torch.distributed: inputs filled, separate outputs poisoned."""
-    send = [tensor.to(device) for tensor in held_before(op, rank, spec)]
+    """What to hand to torch.distributed: inputs filled, separate outputs poisoned."""
+    held = held_before(op, rank, spec)
+    send = held if spec.objects else [tensor.to(device) for tensor in held]
     if op.is_in_place(spec):
         return Buffers(send, send)
+    shapes = received_shapes(op, rank, spec)
+    if spec.objects:
+        return Buffers(send, [None] * len(shapes))
+    buffers = Buffers(send, [_poisoned(shape, spec, device) for shape in shapes])
+    if is_joined(spec) and op.list_before:
+        buffers.send_joined, buffers.send = _join(buffers.send)
+    if is_joined(spec) and op.list_after:
+        buffers.recv_joined, buffers.recv = _join(buffers.recv)
+    return buffers
+
+
+def received_shapes(op: Op, rank: int, spec: OpSpec) -> list[tuple[int, ...]]:
+    """The shape of every piece that this rank gets."""
     result = op.result(rank, spec)
-    count = 1 if isinstance(result, Undefined) else len(result)
-    return Buffers(send, [_poisoned(spec, device) for _ in range(count)])
+    if isinstance(result, Undefined):
+        return [spec.shape]
+    return [op.cut(source.ranks[0], source.piece, spec).shape for source in result]
 
 
 def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
-    """What this rank should hold afterwards, by plain arithmetic; None if it is undefined."""
+    """The tensors that this rank should hold afterwards, by plain arithmetic; None: undefined."""
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return None
     if any(source.reduced for source in result):
         return [_reduce(op, source, spec) for source in result]
-    labels = [op.label(source.ranks[0], source.piece, spec) for source in result]
-    return [Expected(piece) for piece in _tensors(op, labels, spec)]
+    cuts = [op.cut(source.ranks[0], source.piece, spec) for source in result]
+    return [Expected(piece) for piece in _tensors(op, cuts, spec)]
 
 
-def _tensors(op: Op, labels: Sequence[int], spec: OpSpec) -> list[Tensor]:
-    """A tensor of the spec's dtype and shape for each label."""
-    step = batch(spec.numel)
-    starts = range(0, len(labels), step)
-    blocks = (_filled(op, labels[start : start + step], spec) for start in starts)
+def expected_things(op: Op, rank: int, spec: OpSpec) -> list[Any]:
+    """The objects that this rank should hold afterwards."""
+    result = op.result(rank, spec)
+    pieces = () if isinstance(result, Undefined) else result
+    cuts = [op.cut(source.ranks[0], source.piece, spec) for source in pieces]
+    return [things.value(cut.label, spec) for cut in cuts]
+
+
+def _join(parts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The parts one after the other in a single tensor, and the views of it that they become."""
+    if parts[0].dim() == 0:
+        whole = torch.stack(parts)
+        return whole, list(whole.unbind())
+    whole = torch.cat(parts)
+    return whole, list(torch.split(whole, [part.shape[0] for part in parts]))
+
+
+def _tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
+    """A tensor of the spec's dtype for each cut."""
+    if len({cut.shape for cut in cuts}) > 1:
+        return [tensor for cut in cuts for tensor in _tensors(op, [cut], spec)]
+    step = batch(cuts[0].numel if cuts else 1)
+    starts = range(0, len(cuts), step)
+    blocks = (_filled(op, cuts[start : start + step], spec) for start in starts)
     return [tensor for block in blocks for tensor in block.to(torch_dtype(spec)).unbind()]
 
 
-def _filled(op: Op, labels: Sequence[int], spec: OpSpec) -> Tensor:
-    """The values of all these labels at once: a tensor of (labels, *shape), in a wide dtype.
+def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
+    """The values of all these cuts, which have one shape: (cuts, *shape), in a wide dtype.
 
     One tensor for all of them: in a world of hundreds of ranks every rank computes what all the
     others held, and a torch call for each of them would take longer than the op.
     """
-    whole = (len(labels), *spec.shape)
+    numel = cuts[0].numel
+    whole = (len(cuts), *cuts[0].shape)
     wide = _wide(torch_dtype(spec))
     if spec.values is not None:
-        dtype, empty = torch_dtype(spec), (0,) * spec.numel
-        rows = [[_number(n, dtype) for n in spec.values[label] or empty] for label in labels]
+        rows = [_given(cut, spec) for cut in cuts]
         return torch.tensor(rows, dtype=torch_dtype(spec)).to(wide).reshape(whole)
-    column = torch.tensor(labels, dtype=torch.int64).unsqueeze(1)
+    labels = torch.tensor([spec.member(cut.label) for cut in cuts], dtype=torch.int64).unsqueeze(1)
     if isinstance(spec.fill, str):
-        return column.to(wide).expand(len(labels), spec.numel).reshape(whole)
+        return labels.to(wide).expand(len(cuts), numel).reshape(whole)
     if spec.fill is not None:
         # Through a list, because torch.full takes no integer beyond 64 bits, not even for floats.
         number = _number(spec.fill, torch_dtype(spec))
         return torch.tensor([number], dtype=torch_dtype(spec)).to(wide).expand(whole)
-    positions = torch.arange(spec.numel, dtype=torch.int64)
-    numbers: Tensor = element(plan(spec, len(op.value_labels(spec))), column, positions)
+    starts = torch.tensor([cut.start for cut in cuts], dtype=torch.int64).unsqueeze(1)
+    positions = starts + torch.arange(numel, dtype=torch.int64)
+    numbers: Tensor = element(plan_for(op, spec), labels, positions)
     return numbers.to(wide).reshape(whole)
 
 
-def _poisoned(spec: OpSpec, device: str) -> Tensor:
+def _given(cut: Cut, spec: OpSpec) -> list[Number]:
+    """The user's own numbers of this cut; zeros in a row that the user did not give."""
+    row = (spec.values or ())[cut.label]
+    if row is None:
+        return [0] * cut.numel
+    dtype = torch_dtype(spec)
+    return [_number(number, dtype) for number in row[cut.start : cut.start + cut.numel]]
+
+
+def _poisoned(shape: tuple[int, ...], spec: OpSpec, device: str) -> Tensor:
     """A receive buffer of a value that no result has by default, so that a gap shows."""
     dtype = torch_dtype(spec)
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.full(spec.shape, float("nan"), dtype=dtype, device=device)
+        return torch.full(shape, float("nan"), dtype=dtype, device=device)
     poison = True if dtype == torch.bool else torch.iinfo(dtype).max
-    return torch.full(spec.shape, poison, dtype=dtype, device=device)
+    return torch.full(shape, poison, dtype=dtype, device=device)
 
 
 def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
@@ -146,10 +194,11 @@ def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
 
 def _blocks(op: Op, source: Source, spec: OpSpec) -> Iterator[Tensor]:
     """What the source's ranks hold, some ranks at a time: tensors of (ranks, *shape)."""
-    labels = [op.label(rank, source.piece, spec) for rank in source.ranks]
-    step = batch(spec.numel)
-    for start in range(0, len(labels), step):
-        yield _filled(op, labels[start : start + step], spec)
+    cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
+    step = batch(cuts[0].numel)
+    for start in range(0, len(cuts), step):
+        block = _filled(op, cuts[start : start + step], spec)
+        yield block * spec.factor if spec.reduce_op == "premul_sum" else block
 
 
 def _collapsed(block: Tensor, reduction: Reduction, so_far: Tensor | None) -> list[Tensor]:
@@ -169,10 +218,13 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _number(number: Number, dtype: torch.dtype) -> Number:
-    """A number that torch can make a tensor of: Python's integers may be beyond 64 bits."""
-    if isinstance(number, int) and (dtype.is_floating_point or dtype.is_complex):
-        return float(number)
-    return number
+    """A number that torch can make a tensor of.
+
+    Python's integers may be beyond 64 bits, and torch's unsigned types take no 1.0.
+    """
+    if dtype.is_floating_point or dtype.is_complex:
+        return float(number) if isinstance(number, int) else number
+    return int(number) if isinstance(number, float) else number
 
 
 def _divided(total: Tensor, count: int) -> Tensor:

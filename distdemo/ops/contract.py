@@ -1,83 +1,29 @@
 """The op contract: the small declarative parts that every engine uses, and nothing else.
 
-An op says how many pieces a rank holds before (``pieces``), where each piece of a rank's result
-comes from (``result``), how the buffers lie (``in_place``), the bare torch call (``run``) and what
-it moves (``traffic``). Inputs, expected results, colours, the picture of ``explain`` and the
-memory that a run needs all follow from these.
+An op says how many pieces a rank holds before (``pieces``) and what fills them (``cut``), where
+each piece of a rank's result comes from (``result``), how the buffers lie (``in_place``), in which
+forms it can be called (``forms``), the bare torch call (``run``) and what it moves (``traffic``).
+Inputs, expected results, colours, the picture of ``explain``, the memory that a run needs and the
+cases of ``check`` all follow from these.
 
 Nothing here imports torch until a buffer is made: names, words and pictures are free.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from distdemo.dtypes import DTYPES
+from distdemo.ops import things
+from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Stage
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.distributed import ProcessGroup, Work
+    from torch.distributed import ProcessGroup
 
     from distdemo.model import OpSpec, Traffic, Words
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where one piece of a result comes from.
-
-    Attributes:
-        ranks: one rank: its piece is moved; with ``reduced``: the pieces of all these, reduced.
-        piece: which of the pieces that those ranks held before.
-        reduced: the reduce op was applied, even over a single rank.
-    """
-
-    ranks: tuple[int, ...]
-    piece: int = 0
-    reduced: bool = False
-
-
-class Undefined:
-    """The result of a rank whose buffer the op leaves in an undefined state."""
-
-    def __repr__(self) -> str:
-        return "UNDEFINED"
-
-
-UNDEFINED = Undefined()
-Result = tuple[Source, ...] | Undefined
-
-
-@dataclass(slots=True)
-class Buffers:
-    """The tensors that one rank hands to torch.distributed.
-
-    In place, ``send`` and ``recv`` hold the same tensors. Either may be empty.
-    """
-
-    send: list[Tensor] = field(default_factory=list)
-    recv: list[Tensor] = field(default_factory=list)
-
-
-Handles = Sequence["Work"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One of the non-blocking calls that an op is made of.
-
-    Attributes:
-        name: torch's name of the call.
-        rule: what must not be done with the buffer until ``wait`` has returned.
-        tensors: the ones that it works on.
-        call: makes it; returns the handles, none where this rank has no part in it.
-    """
-
-    name: str
-    rule: str
-    tensors: list[Tensor]
-    call: Callable[[], Handles]
 
 
 class Op(ABC):
@@ -87,45 +33,59 @@ class Op(ABC):
         name: torch's own name, ``all_reduce``.
         takes: the shared options that mean something to it.
         words: what ``ops`` and ``explain`` say.
+        forms: the calls that it can be made with, the usual one first.
         in_place: the result lies in the tensor that held the input.
-        list_before: what a rank gives is a list of tensors.
-        list_after: what a rank gets is a list of tensors.
+        list_before: what a rank gives is a list of tensors (or, joined, a single one).
+        list_after: what a rank gets is a list of tensors (or, joined, a single one).
         root_is: what torch calls the root in this op's call, ``src`` or ``dst``.
         lazy: gloo may connect two ranks when they first talk, which is quicker in large worlds.
+        meets: no data moves; what is verified is that nobody left before all had arrived.
         smallest_world: fewer ranks make no sense.
         default_world: ranks when the user names no number.
+        default_shape: of one piece when the user names none.
     """
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
     words: ClassVar[Words]
+    forms: ClassVar[tuple[Form, ...]] = ()
     in_place: ClassVar[bool] = False
     list_before: ClassVar[bool] = False
     list_after: ClassVar[bool] = False
     root_is: ClassVar[str] = ""
     lazy: ClassVar[bool] = True
+    meets: ClassVar[bool] = False
     smallest_world: ClassVar[int] = 1
     default_world: ClassVar[int] = 4
-
-    @property
-    def torch_names(self) -> str:
-        """The functions of torch.distributed that it calls."""
-        return self.name
+    default_shape: ClassVar[tuple[int, ...]] = (4,)
 
     @property
     def command(self) -> str:
         """The command's name: torch's with dashes."""
         return self.name.replace("_", "-")
 
+    @property
+    def all_forms(self) -> tuple[Form, ...]:
+        """The forms, also of an op that has only one."""
+        return self.forms or (Form("tensor", self.name),)
+
+    def form(self, spec: OpSpec) -> Form:
+        """The form that this spec chooses; the usual one if it says nothing."""
+        return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
+
     # ------------------------------------------------------------------------- declarations
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
-        """How many tensors of ``spec.shape`` this rank holds before."""
+        """How many tensors (or objects) this rank holds before."""
         return 1
 
-    def label(self, rank: int, piece: int, spec: OpSpec) -> int:
-        """Which row of default or user-given values fills this piece: by default the rank's."""
-        return rank
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+        """What fills this piece: by default the rank's whole row."""
+        return Cut(rank, spec.shape)
+
+    def row(self, label: int, spec: OpSpec) -> int:
+        """How many numbers the row of this label has."""
+        return spec.numel
 
     @abstractmethod
     def result(self, rank: int, spec: OpSpec) -> Result:
@@ -138,6 +98,10 @@ class Op(ABC):
     def is_in_place(self, spec: OpSpec) -> bool:
         """Whether the result lies in the tensor that held the input."""
         return self.in_place
+
+    def is_listed(self, spec: OpSpec) -> bool:
+        """Whether a rank gets a list."""
+        return self.list_after
 
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
         """Whether this rank makes the call at all."""
@@ -173,13 +137,30 @@ class Op(ABC):
         return [Stage(self.name, "not to be touched yet", buffers.recv, whole)]
 
 
-def bytes_per_tensor(spec: OpSpec) -> int:
-    """Bytes of one tensor of this spec."""
-    from distdemo.dtypes import DTYPES
+def is_joined(spec: OpSpec) -> bool:
+    """Whether a list of pieces lies in a single tensor, one after the other."""
+    return spec.variant == "single"
 
+
+def bytes_each(spec: OpSpec) -> int:
+    """Bytes of one tensor of ``spec.shape``; of objects the largest pickle, which all get room for.
+
+    torch.distributed pads every pickle of a collective to the largest one.
+    """
+    if spec.objects:
+        return max(things.pickled_size(things.value(label, spec)) for label in _labels(spec))
     return spec.numel * DTYPES[spec.dtype].itemsize
 
 
-def handles(work: Any) -> Handles:  # noqa: ANN401 - torch gives a Work or None
-    """The handle that torch returned, as a sequence: none for a blocking call."""
-    return () if work is None else (work,)
+def bytes_of(shape: tuple[int, ...], spec: OpSpec) -> int:
+    """Bytes of a tensor of this shape in the spec's dtype."""
+    return math.prod(shape) * DTYPES[spec.dtype].itemsize
+
+
+def noun(spec: OpSpec) -> str:
+    """What a rank holds one of, in words."""
+    return "object" if spec.objects else "tensor"
+
+
+def _labels(spec: OpSpec) -> range:
+    return range(spec.world_size)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+from distdemo.ops.contract import Op, bytes_each
+from distdemo.ops.parts import Buffers, Form, Handles, Result, Source, handles, objects_form
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -23,7 +24,11 @@ class Gather(Op):
     """
 
     name = "gather"
-    takes = frozenset({"root", "async_op"})
+    takes = frozenset({"root", "async_op", "objects"})
+    forms = (
+        Form("list", "gather", {"objects": False}),
+        objects_form("gather_object", "The root gets every rank's object."),
+    )
     list_after = True
     root_is = "dst"
     words = Words(
@@ -43,19 +48,18 @@ class Gather(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: the root's own does not travel."""
         n = spec.world_size
-        return Traffic(n * bytes_per_tensor(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Handles:
-        """Collective: ``dist.gather``."""
+        """Collective: ``dist.gather``, ``dist.gather_object``."""
         import torch.distributed as dist
 
-        work = dist.gather(
-            buffers.send[0],
-            buffers.recv or None,
-            dst=spec.root or 0,
-            group=group,
-            async_op=async_op,
-        )
+        root = spec.root or 0
+        give, take = buffers.send[0], buffers.recv or None
+        if spec.objects:
+            dist.gather_object(give, take, group=group, group_dst=root)
+            return ()
+        work = dist.gather(give, take, group=group, group_dst=root, async_op=async_op)
         return handles(work)

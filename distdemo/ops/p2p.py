@@ -1,4 +1,4 @@
-"""p2p: one rank sends, another receives; or each sends to its right neighbour in a ring."""
+"""p2p: one rank sends, another receives; around a ring; or all exchange with their neighbours."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import (
+from distdemo.ops.contract import Op, bytes_each, noun
+from distdemo.ops.parts import (
     Buffers,
+    Form,
     Handles,
-    Op,
     Result,
     Source,
     Stage,
-    bytes_per_tensor,
     handles,
+    objects_form,
 )
 
 if TYPE_CHECKING:
@@ -22,25 +23,65 @@ if TYPE_CHECKING:
 
     from distdemo.model import OpSpec
 
+PATTERNS = {
+    "pair": "src to dst",
+    "ring": "each rank to its right neighbour",
+    "exchange": "each rank with both neighbours, in one batch_isend_irecv",
+}
+"""Who talks to whom."""
+
 
 class PointToPoint(Op):
-    """``send``/``recv``, or ``isend``/``irecv``.
+    """``send``/``recv``, ``isend``/``irecv`` or ``batch_isend_irecv``.
 
     Before and after, pair, src 0 and dst 1::
 
         [ 0,  1]  # rank 0    [0, 1]  # rank 0
         [10, 11]  # rank 1    [0, 1]  # rank 1
 
-    In a ring rank r sends to r + 1 and receives from r − 1 (modulo n) into a second buffer.
+    In a ring rank r sends to r + 1 and receives from r − 1 (modulo n) into a second buffer. In an
+    exchange it sends to both and receives from both, the left one first.
     """
 
     name = "p2p"
-    takes = frozenset({"src", "dst", "nonblocking", "pattern"})
+    takes = frozenset({"src", "dst", "nonblocking", "pattern", "objects"})
     lazy = False  # on a connection yet to be made, even irecv waits until the peer sends
     smallest_world = 2
     default_world = 2
+    forms = (
+        Form("blocking", "send/recv", {"objects": False, "pattern": "pair", "async_op": False}),
+        Form(
+            "nonblocking",
+            "isend/irecv",
+            {"objects": False, "pattern": "pair", "async_op": True},
+            "--nonblocking",
+            summary="The calls return at once; the data is there after wait.",
+        ),
+        Form(
+            "ring",
+            "send/recv",
+            {"objects": False, "pattern": "ring", "async_op": False},
+            "--pattern ring",
+            summary="Every rank sends to its right neighbour, in an order that can't deadlock.",
+        ),
+        Form(
+            "ring nonblocking",
+            "isend/irecv",
+            {"objects": False, "pattern": "ring", "async_op": True},
+            "--pattern ring --nonblocking",
+            summary="The same ring without an order to mind.",
+        ),
+        Form(
+            "exchange",
+            "batch_isend_irecv",
+            {"objects": False, "pattern": "exchange"},
+            "--pattern exchange",
+            summary="Every rank exchanges its tensor with both neighbours in one batch.",
+        ),
+        objects_form("send/recv_object_list", "One rank sends its object to another."),
+    )
     words = Words(
-        summary="One rank sends its tensor to another (send/recv or isend/irecv).",
+        summary="One rank sends its tensor to another.",
         when="Hand activations to the next pipeline stage, exchange halos: two ranks' business.",
         mistake="Both ranks call send first. Small messages slip through a buffer, large ones "
         "wait for each other until the timeout. One sends first, the other receives first.",
@@ -49,38 +90,42 @@ class PointToPoint(Op):
 
     # ------------------------------------------------------------------------- declarations
 
-    @property
-    def torch_names(self) -> str:
-        """Blocking and not."""
-        return "send/recv, isend/irecv"
+    def is_listed(self, spec: OpSpec) -> bool:
+        """An exchange brings a list of two."""
+        return spec.pattern == "exchange"
 
     def is_in_place(self, spec: OpSpec) -> bool:
-        """A pair has one buffer a rank; a ring sends from one and receives into another."""
-        return not _is_ring(spec)
+        """A pair has one buffer a rank; else a rank sends from one and receives into others."""
+        return _is_pair(spec)
 
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
-        """Only the pair does; in a ring everybody."""
-        return _is_ring(spec) or rank in _pair(spec)
+        """Only the pair does; in a ring or an exchange everybody."""
+        return not _is_pair(spec) or rank in _pair(spec)
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """The receiver holds the sender's tensor; everyone else what it held before."""
-        if _is_ring(spec):
-            return (Source((_left(rank, spec),)),)
-        src, dst = _pair(spec)
-        return (Source((src if rank == dst else rank,)),)
+        if _is_pair(spec):
+            src, dst = _pair(spec)
+            return (Source((src if rank == dst else rank,)),)
+        return tuple(Source((peer,)) for peer in _receives_from(rank, spec))
 
     def lone_label(self, spec: OpSpec) -> int | None:
         """One row of values is the sender's; a ring has no single sender."""
-        return None if _is_ring(spec) else _pair(spec)[0]
+        return _pair(spec)[0] if _is_pair(spec) else None
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        return Traffic(bytes_per_tensor(spec), "one tensor", 1.0, "1")
+        return Traffic(bytes_each(spec), f"one {noun(spec)}", 1.0, "1")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
-        """How the calls of a ring are ordered."""
-        if not _is_ring(spec):
+        """How the calls of a ring or an exchange are ordered."""
+        if _is_pair(spec):
             return ()
+        if spec.pattern == "exchange":
+            route = (
+                "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n)."
+            )
+            return (f"{route} A batch has no order that could deadlock.",)
         route = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
         if spec.async_op:
             return (f"{route} Every rank posts irecv, then isend, then waits for both.",)
@@ -98,65 +143,117 @@ class PointToPoint(Op):
         import torch.distributed as dist
 
         rank = dist.get_rank(group)
+        if spec.objects:
+            return _objects(rank, buffers, spec, group)
+        if spec.pattern == "exchange":
+            return _batch(buffers, spec, group, async_op=async_op)
         if async_op:
-            received = self._post_receive(buffers, spec, group)
-            return (*received, *self._post_send(buffers, spec, group))
-        sends, receives = _send_to(rank, spec), _receive_from(rank, spec)
+            received = self._post_receives(buffers, spec, group)
+            return (*received, *self._post_sends(buffers, spec, group))
+        sends, receives = _sends_to(rank, spec), _receives_from(rank, spec)
         # An even rank of a ring sends first, an odd one receives first: with an odd number of
         # ranks the last and the first both send first, but then rank 1 receives and frees them.
-        if sends is not None and (receives is None or rank % 2 == 0):
-            dist.send(buffers.send[0], sends, group=group)
-        if receives is not None:
-            dist.recv(buffers.recv[0], receives, group=group)
-        if sends is not None and receives is not None and rank % 2 == 1:
-            dist.send(buffers.send[0], sends, group=group)
+        if sends and (not receives or rank % 2 == 0):
+            dist.send(buffers.send[0], group=group, group_dst=sends[0])
+        if receives:
+            dist.recv(buffers.recv[0], group=group, group_src=receives[0])
+        if sends and receives and rank % 2 == 1:
+            dist.send(buffers.send[0], group=group, group_dst=sends[0])
         return ()
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
-        """All receives are posted, then all sends."""
-        receive = partial(self._post_receive, buffers, spec, group)
-        send = partial(self._post_send, buffers, spec, group)
+        """All receives are posted, then all sends; or all in one batch."""
+        if spec.pattern == "exchange":
+            both = partial(_batch, buffers, spec, group, async_op=True)
+            rule = "not to be read yet"
+            return [Stage("batch_isend_irecv", rule, buffers.recv, both)]
+        receive = partial(self._post_receives, buffers, spec, group)
+        send = partial(self._post_sends, buffers, spec, group)
         return [
             Stage("irecv", "not to be read yet", buffers.recv, receive),
             Stage("isend", "not to be changed yet", buffers.send, send),
         ]
 
-    def _post_receive(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
+    def _post_receives(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
         import torch.distributed as dist
 
-        source = _receive_from(dist.get_rank(group), spec)
-        return () if source is None else handles(dist.irecv(buffers.recv[0], source, group=group))
+        peers = _receives_from(dist.get_rank(group), spec)
+        if not peers:
+            return ()
+        return handles(dist.irecv(buffers.recv[0], group=group, group_src=peers[0]))
 
-    def _post_send(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
+    def _post_sends(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
         import torch.distributed as dist
 
-        target = _send_to(dist.get_rank(group), spec)
-        return () if target is None else handles(dist.isend(buffers.send[0], target, group=group))
+        peers = _sends_to(dist.get_rank(group), spec)
+        if not peers:
+            return ()
+        return handles(dist.isend(buffers.send[0], group=group, group_dst=peers[0]))
 
 
-def _is_ring(spec: OpSpec) -> bool:
-    return spec.pattern == "ring"
+def _batch(
+    buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+) -> Handles:
+    """Collective: all sends and receives at once; waited for here unless the caller does."""
+    import torch.distributed as dist
+
+    peers = _receives_from(dist.get_rank(group), spec)
+    calls = [
+        dist.P2POp(dist.irecv, place, group=group, group_peer=peer)
+        for place, peer in zip(buffers.recv, peers, strict=True)
+    ]
+    calls += [
+        dist.P2POp(dist.isend, buffers.send[0], group=group, group_peer=peer) for peer in peers
+    ]
+    works = dist.batch_isend_irecv(calls)
+    if async_op:
+        return works
+    for work in works:
+        work.wait()
+    return ()
+
+
+def _objects(rank: int, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
+    """The pair's, over ``send_object_list`` and ``recv_object_list``."""
+    import torch.distributed as dist
+
+    src, dst = _pair(spec)
+    if rank == src:
+        dist.send_object_list(buffers.send, group=group, group_dst=dst)
+    elif rank == dst:
+        dist.recv_object_list(buffers.recv, group=group, group_src=src)
+    return ()
+
+
+def _is_pair(spec: OpSpec) -> bool:
+    return spec.pattern not in ("ring", "exchange")
 
 
 def _pair(spec: OpSpec) -> tuple[int, int]:
     return spec.src or 0, 1 if spec.dst is None else spec.dst
 
 
-def _left(rank: int, spec: OpSpec) -> int:
-    return (rank - 1) % spec.world_size
+def _neighbours(rank: int, spec: OpSpec) -> tuple[int, ...]:
+    """The left and the right one; of two ranks they are the same, once."""
+    n = spec.world_size
+    return tuple(dict.fromkeys(((rank - 1) % n, (rank + 1) % n)))
 
 
-def _send_to(rank: int, spec: OpSpec) -> int | None:
-    """The rank that this one sends to, None if it sends nothing."""
-    if _is_ring(spec):
-        return (rank + 1) % spec.world_size
+def _sends_to(rank: int, spec: OpSpec) -> tuple[int, ...]:
+    """The ranks that this one sends to."""
+    if spec.pattern == "exchange":
+        return _neighbours(rank, spec)
+    if spec.pattern == "ring":
+        return ((rank + 1) % spec.world_size,)
     src, dst = _pair(spec)
-    return dst if rank == src else None
+    return (dst,) if rank == src else ()
 
 
-def _receive_from(rank: int, spec: OpSpec) -> int | None:
-    """The rank that this one receives from, None if it receives nothing."""
-    if _is_ring(spec):
-        return _left(rank, spec)
+def _receives_from(rank: int, spec: OpSpec) -> tuple[int, ...]:
+    """The ranks that this one receives from, in the order of its buffers."""
+    if spec.pattern == "exchange":
+        return _neighbours(rank, spec)
+    if spec.pattern == "ring":
+        return ((rank - 1) % spec.world_size,)
     src, dst = _pair(spec)
-    return src if rank == dst else None
+    return (src,) if rank == dst else ()

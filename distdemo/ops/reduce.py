@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import (
-    UNDEFINED,
-    Buffers,
-    Handles,
-    Op,
-    Result,
-    Source,
-    bytes_per_tensor,
-    handles,
-)
+from distdemo.ops.contract import Op, bytes_each
+from distdemo.ops.parts import UNDEFINED, Buffers, Handles, Result, Source, handles
 from distdemo.ops.reduction import torch_reduce_op
 
 if TYPE_CHECKING:
@@ -52,7 +44,7 @@ class Reduce(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        return Traffic(bytes_per_tensor(spec), "one rank's tensor", 1.0, "1")
+        return Traffic(bytes_each(spec), "one rank's tensor", 1.0, "1")
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
@@ -60,7 +52,11 @@ class Reduce(Op):
         """Collective: ``dist.reduce``."""
         import torch.distributed as dist
 
-        operation = torch_reduce_op(spec.reduce_op or "sum")
-        root = spec.root or 0
-        work = dist.reduce(buffers.recv[0], dst=root, op=operation, group=group, async_op=async_op)
+        work = dist.reduce(
+            buffers.recv[0],
+            op=torch_reduce_op(spec),
+            group=group,
+            group_dst=spec.root or 0,
+            async_op=async_op,
+        )
         return handles(work)

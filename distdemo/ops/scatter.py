@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
-from distdemo.ops.contract import Buffers, Handles, Op, Result, Source, bytes_per_tensor, handles
+from distdemo.ops.contract import Op, bytes_each
+from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Source, handles, objects_form
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -23,7 +24,11 @@ class Scatter(Op):
     """
 
     name = "scatter"
-    takes = frozenset({"root", "async_op"})
+    takes = frozenset({"root", "async_op", "objects"})
+    forms = (
+        Form("list", "scatter", {"objects": False}),
+        objects_form("scatter_object_list", "The root gives one object of its list to each rank."),
+    )
     list_before = True
     root_is = "src"
     words = Words(
@@ -38,9 +43,9 @@ class Scatter(Op):
         """The root holds one piece for every rank, the others nothing."""
         return spec.world_size if rank == (spec.root or 0) else 0
 
-    def label(self, rank: int, piece: int, spec: OpSpec) -> int:
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
         """Values differ by piece: piece r is meant for rank r."""
-        return piece
+        return Cut(piece, spec.shape)
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """Rank r holds the root's piece r."""
@@ -49,19 +54,18 @@ class Scatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: the root keeps its own."""
         n = spec.world_size
-        return Traffic(n * bytes_per_tensor(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Handles:
-        """Collective: ``dist.scatter``."""
+        """Collective: ``dist.scatter``, ``dist.scatter_object_list``."""
         import torch.distributed as dist
 
-        work = dist.scatter(
-            buffers.recv[0],
-            buffers.send or None,
-            src=spec.root or 0,
-            group=group,
-            async_op=async_op,
-        )
+        root = spec.root or 0
+        give = buffers.send or None
+        if spec.objects:
+            dist.scatter_object_list(buffers.recv, give, group=group, group_src=root)
+            return ()
+        work = dist.scatter(buffers.recv[0], give, group=group, group_src=root, async_op=async_op)
         return handles(work)

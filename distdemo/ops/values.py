@@ -12,6 +12,9 @@ neighbouring ranks and shifted blocks apart. Some reductions would give the same
 prove nothing, so they get other values: a product takes small factors, a bitwise AND masks with
 one bit cleared, and an AND (or OR) of bools is decided, at every second position, by one rank.
 
+Counting has one blind spot: the smallest and the largest number are always the first and the last
+rank's. With a seed the numbers are mixed instead, so that every rank decides somewhere.
+
 ``element`` is plain arithmetic: labels and positions may be ints, or tensors that broadcast.
 """
 
@@ -24,6 +27,7 @@ from distdemo.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from distdemo.model import OpSpec
+    from distdemo.ops.contract import Op
 
 LONE = {
     "band": "lone zero",
@@ -40,34 +44,50 @@ LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
 class Plan:
     """How default values follow from label and position, for one spec."""
 
-    pattern: str  # linear, factors, sparse factors, masks, lone one, lone zero
+    pattern: str  # linear, mixed, factors, sparse factors, masks, lone one, lone zero
     stride: int = 10
     modulus: int = LARGEST
+    seed: int = 0
 
 
-def plan(spec: OpSpec, labels: int | None = None) -> Plan:
+def plan_for(op: Op, spec: OpSpec) -> Plan:
+    """The default values of this op: for as many labels, and rows as long, as it has."""
+    labels = op.value_labels(spec)
+    length = max((op.row(label, spec) for label in labels), default=0)
+    last = max((spec.member(label) for label in labels), default=0)
+    return plan(spec, last + 1, length)
+
+
+def plan(spec: OpSpec, labels: int | None = None, length: int | None = None) -> Plan:
     """The default values for this spec: pattern, stride and where they wrap.
 
     Args:
         spec: dtype, shape, ranks and reduce op matter.
         labels: how many labels there are; None: one a rank.
+        length: of the longest label's row; None: that of one tensor.
     """
     dtype = DTYPES[spec.dtype]
+    numel = spec.numel if length is None else length
+    seed = spec.seed or 0
     if dtype.kind == "bool" and spec.reduce_op in LONE:
         return Plan(LONE[spec.reduce_op], modulus=spec.world_size if labels is None else labels)
     if spec.reduce_op == "band":
-        return Plan("masks")
+        return Plan("masks", seed=seed)
     if spec.reduce_op == "product":
-        return _factors(dtype.exact, spec.world_size)
-    sums = spec.reduce_op in ("sum", "avg")
+        return _factors(dtype.exact, spec.world_size, seed)
+    sums = spec.reduce_op in ("sum", "avg", "premul_sum")
     # The largest whole number marks a buffer that was never written, so no value is that large.
     most = dtype.exact - 1 if dtype.kind == "int" else dtype.exact
     limit = most // spec.world_size if sums else most
+    if spec.reduce_op == "premul_sum":
+        limit = int(limit / max(1.0, abs(spec.factor)))
+    if spec.seed is not None:
+        return Plan("mixed", modulus=max(2, min(limit + 1, LARGEST)), seed=seed)
     stride = 10
-    while stride < spec.numel:
+    while stride < numel:
         stride *= 10
     last = (spec.world_size if labels is None else labels) - 1
-    if stride * last + spec.numel - 1 <= min(limit, LARGEST):
+    if stride * last + numel - 1 <= min(limit, LARGEST):
         return Plan("linear", stride)
     modulus = _prime_up_to(max(2, min(limit + 1, LARGEST)))
     return Plan("linear", stride if stride % modulus else stride + 1, modulus)
@@ -76,12 +96,14 @@ def plan(spec: OpSpec, labels: int | None = None) -> Plan:
 def element(plan: Plan, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
     """Element(s) at these positions of the tensor(s) with these labels."""
     if plan.pattern == "masks":
-        return 127 - 2 ** ((label + position) % 6)
+        return 127 - 2 ** ((label + position + plan.seed) % 6)
+    if plan.pattern == "mixed":
+        return _mixed(label, position, plan.seed) % plan.modulus
     if plan.pattern in ("lone one", "lone zero"):
         lone = 1 * ((position % 2 == 1) & (position // 2 % plan.modulus == label))
         return lone if plan.pattern == "lone one" else 1 - lone
     if plan.pattern == "factors":
-        return 1 + (label + position) % plan.modulus
+        return 1 + (label + position + plan.seed) % plan.modulus
     if plan.pattern == "sparse factors":
         return 1 + 1 * ((label % plan.modulus) == (position % plan.modulus))
     return (label * plan.stride + position) % plan.modulus
@@ -92,11 +114,22 @@ def batch(numel: int) -> int:
     return max(1, BLOCK // max(1, numel))
 
 
-def _factors(exact: int, world_size: int) -> Plan:
+def _mixed(label: Any, position: Any, seed: int) -> Any:  # noqa: ANN401 - ints or tensors
+    """A number below ``LARGEST`` that neighbours share nothing with; no product outgrows 64 bits.
+
+    Two rounds of Lehmer's generator (multipliers of Park and Miller, and of L'Ecuyer), with the
+    high bits folded in between.
+    """
+    start = (label % LARGEST * 7919 + position % LARGEST * 104_729 + seed % LARGEST) % LARGEST
+    once = (start * 48_271 + 11) % LARGEST
+    return ((once ^ (once >> 15)) % LARGEST * 69_621 + 7) % LARGEST
+
+
+def _factors(exact: int, world_size: int, seed: int) -> Plan:
     """Factors 1..m with m ** world_size exact; with many ranks, a 2 only here and there."""
     largest = int(exact ** (1 / world_size))
     if largest >= 3:
-        return Plan("factors", modulus=min(largest, 10))
+        return Plan("factors", modulus=min(largest, 10), seed=seed)
     # At most `bits` of the ranks hold a 2 at any one position: the product is at most 2 ** bits.
     bits = max(1, exact.bit_length() - 2)
     return Plan("sparse factors", modulus=max(2, -(-world_size // bits)))

@@ -6,85 +6,180 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distdemo.model import Holding, OpSpec, RankRecord
-from distdemo.ops.buffers import expected, make_buffers
-from distdemo.ops.contract import Op, Undefined
+from distdemo.holdings import Attendance, Holding, RankRecord, Step, Verification
+from distdemo.ops.buffers import expected, expected_things, make_buffers
+from distdemo.ops.contract import Op, is_joined
+from distdemo.ops.parts import Undefined
 from distdemo.outcomes import Returned, WorldReport
-from distdemo.programs.holding import keep
-from distdemo.programs.verify import verify
+from distdemo.programs.attendance import attend, verify_attendance
+from distdemo.programs.holding import keep, keep_things
+from distdemo.programs.part import Groups, Part, inference, part_of
+from distdemo.programs.verify import verify, verify_things
 from distdemo.programs.witness import Timing, witness
 from distdemo.reports import OpReport
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
-    from torch import Tensor
+    from torch.distributed import ProcessGroup
 
     from distdemo.launchers.rank import Rank
-    from distdemo.ops.contract import Buffers
+    from distdemo.model import OpSpec
+    from distdemo.ops.parts import Buffers
 
 
-def demo(rank: Rank, op: Op, spec: OpSpec) -> RankRecord:
-    """Collective: run the op on this rank, verify it, and say what was held before and after."""
-    buffers = make_buffers(op, rank.rank, spec, rank.device)
-    before = keep(buffers.send, [rank.rank] * len(buffers.send), listed=op.list_before)
-    timing = _run(rank, op, spec, buffers)
-    wanted = expected(op, rank.rank, spec)
-    verification = verify(buffers.recv, wanted)
-    after = _after(op, rank.rank, spec, buffers.recv)
-    exact = verification.ok and verification.tolerance == 0
-    should = after if exact else _after(op, rank.rank, spec, [w.tensor for w in wanted or ()])
+def demo(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankRecord:
+    """Collective: run the op on this rank, verify it, and say what was held before and after.
+
+    Args:
+        rank: this rank of the world.
+        op: what to run.
+        specs: one a group that runs it; all at once.
+    """
+    part = part_of(rank.rank, op, specs)
+    group = Groups(rank.backend).of(specs, part)
+    with inference(part.spec):
+        record = _record(rank, part, group)
+    inside = None if part.group is None else part.rank
+    return replace(record, group_rank=inside, group=part.group or 0)
+
+
+def report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
+    """Everything that the views of a demo are drawn from."""
+    records = [outcome.value for outcome in world.outcomes if isinstance(outcome, Returned)]
+    first = specs[0]
+    return OpReport(
+        first,
+        world,
+        op.traffic(first),
+        _on_one_clock(records),
+        op.notes(first),
+        versions(),
+        op.form(first).name,
+        op.form(first).calls,
+        specs,
+    )
+
+
+def run_part(
+    rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None
+) -> tuple[Timing, Attendance | None]:
+    """Collective: the call itself, timed; non-blocking ones are watched step by step."""
+    op, spec = part.op, part.spec
+    if spec.objects and spec.world_size == 1:  # nobody to send a pickle to
+        buffers.recv[:] = buffers.send
+        return Timing(0.0), None
+    if not op.takes_part(part.rank, spec) and not spec.async_op:
+        return Timing(0.0), None
+    rank.reach(f"entered {op.name}")
+    timing, attendance = _timed(rank, part, buffers, group)
+    rank.reach(f"left {op.name}")
+    return timing, attendance
+
+
+def verify_part(part: Part, buffers: Buffers, attendance: Attendance | None) -> Verification:
+    """The comparison of what this rank got with what it should have got."""
+    op, rank, spec = part.op, part.rank, part.spec
+    if op.meets:
+        return verify_attendance(attendance, spec)
+    if spec.objects:
+        return verify_things(buffers.recv, expected_things(op, rank, spec))
+    return verify(buffers.recv, expected(op, rank, spec))
+
+
+# ------------------------------------------------------------------------------------- the parts
+
+
+def _record(rank: Rank, part: Part, group: ProcessGroup | None) -> RankRecord:
+    op, spec = part.op, part.spec
+    buffers = make_buffers(op, part.rank, spec, rank.device)
+    own = [rank.rank] * len(buffers.send)
+    before = _keep(buffers.send, own, spec, listed=op.list_before)
+    timing, attendance = run_part(rank, part, buffers, group)
+    verification = verify_part(part, buffers, attendance)
+    after = _after(part, buffers.recv)
     return RankRecord(
         rank=rank.rank,
-        takes_part=op.takes_part(rank.rank, spec),
+        takes_part=op.takes_part(part.rank, spec),
         before=before,
         after=after,
-        expected=should,
+        expected=after if _is_exact(verification) else _after(part, _wanted(part)),
         verification=verification,
         seconds=timing.seconds,
         launch_seconds=timing.launch_seconds,
         wait_seconds=timing.wait_seconds,
         events=timing.events,
+        steps=_steps(buffers),
+        attendance=attendance,
     )
 
 
-def report(op: Op, spec: OpSpec, world: WorldReport) -> OpReport:
-    """Everything that the views of a demo are drawn from."""
-    records = [outcome.value for outcome in world.outcomes if isinstance(outcome, Returned)]
-    return OpReport(
-        spec, world, op.traffic(spec), _on_one_clock(records), op.notes(spec), versions()
+def _timed(
+    rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None
+) -> tuple[Timing, Attendance | None]:
+    op, spec = part.op, part.spec
+
+    def call() -> Timing:
+        if spec.async_op:
+            return witness(rank, part, buffers, group)
+        started = time.perf_counter()
+        op.run(buffers, spec, group, async_op=False)
+        rank.synchronize()
+        return Timing(time.perf_counter() - started)
+
+    return attend(rank, part, call) if op.meets else (call(), None)
+
+
+def _wanted(part: Part) -> list[Any]:
+    """What this rank should hold; as much as an undefined result needs of it: nothing."""
+    op, rank, spec = part.op, part.rank, part.spec
+    if spec.objects:
+        return expected_things(op, rank, spec)
+    return [each.tensor for each in expected(op, rank, spec) or ()]
+
+
+def _after(part: Part, held: Sequence[Any]) -> Holding:
+    op, spec = part.op, part.spec
+    result = op.result(part.rank, spec)
+    if isinstance(result, Undefined):
+        return Holding(undefined=True)
+    sources = [None if each.reduced else spec.member(each.ranks[0]) for each in result]
+    return _keep(held, sources, spec, listed=op.is_listed(spec))
+
+
+def _keep(
+    held: Sequence[Any], sources: Sequence[int | None], spec: OpSpec, *, listed: bool
+) -> Holding:
+    if spec.objects:
+        return keep_things(held, sources, listed=listed)
+    joined = listed and is_joined(spec)
+    return keep(held, sources, listed=listed and not joined, joined=joined)
+
+
+def _steps(buffers: Buffers) -> tuple[Step, ...]:
+    return tuple(
+        Step(name, keep(tensors, [None] * len(tensors), listed=True), sent)
+        for name, tensors, sent in buffers.trail
     )
+
+
+def _is_exact(verification: Verification) -> bool:
+    return verification.ok and verification.tolerance == 0
 
 
 def _on_one_clock(records: list[RankRecord]) -> tuple[RankRecord, ...]:
-    """The records with their events counted from the first event of the world."""
-    first = min((event.at for record in records for event in record.events), default=0.0)
-    return tuple(
-        replace(record, events=tuple(replace(e, at=e.at - first) for e in record.events))
-        for record in records
-    )
+    """The records with their moments counted from the first of the world."""
+    events = [event.at for record in records for event in record.events]
+    arrivals = [record.attendance.arrived for record in records if record.attendance]
+    first = min([*events, *arrivals], default=0.0)
+    return tuple(_counted(record, first) for record in records)
 
 
-def _run(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
-    """Collective: the call itself, timed; non-blocking ones are watched step by step."""
-    if not op.takes_part(rank.rank, spec) and not spec.async_op:
-        return Timing(0.0)
-    rank.reach(f"entered {op.name}")
-    if spec.async_op:
-        timing = witness(rank, op, spec, buffers)
-    else:
-        started = time.perf_counter()
-        op.run(buffers, spec, None, async_op=False)
-        rank.synchronize()
-        timing = Timing(time.perf_counter() - started)
-    rank.reach(f"left {op.name}")
-    return timing
-
-
-def _after(op: Op, rank: int, spec: OpSpec, tensors: Sequence[Tensor]) -> Holding:
-    result = op.result(rank, spec)
-    if isinstance(result, Undefined):
-        return Holding(undefined=True)
-    sources = [None if source.reduced else source.ranks[0] for source in result]
-    return keep(tensors, sources, listed=op.list_after)
+def _counted(record: RankRecord, first: float) -> RankRecord:
+    events = tuple(replace(event, at=event.at - first) for event in record.events)
+    came = record.attendance
+    if came is not None:
+        came = replace(came, arrived=came.arrived - first, left=came.left - first)
+    return replace(record, events=events, attendance=came)

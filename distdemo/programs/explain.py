@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdemo.model import Holding, Number, OpSpec, Piece
-from distdemo.ops.contract import Op, Source, Undefined
+from distdemo.holdings import Holding, Piece, Thing
+from distdemo.model import Number, OpSpec, Words
+from distdemo.ops import things
+from distdemo.ops.contract import Op, is_joined
+from distdemo.ops.parts import Cut, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, reduce_numbers, wrapped
-from distdemo.ops.values import element, plan
+from distdemo.ops.values import element, plan_for
 from distdemo.reports import Explanation
 
 SHOWN = 4  # elements of a tensor that an explanation needs
 RANKS = 8  # ranks that a picture holds
+UNPICKLING = (
+    "And with objects: unpickling runs code, so whoever can send to the group can run code on it."
+)
 
 
 def explain(op: Op, spec: OpSpec) -> Explanation:
@@ -29,17 +35,29 @@ def explain(op: Op, spec: OpSpec) -> Explanation:
         for source in piece.ranks
         if source != rank and source in ranks
     }
-    called = op.words.call.replace("{OP}", (spec.reduce_op or "sum").upper())
+    if op.meets:
+        edges = {(one, other) for one in ranks for other in ranks if one != other}
     return Explanation(
         spec=spec,
-        words=replace(op.words, call=called),
+        words=_words(op, spec),
         ranks=ranks,
         before=tuple(short.before(rank) for rank in ranks),
         after=tuple(short.after(rank) for rank in ranks),
         edges=frozenset(edges),
         traffic=op.traffic(spec),
         notes=op.notes(spec),
+        meets=op.meets,
     )
+
+
+def _words(op: Op, spec: OpSpec) -> Words:
+    """The op's words, for the form that the spec chooses."""
+    form = op.form(spec)
+    usual = form == op.all_forms[0]
+    call = op.words.call if usual else f"dist.{form.calls}"
+    called = call.replace("{OP}", (spec.reduce_op or "sum").upper())
+    mistake = f"{op.words.mistake} {UNPICKLING}" if spec.objects else op.words.mistake
+    return replace(op.words, call=called, summary=form.summary or op.words.summary, mistake=mistake)
 
 
 def _shown(spec: OpSpec) -> tuple[int, ...]:
@@ -57,43 +75,53 @@ class _Short:
     def __init__(self, op: Op, spec: OpSpec) -> None:
         self._op = op
         self._spec = spec
-        self._plan = plan(spec, len(op.value_labels(spec)))
-        self._length = min(spec.numel, SHOWN)
+        self._plan = plan_for(op, spec)
 
     def before(self, rank: int) -> Holding:
         """What this rank holds before."""
         op, spec = self._op, self._spec
-        labels = [op.label(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
-        pieces = tuple(self._piece(self._numbers(label), rank) for label in labels)
-        return Holding(pieces, listed=op.list_before)
+        cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
+        pieces = tuple(self._piece(cut, self._numbers(cut), rank) for cut in cuts)
+        return self._holding(pieces, listed=op.list_before)
 
     def after(self, rank: int) -> Holding:
         """What this rank holds afterwards."""
         result = self._op.result(rank, self._spec)
         if isinstance(result, Undefined):
             return Holding(undefined=True)
-        pieces = tuple(
-            self._piece(self._evaluate(source), None if source.reduced else source.ranks[0])
-            for source in result
-        )
-        return Holding(pieces, listed=self._op.list_after)
+        pieces = tuple(self._evaluate(source) for source in result)
+        return self._holding(pieces, listed=self._op.is_listed(self._spec))
 
-    def _piece(self, numbers: tuple[Number, ...], source: int | None) -> Piece:
-        return Piece((self._length,), numbers, source=source)
+    def _holding(self, pieces: tuple[Piece | Thing, ...], *, listed: bool) -> Holding:
+        joined = listed and is_joined(self._spec)
+        return Holding(pieces, listed=listed and not joined, joined=joined)
 
-    def _evaluate(self, source: Source) -> tuple[Number, ...]:
+    def _piece(self, cut: Cut, numbers: tuple[Number, ...], source: int | None) -> Piece | Thing:
+        if self._spec.objects:
+            thing = things.value(cut.label, self._spec)
+            return Thing(thing, things.pickled_size(thing), source)
+        return Piece((len(numbers),), numbers, source=source)
+
+    def _evaluate(self, source: Source) -> Piece | Thing:
+        """One piece of a result."""
         op, spec = self._op, self._spec
-        parts = [self._numbers(op.label(rank, source.piece, spec)) for rank in source.ranks]
+        cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
+        parts = [self._numbers(cut) for cut in cuts]
         if not source.reduced:
-            return parts[0]
+            return self._piece(cuts[0], parts[0], source.ranks[0])
         name = REDUCTIONS[spec.reduce_op or "sum"].name
-        columns = zip(*parts, strict=True)
-        return tuple(wrapped(reduce_numbers(name, list(each)), spec.dtype) for each in columns)
+        reduced = (
+            reduce_numbers(name, list(each), spec.factor) for each in zip(*parts, strict=True)
+        )
+        return self._piece(cuts[0], tuple(wrapped(each, spec.dtype) for each in reduced), None)
 
-    def _numbers(self, label: int) -> tuple[Number, ...]:
-        spec, length = self._spec, self._length
+    def _numbers(self, cut: Cut) -> tuple[Number, ...]:
+        spec, length = self._spec, min(cut.numel, SHOWN)
+        positions = range(cut.start, cut.start + length)
         if spec.values is not None:
-            return tuple(spec.values[label] or (0,) * length)[:length]
+            row = spec.values[cut.label]
+            return (0,) * length if row is None else tuple(row[at] for at in positions)
+        label = spec.member(cut.label)
         if spec.fill is not None:
             return (label if isinstance(spec.fill, str) else spec.fill,) * length
-        return tuple(element(self._plan, label, position) for position in range(length))
+        return tuple(element(self._plan, label, position) for position in positions)

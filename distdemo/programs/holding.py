@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from distdemo.model import Holding, Piece
+from distdemo.holdings import Holding, Piece, Thing
+from distdemo.ops import things
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,11 @@ PIECES = 16  # pieces kept at each end of a list that is too long
 
 
 def keep(
-    tensors: Sequence[Tensor], sources: Sequence[int | None], *, listed: bool = False
+    tensors: Sequence[Tensor],
+    sources: Sequence[int | None],
+    *,
+    listed: bool = False,
+    joined: bool = False,
 ) -> Holding:
     """The holding of these pieces, each with the rank that its data came from.
 
@@ -25,6 +30,7 @@ def keep(
         tensors: the pieces in order, on any device.
         sources: for each piece the rank it came from, None if it was reduced.
         listed: the rank has a list of tensors here.
+        joined: they lie one after the other in a single tensor.
     """
     pairs = list(zip(tensors, sources, strict=True))
     total = sum(tensor.numel() for tensor in tensors)
@@ -32,7 +38,18 @@ def keep(
     if total > WHOLE and len(pairs) > 2 * PIECES:
         kept = pairs[:PIECES] + pairs[-PIECES:]
     pieces = tuple(_piece(tensor, source, whole=total <= WHOLE) for tensor, source in kept)
-    return Holding(pieces, omitted=len(pairs) - len(kept), listed=listed)
+    return Holding(pieces, omitted=len(pairs) - len(kept), listed=listed, joined=joined)
+
+
+def keep_things(
+    held: Sequence[Any], sources: Sequence[int | None], *, listed: bool = False
+) -> Holding:
+    """The holding of these objects, each with the rank that it came from."""
+    pieces = tuple(
+        Thing(thing, things.pickled_size(thing), source)
+        for thing, source in zip(held, sources, strict=True)
+    )
+    return Holding(pieces, listed=listed)
 
 
 def _piece(tensor: Tensor, source: int | None, *, whole: bool) -> Piece:

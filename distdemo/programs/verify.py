@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distdemo.model import Mismatch, Verification
+from distdemo.holdings import Mismatch, Verification
+from distdemo.model import Number
+from distdemo.ops import things
 from distdemo.ops.buffers import Expected
 
 if TYPE_CHECKING:
@@ -41,6 +43,17 @@ def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verifica
     return Verification(wrong == 0, checked, wrong, tolerance, tuple(mismatches))
 
 
+def verify_things(got: Sequence[Any], wanted: Sequence[Any]) -> Verification:
+    """Compare objects: the same as JSON, so True is not 1 and 1 is not 1.0.
+
+    Raises:
+        ValueError: the number of objects differs, which no backend can cause.
+    """
+    pairs = [(things.text(a), things.text(b)) for a, b in zip(got, wanted, strict=True)]
+    misses = [Mismatch(place, (), *pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]]
+    return Verification(not misses, len(pairs), len(misses), 0.0, tuple(misses[:SHOWN]))
+
+
 def _batches(
     got: Sequence[Tensor], wanted: Sequence[Expected]
 ) -> Iterator[tuple[int, Tensor, Expected]]:
@@ -54,7 +67,8 @@ def _batches(
         if tensor.shape != expected.tensor.shape:
             raise ValueError(f"got shape {tuple(tensor.shape)}, not {tuple(expected.tensor.shape)}")
     small = sum(tensor.numel() for tensor in got) <= SMALL
-    if got and small and all(expected.bound is None for expected in wanted):
+    alike = len({tensor.shape for tensor in got}) == 1
+    if alike and small and all(expected.bound is None for expected in wanted):
         stacked = Expected(torch.stack([expected.tensor for expected in wanted]))
         yield 0, torch.stack(list(got)).cpu(), stacked
         return
@@ -64,7 +78,13 @@ def _batches(
 
 
 def _differences(tensor: Tensor, expected: Expected) -> Tensor:
-    """A boolean tensor: which elements are wrong."""
+    """A boolean tensor: which elements are wrong.
+
+    Bools are compared as bytes: torch takes any byte but 0 for true when it compares, but computes
+    nonsense with one that is neither 0 nor 1.
+    """
+    if tensor.dtype == torch.bool:
+        return tensor.view(torch.uint8) != expected.tensor.view(torch.uint8)
     same = (tensor == expected.tensor) | (_is_nan(tensor) & _is_nan(expected.tensor))
     if expected.bound is None:
         return ~same
@@ -93,8 +113,16 @@ def _mismatches(
     for place in bad.nonzero()[:room].tolist():
         where = tuple(place)
         wanted = expected[where].item()
-        found.append(Mismatch(first + place[0], where[1:], got[where].item(), wanted))
+        found.append(Mismatch(first + place[0], where[1:], _element(got[where]), wanted))
     return found
+
+
+def _element(scalar: Tensor) -> Number | str:
+    """The number; of a bool that is none the byte, in words."""
+    if scalar.dtype == torch.bool and int(scalar.view(torch.uint8)) > 1:
+        return f"byte {int(scalar.view(torch.uint8))}"
+    number: Number = scalar.item()
+    return number
 
 
 def same(left: Tensor, right: Tensor) -> bool:

@@ -11,16 +11,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distdemo.model import Event, OpSpec
+from distdemo.holdings import Event
 from distdemo.programs.holding import keep
 from distdemo.programs.verify import same
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.distributed import Work
+    from torch.distributed import ProcessGroup, Work
 
     from distdemo.launchers.rank import Rank
-    from distdemo.ops.contract import Buffers, Op
+    from distdemo.ops.parts import Buffers
+    from distdemo.programs.part import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,12 @@ class Timing:
     events: tuple[Event, ...] = ()
 
 
-def witness(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
+def witness(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None = None) -> Timing:
     """Collective: make the non-blocking calls, wait for them, and time both."""
-    stages = op.stages(buffers, spec, None)
-    watched = _Watch(rank, buffers) if len(stages) > 1 else None
+    op, spec = part.op, part.spec
+    stages = op.stages(buffers, spec, group)
+    steps = len(stages) > 1 or "nonblocking" in op.takes
+    watched = _Watch(rank, buffers) if steps else None
     handles: list[Work] = []
     launch = 0.0
     for number, stage in enumerate(stages):
@@ -47,7 +50,7 @@ def witness(rank: Rank, op: Op, spec: OpSpec, buffers: Buffers) -> Timing:
         if watched is not None:
             if made:
                 watched.note(f"{stage.name} returned", stage.tensors, stage.rule)
-            rank.meet(f"{op.name}/{number}")
+            rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.world_size)
     started = time.perf_counter()
     for handle in handles:
         handle.wait()

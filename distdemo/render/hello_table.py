@@ -7,7 +7,8 @@ from rich.text import Text
 
 from distdemo.render import colours
 from distdemo.render.console import signs
-from distdemo.render.frame import frame, heading
+from distdemo.render.frame import heading
+from distdemo.render.grid import Column, Grid, fitting
 from distdemo.render.numbers import duration, plural
 from distdemo.render.selection import select
 from distdemo.reports import HelloReport
@@ -19,22 +20,24 @@ def hello_table(
     """Who every rank is, and whether it heard from all the others."""
     sign = signs(console)
     size = len(report.ranks)
-    table = frame()
-    for name in ("Rank", "of", "Process", "Host", "Backend", "Device", "Joined in", "Heard from"):
-        table.add_column(name, justify="right" if name in ("Rank", "of", "Process") else "left")
+    names = ("Rank", "of", "Process", "Host", "Backend", "Device", "Joined in", "Heard from")
+    numbers = ("Rank", "of", "Process")
+    grid = Grid([Column(name, right=name in numbers, folds=name == "Host") for name in names])
     for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
         if isinstance(each, int):
-            table.add_row(sign.more)
+            grid.rows.append([sign.more])
             continue
-        table.add_row(
-            Text(str(each.rank), style=colours.of_rank(each.rank)),
-            str(each.world_size),
-            str(each.pid),
-            each.host,
-            each.backend,
-            each.device,
-            duration(each.startup_seconds),
-            f"{each.heard_from} of {size}",
+        grid.rows.append(
+            [
+                Text(str(each.rank), style=colours.of_rank(each.rank)),
+                str(each.world_size),
+                str(each.pid),
+                each.host,
+                each.backend,
+                each.device,
+                duration(each.startup_seconds),
+                f"{each.heard_from} of {size}",
+            ]
         )
     slowest = max(each.startup_seconds for each in report.ranks)
     up = f"{plural(size, 'rank')} joined within {duration(slowest)} of their start"
@@ -46,4 +49,5 @@ def hello_table(
     how = f"Started by {world.start_method}: {world.start_reason}."
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     quiet = Text(f"{how}\n{versions}", style=colours.QUIET)
+    table = fitting(console, lambda _: grid)
     return Group(heading(f"hello {sign.dot} {plural(size, 'rank')}"), table, verdict, quiet)

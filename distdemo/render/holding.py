@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from distdemo.model import Holding, Piece
+from distdemo.holdings import Holding, Piece, Thing
 from distdemo.render import colours
 from distdemo.render.console import Signs
-from distdemo.render.numbers import ROOMS, piece_text
+from distdemo.render.numbers import ROOMS, piece_text, thing_text
 
 FEW = 4  # pieces up to which all are shown
 FIRST, LAST = 2, 1  # else these many from each end
@@ -20,11 +20,33 @@ def cell(holding: Holding, signs: Signs, room: int = ROOMS[0]) -> Text:
     if not holding.pieces:
         return Text("nothing", style=colours.QUIET)
     shown, left_out = _selection(holding)
-    lines = [piece_text(p, signs, colours.of_source(p.source), room) for p in shown]
+    lines = [_line(piece, signs, room) for piece in shown]
+    if holding.joined:
+        lines = _as_one(lines)
     if left_out:
         more = Text(f"{signs.more} {left_out} more", style=colours.QUIET)
         lines.insert(FIRST, more)
     return Text("\n").join(lines)
+
+
+def _line(piece: Piece | Thing, signs: Signs, room: int) -> Text:
+    style = colours.of_source(piece.source)
+    if isinstance(piece, Thing):
+        return thing_text(piece, signs, style, room)
+    return piece_text(piece, signs, style, room)
+
+
+def _as_one(lines: list[Text]) -> list[Text]:
+    """The pieces of a single tensor: a bracket that opens in the first line, closes in the last."""
+    last = len(lines) - 1
+    opened = (
+        line if place == 0 else Text(" ") + line[1:] if line.plain.startswith("[") else line
+        for place, line in enumerate(lines)
+    )
+    return [
+        line[:-1] if place < last and line.plain.endswith("]") else line
+        for place, line in enumerate(opened)
+    ]
 
 
 def sources(holding: Holding, signs: Signs) -> Text:
@@ -41,7 +63,7 @@ def sources(holding: Holding, signs: Signs) -> Text:
     return Text("\n").join(lines)
 
 
-def _selection(holding: Holding) -> tuple[list[Piece], int]:
+def _selection(holding: Holding) -> tuple[list[Piece | Thing], int]:
     pieces = list(holding.pieces)
     if not holding.omitted and len(pieces) <= FEW:
         return pieces, 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rich.text import Text
 
-from distdemo.model import Number, Piece
+from distdemo.holdings import Piece, Thing
+from distdemo.model import Number
 from distdemo.render.console import Signs
 
-ROOMS = (60, 17, 0)  # columns for one tensor: what most tables have, and two steps of less
+ROOMS = (60, 28, 22, 17, 0)  # columns for one tensor: what most tables have, and steps of less
+CUT = 17  # columns for a tensor of which only the ends are shown
 ENDS = (3, 2, 1)  # elements shown at each end of a tensor that is cut: as many as fit
 SHORT = 16  # elements up to which a tensor may be shown whole
 
@@ -28,8 +31,10 @@ def number(value: Number) -> str:
     return f"{value:.6g}"
 
 
-def distinct(one: Number, other: Number) -> tuple[str, str]:
-    """Two numbers as text, with as many digits as it takes to tell them apart."""
+def distinct(one: Number | str, other: Number | str) -> tuple[str, str]:
+    """Two numbers as text, with as many digits as it takes to tell them apart; or two texts."""
+    if isinstance(one, str) or isinstance(other, str):
+        return str(one), str(other)
     texts = number(one), number(other)
     return texts if texts[0] != texts[1] else (repr(one), repr(other))
 
@@ -39,7 +44,16 @@ def piece_text(piece: Piece, signs: Signs, style: str, room: int = ROOMS[0]) -> 
     whole = not piece.tail and len(piece.head) <= SHORT
     body = _nested(list(piece.head), piece.shape) if whole else ""
     if not whole or len(body) > room:
-        body = _ends(piece, signs, min(room, ROOMS[1]))
+        body = _ends(piece, signs, min(room, CUT))
+    return Text(body, style=style)
+
+
+def thing_text(thing: Thing, signs: Signs, style: str, room: int = ROOMS[0]) -> Text:
+    """One object as JSON, cut to ``room`` columns."""
+    body = json.dumps(thing.value, ensure_ascii=False)
+    room = max(room, 12)
+    if len(body) > room:
+        body = body[: room - len(signs.more)] + signs.more
     return Text(body, style=style)
 
 

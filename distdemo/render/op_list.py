@@ -1,24 +1,25 @@
-"""The list of operations."""
+"""The list of operations and their forms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group
-from rich.table import Table
+from rich.console import Console, Group
 from rich.text import Text
 
 from distdemo.render import colours
-from distdemo.render.frame import frame
+from distdemo.render.grid import Column, Grid, fitting
 
 
-def op_list(entries: Sequence[tuple[str, str, str]]) -> Group:
-    """A table of (command, torch's call, meaning)."""
-    table: Table = frame()
-    table.add_column("Command", style="bold", no_wrap=True)
-    table.add_column("In torch.distributed", no_wrap=True)
-    table.add_column("What it does", overflow="fold")
-    for command, call, meaning in entries:
-        table.add_row(command, call, meaning)
+def op_list(entries: Sequence[tuple[str, str, str, str]], console: Console) -> Group:
+    """A table of (command, the flags of a form, torch's call, meaning).
+
+    A form with flags stands under its command.
+    """
+    heads = [Column("Command"), Column("In torch.distributed"), Column("What it does", folds=True)]
+    grid = Grid(heads)
+    for command, flags, call, meaning in entries:
+        name = Text(f"  {flags}") if flags else Text(command, style="bold")
+        grid.rows.append([name, call, meaning])
     hint = "distdemo explain OP draws one; distdemo OP runs it; distdemo OP --help lists its flags."
-    return Group(table, Text(hint, style=colours.QUIET))
+    return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))

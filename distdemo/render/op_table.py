@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from distdemo.model import RankRecord, Verification
+from distdemo.holdings import RankRecord
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
-from distdemo.render.frame import fitting, frame, heading
-from distdemo.render.numbers import distinct, duration, moved, plural, shape_text
+from distdemo.render.frame import heading
+from distdemo.render.grid import Cell, Column, Grid, fitting
+from distdemo.render.numbers import distinct, duration, moved, plural, size
+from distdemo.render.op_columns import columns, letter
+from distdemo.render.op_title import title, verdict_line
 from distdemo.render.selection import select
 from distdemo.reports import OpReport
 
 MANY = 16  # lines of events from each end, and of mismatches
+
+__all__ = ["op_table", "title", "verdict_line"]
 
 
 def op_table(report: OpReport, console: Console, ranks: frozenset[int] | None = None) -> Group:
@@ -30,124 +34,89 @@ def op_table(report: OpReport, console: Console, ranks: frozenset[int] | None = 
     sign = signs(console)
     parts: list[RenderableType] = [
         heading(title(report, sign)),
-        fitting(console, lambda room: _table(report, sign, ranks, room)),
+        fitting(console, lambda room: _grid(report, sign, ranks, room)),
     ]
     if any(record.events for record in report.ranks):
         parts.append(heading("What each buffer held when the call returned"))
         parts.append(fitting(console, lambda room: _events(report, sign, room)))
-    parts += [Text(note, style=colours.QUIET) for note in report.notes]
+    if any(record.steps for record in report.ranks):
+        parts.append(heading("Step by step"))
+        parts.append(fitting(console, lambda room: _steps(report, sign, ranks, room)))
+    parts += [Text(note, style=colours.QUIET) for note in (*report.notes, *_groups(report))]
     parts += list(_mismatches(report.ranks))
     parts.append(verdict_line(report, sign))
     parts.append(_footer(report))
     return Group(*parts)
 
 
-def title(report: OpReport, sign: Signs) -> str:
-    """What ran: op, reduce op, ranks, backend, device, dtype and shape."""
-    spec, world = report.spec, report.world.world
-    parts = [spec.op]
-    if spec.reduce_op is not None:
-        parts.append(spec.reduce_op)
-    if spec.root is not None:
-        parts.append(f"root {spec.root}")
-    if spec.pattern == "ring":
-        parts.append("ring")
-    elif spec.src is not None:
-        parts.append(f"{spec.src} to {spec.dst}")
-    if spec.async_op:
-        parts.append("non-blocking" if spec.pattern else "async")
-    parts += [plural(spec.world_size, "rank"), world.backend, world.device]
-    parts.append(shape_text(spec.dtype, spec.shape))
-    return f" {sign.dot} ".join(parts)
-
-
-def verdict_line(report: OpReport, sign: Signs) -> Text:
-    """Right or wrong, how many elements were compared and how."""
-    checked = sum(record.verification.checked for record in report.ranks)
-    wrong = sum(record.verification.wrong for record in report.ranks)
-    if not report.ok:
-        bad = [record.rank for record in report.ranks if not record.verification.ok]
-        who = ", ".join(map(str, bad[:8])) + (sign.more if len(bad) > 8 else "")
-        text = f"{sign.wrong} Wrong: {wrong:,} of {checked:,} elements, on rank {who}."
-        return Text(text, style=colours.WRONG)
-    tolerance = max(record.verification.tolerance for record in report.ranks)
-    how = "exactly" if tolerance == 0 else f"within {tolerance:.2g}, the rounding of the dtype"
-    text = f"{sign.right} Verified: {checked:,} elements match plain arithmetic {how}."
-    if report.spec.world_size == 1:
-        text += " With one rank every collective is the identity."
-    return Text(text, style=colours.RIGHT)
-
-
-# ------------------------------------------------------------------------------------ the table
-
-
-def _table(report: OpReport, sign: Signs, ranks: frozenset[int] | None, room: int) -> Table:
-    timed_apart = report.spec.async_op
-    table = frame()
-    table.add_column("Rank", justify="right", no_wrap=True)
-    table.add_column("Before", overflow="fold")
-    table.add_column("After", overflow="fold")
-    table.add_column("From", no_wrap=True)
-    table.add_column("Verified", no_wrap=True)
-    for name in ("Launch", "Wait") if timed_apart else ("Time",):
-        table.add_column(name, justify="right", no_wrap=True)
+def _grid(report: OpReport, sign: Signs, ranks: frozenset[int] | None, room: int) -> Grid:
+    told = columns(report, sign, room)
+    grid = Grid([each.column for each in told])
     for entry in select(report.ranks, ranks, lambda record: not record.verification.ok):
         if isinstance(entry, RankRecord):
-            table.add_row(*_cells(entry, report, sign, room))
+            grid.rows.append([each.cell(entry) for each in told])
         else:
             skipped = Text(f"{plural(entry, 'rank')} more", style=colours.QUIET)
-            table.add_row(Text(sign.more), skipped, Text("all right", style=colours.QUIET))
-    return table
+            row: list[Cell] = [Text(sign.more), skipped, Text("all right", style=colours.QUIET)]
+            grid.rows.append(row)
+    return grid
 
 
-def _cells(record: RankRecord, report: OpReport, sign: Signs, room: int) -> list[RenderableType]:
-    times = [record.seconds]
-    if report.spec.async_op:
-        times = [record.launch_seconds or 0.0, record.wait_seconds or 0.0]
-    idle = not record.takes_part
-    origin = Text("takes no part", style=colours.QUIET)
-    return [
-        Text(str(record.rank), style=colours.of_rank(record.rank)),
-        holding.cell(record.before, sign, room),
-        holding.cell(record.after, sign, room),
-        origin if idle else holding.sources(record.after, sign),
-        _verified(record.verification, sign),
-        *(Text(sign.none if idle else duration(seconds)) for seconds in times),
-    ]
-
-
-def _verified(verification: Verification, sign: Signs) -> Text:
-    if verification.checked == 0:
-        return Text(sign.none, style=colours.QUIET)
-    if not verification.ok:
-        return Text(f"{sign.wrong} {verification.wrong:,} wrong", style=colours.WRONG)
-    return Text(
-        f"{sign.right} {'exact' if verification.tolerance == 0 else 'close'}", colours.RIGHT
-    )
-
-
-# ------------------------------------------------------------------------------- under the table
-
-
-def _events(report: OpReport, sign: Signs, room: int) -> Table:
+def _events(report: OpReport, sign: Signs, room: int) -> Grid:
     """What each rank's buffer held when its calls returned, in the order of the clock."""
-    table = frame()
-    table.add_column("Clock", justify="right", no_wrap=True)
-    table.add_column("Rank", justify="right", no_wrap=True)
-    table.add_column("Call", no_wrap=True)
-    table.add_column("Buffer", overflow="fold")
-    table.add_column("Which is", no_wrap=True)
+    heads = [
+        Column("Clock", right=True),
+        Column("Rank", right=True),
+        Column("Call"),
+        Column("Buffer", folds=True),
+        Column("Which is"),
+    ]
+    grid = Grid(heads)
     events = sorted((e for record in report.ranks for e in record.events), key=lambda e: e.at)
     shown = events if len(events) <= 2 * MANY else events[:MANY] + events[-MANY:]
     for event in shown:
-        table.add_row(
-            duration(event.at),
-            Text(str(event.rank), style=colours.of_rank(event.rank)),
-            event.what,
-            holding.cell(event.holds, sign, room),
-            event.rule,
+        rank = Text(str(event.rank), style=colours.of_rank(event.rank))
+        held = holding.cell(event.holds, sign, room)
+        grid.rows.append([duration(event.at), rank, event.what, held, event.rule])
+    return grid
+
+
+def _steps(report: OpReport, sign: Signs, ranks: frozenset[int] | None, room: int) -> Grid:
+    """What each rank held after each step, and what it sent."""
+    grid = Grid(
+        [
+            Column("Step"),
+            Column("Rank", right=True),
+            Column("Then holds", folds=True),
+            Column("Sent", right=True),
+        ]
+    )
+    shown = select(report.ranks, ranks, _is_wrong)
+    stepping = [each for each in shown if isinstance(each, RankRecord) and each.steps]
+    for place, step in enumerate(stepping[0].steps if stepping else ()):
+        for record in stepping:
+            name = f"{place + 1} {step.name}" if record is stepping[0] else ""
+            rank = Text(str(record.rank), style=colours.of_rank(record.rank))
+            mine = record.steps[place]
+            sent = size(mine.sent) if mine.sent else Text(sign.none, style=colours.QUIET)
+            grid.rows.append([name, rank, holding.cell(mine.holds, sign, room), sent])
+    return grid
+
+
+def _groups(report: OpReport) -> Iterator[str]:
+    """Who is in which group, and that the others were left alone."""
+    if len(report.specs) > 1:
+        names = (
+            f"{letter(number)} is ranks {','.join(map(str, spec.members or ()))}"
+            for number, spec in enumerate(report.specs[:MANY])
         )
-    return table
+        yield f"Groups, each with its own ranks 0 to n − 1: {'; '.join(names)}."
+    elif any(record.group_rank is None for record in report.ranks):
+        yield "Ranks outside the group make no call; what they hold was compared too."
+
+
+def _is_wrong(record: RankRecord) -> bool:
+    return not record.verification.ok
 
 
 def _mismatches(records: Sequence[RankRecord]) -> Iterator[Text]:
@@ -159,21 +128,44 @@ def _mismatches(records: Sequence[RankRecord]) -> Iterator[Text]:
             if shown == MANY:
                 return
             shown += 1
-            where = f"rank {record.rank}, " + (f"piece {miss.piece}, " if several else "")
-            index = ", ".join(map(str, miss.index)) or "of the scalar"
             got, expected = distinct(miss.got, miss.expected)
-            text = f"{where}index {index}: got {got}, expected {expected}"
+            if record.attendance is not None:
+                text = f"rank {record.rank} was let go when {got} of {expected} had come"
+            else:
+                where = f"rank {record.rank}, " + (f"piece {miss.piece}, " if several else "")
+                index = ", ".join(map(str, miss.index)) or "of the scalar"
+                place = "" if isinstance(miss.got, str) else f"index {index}: "
+                text = f"{where}{place}got {got}, expected {expected}"
             yield Text(text, style=colours.WRONG)
 
 
 def _footer(report: OpReport) -> Text:
+    lines = [*_who_was_last(report), *_moves(report)]
+    return Text("\n".join(lines), style=colours.QUIET)
+
+
+def _who_was_last(report: OpReport) -> Iterator[str]:
+    came = [record for record in report.ranks if record.attendance is not None]
+    if came:
+        last = max(came, key=lambda r: r.attendance.arrived if r.attendance else 0.0)
+        late = duration(last.attendance.arrived if last.attendance else 0.0)
+        yield f"Last to come: rank {last.rank}, {late} after the first."
+        return
     slowest = max(report.ranks, key=lambda record: record.seconds)
-    traffic = report.traffic
     slow = f"rank {slowest.rank}, {duration(slowest.seconds)}"
     if report.world.world.lazy and report.spec.world_size > 1:
         slow += ", opening its connections included"
+    yield f"Slowest: {slow}."
+
+
+def _moves(report: OpReport) -> Iterator[str]:
+    traffic = report.traffic
+    if any(record.attendance for record in report.ranks):
+        return
+    each = " in each group" if len(report.specs) > 1 else ""
+    padded = "; every pickle padded to the largest" if report.spec.objects else ""
     moves = moved(traffic.payload, traffic.formula, traffic.factor)
-    lines = [f"Slowest: {slow}.", f"Moves: {moves} ({traffic.payload_words})."]
     if traffic.formula == "1":
-        lines[1] = f"Moves: {moves}, {traffic.payload_words}."
-    return Text("\n".join(lines), style=colours.QUIET)
+        yield f"Moves{each}: {moves}, {traffic.payload_words}{padded}."
+    else:
+        yield f"Moves{each}: {moves} ({traffic.payload_words}{padded})."

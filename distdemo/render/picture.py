@@ -7,11 +7,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.model import Holding
+from distdemo.holdings import Holding
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
-from distdemo.render.frame import fitting, heading
-from distdemo.render.numbers import moved, plural, shape_text
+from distdemo.render.frame import heading
+from distdemo.render.grid import widest
+from distdemo.render.numbers import ROOMS, moved, plural, shape_text
 from distdemo.reports import Explanation
 
 # The bus: one vertical line that sources flow into from the left and results leave to the right.
@@ -39,16 +40,27 @@ def picture(explanation: Explanation, console: Console) -> Group:
     parts: list[RenderableType] = [
         heading(_title(explanation, sign)),
         Text(words.summary),
-        Padding(fitting(console, lambda room: _drawing(explanation, sign, room)), (1, 0)),
+        Padding(_fitting(explanation, console), (1, 0)),
         *(Text(note) for note in explanation.notes),
         _facts(explanation),
     ]
     return Group(*parts)
 
 
+def _fitting(explanation: Explanation, console: Console) -> Table:
+    """The roomiest drawing that the console is wide enough for."""
+    for room in ROOMS:
+        drawing = _drawing(explanation, signs(console), room)
+        if widest(console, drawing) <= console.width:
+            break
+    return drawing
+
+
 def _title(explanation: Explanation, sign: Signs) -> str:
     spec = explanation.spec
-    parts = [spec.op, plural(spec.world_size, "rank"), shape_text(spec.dtype, spec.shape)]
+    parts = [spec.op, plural(spec.world_size, "rank")]
+    if not (spec.objects or explanation.meets):
+        parts.append(shape_text(spec.dtype, spec.shape))
     if spec.reduce_op is not None:
         parts.insert(1, spec.reduce_op)
     if spec.root is not None:
@@ -60,12 +72,15 @@ def _drawing(explanation: Explanation, sign: Signs, room: int) -> Table:
     table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     table.add_column("before")
-    table.add_column(explanation.spec.reduce_op or "moves", no_wrap=True)
+    moves = "waits for all" if explanation.meets else "moves"
+    table.add_column(explanation.spec.reduce_op or moves, no_wrap=True)
     table.add_column("after")
     table.add_column("", no_wrap=True, style=colours.QUIET)
     rows = zip(explanation.ranks, explanation.before, explanation.after, strict=True)
     for place, (rank, before, after) in enumerate(rows):
         cells = holding.cell(before, sign, room), holding.cell(after, sign, room)
+        if explanation.meets:
+            cells = Text("arrives"), Text("goes on")
         lines = max(cell.plain.count("\n") for cell in cells) + 1
         table.add_row(
             Text(f"rank {rank}", style=colours.of_rank(rank)),
@@ -123,6 +138,7 @@ def _facts(explanation: Explanation) -> Table:
     table.add_column(overflow="fold")
     table.add_row("Call", words.call)
     table.add_row("Used to", words.when)
-    table.add_row("Costs", cost)
+    if not explanation.meets:
+        table.add_row("Costs", cost)
     table.add_row("Mistake", words.mistake)
     return table

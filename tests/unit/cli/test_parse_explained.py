@@ -3,17 +3,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from asking import DEFAULTS, spec
 
 from distdemo import ops
-from distdemo.cli import options
-from distdemo.cli.parse_op import parse_explained, parse_op
+from distdemo.cli.parse_op import parse_explained
 from distdemo.errors import UsageError
 from distdemo.model import OpSpec
 
-DEFAULTS: dict[str, Any] = {"root": None} | {
-    name: default for name, (_, default) in options.OPTIONS.items() if name != "op"
-}
-EXPLAINED = ("world_size", "root", "reduce_op", "dtype", "shape", "pattern", "format")
+EXPLAINED = (
+    "world_size",
+    "root",
+    "reduce_op",
+    "dtype",
+    "shape",
+    "pattern",
+    "variant",
+    "objects",
+    "format",
+)
 
 
 def explained(name: str, **flags: Any) -> OpSpec:
@@ -23,8 +30,20 @@ def explained(name: str, **flags: Any) -> OpSpec:
 
 @pytest.mark.parametrize("name", ops.REGISTRY)
 def test_an_explanation_is_of_what_the_command_would_do(name: str) -> None:
-    flags = {"world_size": "5", "shape": "2,3", "dtype": "f64"}
-    assert explained(name, **flags) == parse_op(ops.REGISTRY[name], DEFAULTS | flags).spec
+    flags = {"world_size": "5"}
+    if not ops.REGISTRY[name].meets:
+        flags |= {"shape": "2,3", "dtype": "f64"}
+    assert explained(name, **flags) == spec(name, **flags)
+
+
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "all_to_all"])
+def test_a_single_tensor_can_be_explained(name: str) -> None:
+    assert explained(name, variant="single") == spec(name, variant="single")
+
+
+@pytest.mark.parametrize("name", ["broadcast", "scatter", "gather", "all_gather", "p2p"])
+def test_objects_can_be_explained(name: str) -> None:
+    assert explained(name, objects=True) == spec(name, objects=True)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +52,8 @@ def test_an_explanation_is_of_what_the_command_would_do(name: str) -> None:
         ("all_reduce", {"root": "1"}),
         ("scatter", {"reduce_op": "max"}),
         ("scatter", {"pattern": "ring"}),
+        ("broadcast", {"variant": "single"}),
+        ("all_reduce", {"objects": True}),
     ],
 )
 def test_a_flag_that_means_nothing_to_the_op_is_refused(name: str, flags: Any) -> None:

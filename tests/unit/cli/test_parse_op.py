@@ -5,41 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import refused, request, spec
 
 from distdemo import ops
-from distdemo.cli import options
-from distdemo.cli.parse_op import Request, parse_op
 from distdemo.dtypes import NAMES
-from distdemo.errors import UsageError
 from distdemo.launchers import limits
 from distdemo.model import OpSpec
 from distdemo.ops import reduction
-
-DEFAULTS: dict[str, Any] = {"root": None} | {
-    name: default for name, (_, default) in options.OPTIONS.items() if name != "op"
-}
-INPUT = (*options.WORLD, *options.INPUT, *options.VIEW)
-
-
-def request(name: str, **flags: Any) -> Request:
-    """What the command line of this op makes of these flags."""
-    op = ops.REGISTRY[name]
-    return parse_op(op, {name: DEFAULTS[name] for name in (*op.takes, *INPUT)} | flags)
-
-
-def spec(name: str, **flags: Any) -> OpSpec:
-    return request(name, **flags).spec
-
-
-def refused(name: str, **flags: Any) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        request(name, **flags)
-    error = caught.value
-    for line in (error.what, error.why, error.hint):
-        assert line.strip()
-        assert "\n" not in line
-    return error
-
 
 # ------------------------------------------------------------------------------------ defaults
 
@@ -47,14 +19,19 @@ def refused(name: str, **flags: Any) -> UsageError:
 def test_the_defaults_are_four_ranks_of_four_floats() -> None:
     assert spec("all_reduce") == OpSpec("all_reduce", 4, "float32", (4,), "sum")
     assert spec("broadcast") == OpSpec("broadcast", 4, root=0)
-    assert spec("all_gather") == OpSpec("all_gather", 4)
+    assert spec("all_gather") == OpSpec("all_gather", 4, variant="list")
+    assert spec("reduce_scatter") == OpSpec(
+        "reduce_scatter", 4, shape=(2,), reduce_op="sum", variant="list"
+    )
+    assert spec("all_to_all") == OpSpec("all_to_all", 4, shape=(2,), variant="list")
+    assert spec("barrier") == OpSpec("barrier", 4, shape=())
     assert spec("p2p") == OpSpec("p2p", 2, src=0, dst=1, pattern="pair")
 
 
 @pytest.mark.parametrize("name", ops.REGISTRY)
 def test_the_world_has_as_many_ranks_as_the_op(name: str) -> None:
     asked = request(name, world_size="3", timeout="9", format="json")
-    assert asked.spec.world_size == asked.world.world_size == 3
+    assert [each.world_size for each in asked.specs] == [asked.world.world_size] == [3]
     assert asked.world.timeout == 9
     assert asked.world.lazy is ops.REGISTRY[name].lazy
     assert asked.view.format == "json"
@@ -129,7 +106,9 @@ def test_the_root_is_a_rank_of_the_world() -> None:
     assert "--root x" in refused("scatter", root="x").what
 
 
-@pytest.mark.parametrize("alias", [*reduction.NAMES, "SUM", "Max"])
+@pytest.mark.parametrize(
+    "alias", [*(name for name in reduction.NAMES if name != "premul_sum"), "SUM", "Max"]
+)
 def test_every_name_of_a_reduce_op_is_known(alias: str) -> None:
     name = reduction.NAMES[alias.lower()]
     dtype = "int32" if name in ("band", "bor", "bxor") else "float32"

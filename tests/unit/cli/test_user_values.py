@@ -6,14 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distdemo import ops
 from distdemo.cli.values import check_fit, misfit, parse_number, parse_values, roomier
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
-from distdemo.model import Number
+from distdemo.model import Number, OpSpec
+from distdemo.ops.buffers import held_before
 
 
 def refused(given_values: list[str]) -> UsageError:
@@ -195,7 +196,8 @@ def test_whatever_fits_torch_takes_and_keeps(number: Number, dtype: str) -> None
     # What is let through here is put into a tensor by a rank, where it is too late to complain.
     if misfit(number, DTYPES[dtype]) is not None:
         return
-    held = torch.tensor([number], dtype=getattr(torch, dtype)).item()
+    spec = OpSpec("p2p", 2, dtype, (1,), values=((number,), (number,)))
+    held = held_before(ops.REGISTRY["p2p"], 0, spec)[0].item()
     if isinstance(number, int) or DTYPES[dtype].kind in ("int", "bool"):
         assert held == number
 
@@ -203,3 +205,15 @@ def test_whatever_fits_torch_takes_and_keeps(number: Number, dtype: str) -> None
 def test_rows_of_unequal_length_are_refused_by_number() -> None:
     with pytest.raises(UsageError, match="row 0 has 2 numbers, row 2 has 1 number"):
         check_fit([(1, 2), (3, 4), (5,)], "float32")
+
+
+def test_with_uneven_tensors_they_are_not_and_a_row_may_be_empty() -> None:
+    assert parse_values(["1,2", "", "3"], uneven=True) == [(1, 2), (), (3,)]
+    check_fit([(1, 2), (), (3,)], "float32", uneven=True)
+    with pytest.raises(UsageError, match="300 in row 2"):
+        check_fit([(1, 2), (), (300,)], "uint8", uneven=True)
+
+
+def test_a_row_that_is_no_number_is_refused_with_uneven_tensors_too() -> None:
+    with pytest.raises(UsageError, match="'x' is no number"):
+        parse_values(["1,2", "x"], uneven=True)

@@ -121,3 +121,37 @@ def test_a_tensor_of_another_device_arrives_on_the_cpu() -> None:
     # what torch says when it is asked to copy them is the proof that it was asked.
     with pytest.raises(NotImplementedError, match="meta"):
         dumps(torch.empty(2, device="meta"))
+
+
+# ------------------------------------------------------------------------------ parts of tensors
+
+
+def test_a_row_travels_without_the_matrix_that_it_is_of() -> None:
+    matrix = torch.arange(1_000_000.0).reshape(1000, 1000)
+    payload = dumps({"row": matrix[3], "column": matrix[:, 3]})
+    assert len(payload) < 20_000
+    copy = pickle.loads(payload)  # noqa: S301 - our own
+    assert torch.equal(copy["row"], matrix[3])
+    assert torch.equal(copy["column"], matrix[:, 3])
+
+
+def test_a_part_keeps_whether_it_requires_a_gradient() -> None:
+    part = torch.ones(10, requires_grad=True)[:2].detach().requires_grad_()
+    assert pickle.loads(dumps(part)).requires_grad  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(3).expand(1000, 3),
+        torch.eye(3).to_sparse(),
+        torch.tensor(5),
+        torch.empty(0),
+        torch.nn.Parameter(torch.ones(4)),
+    ],
+    ids=["expanded", "sparse", "scalar", "empty", "parameter"],
+)
+def test_other_tensors_travel_as_they_are(tensor: torch.Tensor) -> None:
+    copy = pickle.loads(dumps(tensor))  # noqa: S301 - our own
+    assert type(copy) is type(tensor)
+    assert torch.equal(copy.to_dense(), tensor.to_dense())

@@ -13,7 +13,7 @@ from distdemo.launchers.limits import (
     check_loopback,
     check_machine,
     free_memory,
-    raise_open_files,
+    open_files,
 )
 from distdemo.model import WorldSpec
 
@@ -179,8 +179,9 @@ def test_the_soft_limit_on_open_files_is_raised_only_as_far_as_needed(
     monkeypatch.setattr(limits, "_files_in_use", lambda: 6)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda which, pair: asked.append(pair))
-    raise_open_files(WorldSpec(100))
-    assert asked == ([] if after is None else [(after, hard)])
+    with open_files(WorldSpec(100)):
+        assert asked == ([] if after is None else [(after, hard)])
+    assert asked == ([] if after is None else [(after, hard), (soft, hard)])
 
 
 # ------------------------------------------------------------------------------------ loopback

@@ -81,19 +81,69 @@ def test_a_value_that_can_not_be_read_back_is_an_error_of_that_rank(end: End) ->
     assert "can't be read back" in outcome.message
 
 
+CLOSED = "Connection closed by peer"
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "consequence"),
-    [("ValueError", "no", False), ("RuntimeError", "Connection closed by peer", True)],
+    ("text", "backends", "missing", "consequence"),
+    [
+        ("no", False, (), False),
+        ("no", True, (), False),
+        (CLOSED, True, (), True),
+        (CLOSED, False, (), False),  # the user's own error may say so too
+        ("Ranks 1 failed to pass monitoredBarrier", True, (1,), True),
+    ],
 )
 def test_an_error_is_told_from_a_consequence(
-    name: str, text: str, consequence: bool, end: End
+    text: str, backends: bool, missing: tuple[int, ...], consequence: bool, end: End
 ) -> None:
-    end.sender.send("raised", end.member.began, name, text, "Trace")
+    end.sender.send("raised", end.member.began, "RuntimeError", text, "Trace", backends, missing)
     end.member.hear()
     outcome = end.member.final(late=False)
     assert isinstance(outcome, Raised)
-    assert (outcome.type, outcome.message, outcome.traceback) == (name, text, "Trace")
-    assert outcome.consequence is consequence
+    assert (outcome.type, outcome.message, outcome.traceback) == ("RuntimeError", text, "Trace")
+    assert (outcome.consequence, outcome.missing) == (consequence, missing)
+
+
+def test_what_a_rank_said_as_it_left_is_kept(end: End) -> None:
+    end.sender.send("exited", end.member.began, 1, "no data")
+    end.member.hear()
+    outcome = end.member.final(late=False)
+    assert isinstance(outcome, Died)
+    assert (outcome.exit_code, outcome.message) == (1, "no data")
+
+
+def test_told_values_reach_whoever_listens_and_end_nothing(end: End) -> None:
+    heard: list[tuple[int, object]] = []
+    end.member.told = lambda rank, value: heard.append((rank, value))
+    for value in (1, "two"):
+        end.sender.send("told", end.member.began, dumps(value))
+    end.member.hear()
+    assert heard == [(3, 1), (3, "two")]
+    assert end.member.outcome is None
+
+
+def leave() -> None:
+    raise SystemExit(7)
+
+
+class Leaves:
+    """Ends the process that reads it, if that lets it."""
+
+    def __reduce__(self) -> tuple[object, tuple[()]]:
+        return leave, ()
+
+
+@pytest.mark.parametrize("kind", ["returned", "told"])
+def test_a_value_that_ends_its_reader_is_an_error_of_its_rank(kind: str, end: End) -> None:
+    end.member.told = lambda rank, value: None
+    end.sender.send(kind, end.member.began, dumps(Leaves()))
+    end.sender.send("returned", end.member.began, dumps(None))  # it does not know
+    end.member.hear()
+    outcome = end.member.final(late=False)
+    assert isinstance(outcome, Raised)
+    assert outcome.type == "SystemExit"
+    assert f"the value that it {kind} can't be read back" in outcome.message
 
 
 @pytest.mark.parametrize(

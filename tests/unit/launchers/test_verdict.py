@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from distdemo.launchers.verdict import is_consequence, judge, stopped
+from distdemo.launchers.verdict import judge, lost_peer
 from distdemo.model import WorldSpec
 from distdemo.outcomes import (
     NOT_STARTED,
@@ -40,7 +40,7 @@ def raised(rank: int, at: float, message: str = "boom") -> Outcome:
     )
 
 
-def lost_peer(rank: int, at: float) -> Outcome:
+def suffering(rank: int, at: float) -> Outcome:
     return Raised(
         rank=rank,
         at=at,
@@ -68,41 +68,35 @@ def verdict(*outcomes: Outcome) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    "message",
     [
-        ("RuntimeError", CLOSED),
-        ("DistBackendError", CLOSED),
-        ("RuntimeError", "Connection closed by peer [127.0.0.1]:1234"),
-        ("RuntimeError", "Read error [127.0.0.1]:19669: Connection reset by peer. This is ..."),
-        ("RuntimeError", "Write error: Broken pipe"),
-        ("RuntimeError", "Application timeout caused pair closure"),
-        ("RuntimeError", "Timed out waiting 1000ms for recv operation to complete"),
-        ("RuntimeError", "Gloo connectFullMesh failed with timed out connecting"),
-        ("DistStoreError", "wait timeout after 30000ms, keys: /default_pg/0//cpu//0/1"),
-        ("DistNetworkError", "The client socket has failed: Connection refused"),
-        (
-            "DistBackendError",
-            "NCCL error in: NCCLUtils.cpp, remote process exited or there was a network error",
-        ),
+        CLOSED,
+        "Connection closed by peer [127.0.0.1]:1234",
+        "Read error [127.0.0.1]:19669: Connection reset by peer. This is ...",
+        "Write error: Broken pipe",
+        "Application timeout caused pair closure",
+        "Timed out waiting 1000ms for recv operation to complete",
+        "Gloo connectFullMesh failed with timed out connecting",
+        "wait timeout after 30000ms, keys: /default_pg/0//cpu//0/1",
+        "The client socket has failed: Connection refused",
+        "NCCL error in: NCCLUtils.cpp, remote process exited or there was a network error",
     ],
 )
-def test_an_error_of_the_backend_about_its_peer_is_a_consequence(kind: str, message: str) -> None:
-    assert is_consequence(kind, message)
+def test_an_error_of_the_backend_about_its_peer_is_a_consequence(message: str) -> None:
+    assert lost_peer(message)
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    "message",
     [
-        ("ValueError", CLOSED),
-        ("ConnectionResetError", "Connection reset by peer"),
-        ("RuntimeError", "The size of tensor a (3) must match the size of tensor b (4)"),
-        ("RuntimeError", "Invalid scalar type"),
-        ("DistBackendError", "Op must be one of these"),
-        ("KeyError", "'loss'"),
+        "The size of tensor a (3) must match the size of tensor b (4)",
+        "Invalid scalar type",
+        "Op must be one of these",
+        "'loss'",
     ],
 )
-def test_any_other_error_is_the_rank_s_own(kind: str, message: str) -> None:
-    assert not is_consequence(kind, message)
+def test_any_other_error_is_the_rank_s_own(message: str) -> None:
+    assert not lost_peer(message)
 
 
 # ---------------------------------------------------------------------------- death and errors
@@ -113,7 +107,7 @@ def test_a_world_in_which_every_rank_returned_has_no_verdict() -> None:
 
 
 def test_an_error_of_its_own_beats_an_earlier_consequence() -> None:
-    found = verdict(lost_peer(0, 0.1), raised(1, 0.2), lost_peer(2, 0.3))
+    found = verdict(suffering(0, 0.1), raised(1, 0.2), suffering(2, 0.3))
     assert found.ranks == (1,)
     assert found.consequences == (0, 2)
     assert found.what == "Rank 1 raised ValueError: boom"
@@ -123,7 +117,7 @@ def test_an_error_of_its_own_beats_an_earlier_consequence() -> None:
 
 def test_a_death_beats_an_earlier_consequence() -> None:
     dead = Died(rank=2, at=0.9, phase=JOINED, signal=signal.SIGKILL)
-    found = verdict(lost_peer(0, 0.1), Stopped(rank=1), dead)
+    found = verdict(suffering(0, 0.1), Stopped(rank=1), dead)
     assert found.ranks == (2,)
     assert found.consequences == (0, 1)
     assert found.what == "Rank 2 was killed by SIGKILL."
@@ -143,6 +137,12 @@ def test_a_rank_that_left_by_itself_is_told_by_its_exit_code() -> None:
     found = verdict(Died(rank=0, at=0.1, phase=ENTERED, exit_code=0), Stopped(rank=1))
     assert "Rank 0 ended with exit code 0 before it was done." in found.what
     assert "sys.exit" in found.hint
+
+
+def test_what_a_rank_said_as_it_left_is_told() -> None:
+    left = Died(rank=0, at=0.1, phase=ENTERED, exit_code=1, message="no data in /tmp\nreally")
+    found = verdict(left, Stopped(rank=1))
+    assert found.why.startswith('It left saying "no data in /tmp". It had got as far as')
 
 
 def test_a_rank_that_never_started_gets_the_advice_for_scripts() -> None:
@@ -171,15 +171,55 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
 
 
 def test_consequences_alone_are_told_as_such() -> None:
-    found = verdict(lost_peer(1, 0.2), lost_peer(0, 0.1))
+    found = verdict(suffering(1, 0.2), suffering(0, 0.1))
     assert found.ranks == (0, 1)
     assert "No rank reported a cause of its own" in found.hint
 
 
 def test_many_consequences_are_counted_not_listed() -> None:
-    found = verdict(raised(0, 0.1), *(lost_peer(rank, 0.2) for rank in range(1, 256)))
+    found = verdict(raised(0, 0.1), *(suffering(rank, 0.2) for rank in range(1, 256)))
     assert len(found.consequences) == 255
     assert "Ranks 1, 2, 3, 4, 5, 6 and 249 more" in found.why
+
+
+# ---------------------------------------------------------------------------- monitored barrier
+
+
+def gave_up(rank: int, missing: tuple[int, ...]) -> Outcome:
+    text = f"[Rank 0]: Ranks {', '.join(map(str, missing))} failed to pass monitoredBarrier in 9 ms"
+    return Raised(
+        rank=rank,
+        at=0.5,
+        phase=JOINED,
+        type="RuntimeError",
+        message=text,
+        traceback="Trace",
+        consequence=True,
+        missing=missing,
+    )
+
+
+def test_a_rank_that_missed_a_monitored_barrier_is_the_cause() -> None:
+    found = verdict(gave_up(0, (2,)), suffering(1, 0.1), Stopped(rank=2, phase=JOINED))
+    assert (found.ranks, found.consequences) == ((2,), (0, 1))
+    assert found.what.startswith("Rank 2 never came to the barrier: [Rank 0]: Ranks 2 failed to")
+    assert "Rank 2 was last heard of when it had joined the group" in found.why
+    assert "Ranks 0, 1 waited for it" in found.why
+    assert found.traceback == "Trace"
+
+
+def test_several_ranks_that_missed_a_monitored_barrier_are_all_named() -> None:
+    found = verdict(gave_up(0, (1, 3)), returned(1), suffering(2, 0.1), Stopped(rank=3))
+    assert (found.ranks, found.consequences) == ((1, 3), (0, 2))
+    assert found.what.startswith("Ranks 1, 3 never came to the barrier")
+    assert "Rank 1 returned without joining in" in found.why
+    assert "Ranks 0, 2 waited for them" in found.why
+
+
+def test_a_rank_that_raised_beats_those_that_missed_a_monitored_barrier() -> None:
+    found = verdict(gave_up(0, (1,)), raised(1, 0.9))
+    assert (found.ranks, found.consequences) == ((1,), (0,))
+    assert "boom" in found.what
 
 
 # ------------------------------------------------------------------------------------ timeouts
@@ -193,6 +233,14 @@ def test_the_rank_that_is_behind_the_others_holds_them_up() -> None:
     assert "train.py:7 in load" in found.why
     assert "Ranks 0, 2 wait for it" in found.why
     assert "longer timeout" in found.hint
+
+
+def test_a_world_that_ran_out_of_patience_says_so() -> None:
+    outcomes = [late(0), late(1, JOINED, BUSY)]
+    found = judge(WorldSpec(2, patience=5), outcomes, stalled=True)
+    assert found is not None
+    assert found.what == "No progress for 5 s: rank 1 never arrived."
+    assert found.ranks == (1,)
 
 
 def test_a_rank_that_never_came_up_holds_up_the_others() -> None:
@@ -253,12 +301,15 @@ def test_a_rank_that_raised_beats_those_that_wait() -> None:
     assert verdict(late(0), raised(1, 0.1)).ranks == (1,)
 
 
-# --------------------------------------------------------------------------------- interrupted
+# -------------------------------------------------------------------------------- ended early
 
 
-def test_a_world_that_was_only_stopped_was_interrupted() -> None:
-    outcomes = [Stopped(rank=0), returned(1)]
-    found = verdict(*outcomes)
-    assert found.ranks == ()
-    assert "interrupted" in found.what
-    assert stopped(outcomes) == (0,)
+def test_a_world_that_was_only_stopped_was_ended_early() -> None:
+    found = verdict(Stopped(rank=0), returned(1))
+    assert (found.ranks, found.consequences) == ((), ())
+    assert found.what == "The run was ended early."
+
+
+def test_a_rank_that_failed_by_itself_is_named_although_the_world_was_ended_early() -> None:
+    found = verdict(Stopped(rank=0), raised(1, 0.1))
+    assert (found.ranks, found.consequences) == ((1,), (0,))

@@ -1,39 +1,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
 import torch.distributed as dist
+from strategies import FORMS, OPS, example, name_of, specs_of
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
 from distdemo.model import OpSpec
-from distdemo.ops.contract import Op, Undefined
+from distdemo.ops.contract import Op, is_joined
+from distdemo.ops.parts import Form, Undefined
 
-OPS = list(ops.REGISTRY.values())
 ROOTED = [op for op in OPS if "root" in op.takes]
-
-
-def specs_of(op: Op) -> Iterator[OpSpec]:
-    """Every world size from 1 to 6 with every root, or every pair and the ring."""
-    for n in range(op.smallest_world, 7):
-        reduce_op = "sum" if "reduce_op" in op.takes else None
-        if "pattern" in op.takes:
-            yield OpSpec(op.name, n, pattern="ring")
-            pairs = [(src, dst) for src in range(n) for dst in range(n) if src != dst]
-            yield from (OpSpec(op.name, n, src=s, dst=d, pattern="pair") for s, d in pairs)
-        else:
-            for root in range(n) if "root" in op.takes else (None,):
-                yield OpSpec(op.name, n, reduce_op=reduce_op, root=root)
-
-
-CASES = [
-    pytest.param(op, spec, id=f"{op.name}-{spec.world_size}-{spec.root}-{spec.src}-{spec.dst}")
-    for op in OPS
-    for spec in specs_of(op)
-]
+CASES = [pytest.param(op, spec, id=name_of(spec)) for op in OPS for spec in specs_of(op)]
 
 
 # ------------------------------------------------------------------------------ names and words
@@ -47,6 +28,9 @@ def test_the_registry_holds_these_operations() -> None:
         "scatter",
         "gather",
         "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "barrier",
         "p2p",
     } <= set(ops.REGISTRY)
 
@@ -64,10 +48,36 @@ def test_an_unknown_operation_is_not_found() -> None:
     assert ops.find("all-reduse") is None
 
 
+@pytest.mark.parametrize(("op", "form"), FORMS, ids=lambda each: each.name)
+def test_the_functions_that_a_form_is_said_to_call_are_torch_s(op: Op, form: Form) -> None:
+    for name in form.calls.removesuffix(", twice").split("/"):
+        assert callable(getattr(dist, name))
+
+
+@pytest.mark.parametrize(("op", "form"), FORMS, ids=lambda each: each.name)
+def test_a_form_other_than_the_usual_one_says_how_to_get_it_and_what_it_does(
+    op: Op, form: Form
+) -> None:
+    usual = form == op.all_forms[0]
+    assert bool(form.flags) == (not usual)
+    assert usual or form.summary.endswith(".")
+
+
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_the_functions_that_it_is_said_to_call_are_torch_s(op: Op) -> None:
-    for name in op.torch_names.replace("/", ",").split(","):
-        assert callable(getattr(dist, name.strip()))
+def test_the_forms_of_an_operation_have_names_of_their_own(op: Op) -> None:
+    names = [form.name for form in op.all_forms]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("op", "form"), FORMS, ids=lambda each: each.name)
+def test_a_form_is_found_by_the_request_that_asks_for_it(op: Op, form: Form) -> None:
+    assert op.form(example(op, form, 3)) == form
+    assert op.form(OpSpec(op.name, 3)) in op.all_forms
+
+
+@pytest.mark.parametrize(("op", "form"), FORMS, ids=lambda each: each.name)
+def test_a_form_lacks_nothing_that_chooses_it(op: Op, form: Form) -> None:
+    assert not form.lacks & set(form.settings) - {"pattern"}
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
@@ -79,6 +89,7 @@ def test_its_words_are_whole_sentences(op: Op) -> None:
     assert "dist." in words.call
     assert words.call.replace("{OP}", "").count("{") == 0
     assert ("{OP}" in words.call) == ("reduce_op" in op.takes)
+    assert words.call.startswith("dist.")
 
 
 @pytest.mark.parametrize("op", ROOTED, ids=lambda op: op.name)
@@ -114,15 +125,24 @@ def test_every_source_of_a_result_is_a_piece_that_some_rank_holds(op: Op, spec: 
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
-def test_every_piece_has_a_row_of_values_and_every_row_fills_a_piece(op: Op, spec: OpSpec) -> None:
-    labels = op.value_labels(spec)
-    used = {
-        op.label(rank, piece, spec)
-        for rank in range(spec.world_size)
-        for piece in range(op.pieces(rank, spec))
-    }
-    assert used == set(labels)
-    assert op.lone_label(spec) in (None, *labels)
+def test_every_number_of_every_row_is_in_one_piece(op: Op, spec: OpSpec) -> None:
+    filled: dict[int, set[int]] = {label: set() for label in op.value_labels(spec)}
+    for rank in range(spec.world_size):
+        cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
+        for cut in cuts:
+            places = set(range(cut.start, cut.start + cut.numel))
+            assert not places & filled[cut.label]
+            filled[cut.label] |= places
+    assert filled == {label: set(range(op.row(label, spec))) for label in filled}
+    assert op.lone_label(spec) in (None, *filled)
+
+
+@pytest.mark.parametrize(("op", "spec"), CASES)
+def test_what_is_reduced_has_one_shape(op: Op, spec: OpSpec) -> None:
+    for rank in range(spec.world_size):
+        result = op.result(rank, spec)
+        for source in () if isinstance(result, Undefined) else result:
+            assert len({op.cut(giver, source.piece, spec).shape for giver in source.ranks}) == 1
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
@@ -139,8 +159,11 @@ def test_a_result_in_place_is_one_tensor_where_one_was(op: Op, spec: OpSpec) -> 
 def test_lists_are_only_where_the_op_says_so(op: Op, spec: OpSpec) -> None:
     for rank in range(spec.world_size):
         result = op.result(rank, spec)
-        assert op.list_before or op.pieces(rank, spec) == 1
-        assert isinstance(result, Undefined) or op.list_after or len(result) == 1
+        assert op.list_before or op.pieces(rank, spec) == (0 if op.meets else 1)
+        if op.meets:
+            continue
+        assert isinstance(result, Undefined) or op.is_listed(spec) or len(result) == 1
+        assert not is_joined(spec) or op.list_before or op.list_after
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
@@ -154,14 +177,14 @@ def test_a_rank_without_a_part_keeps_what_it_held(op: Op, spec: OpSpec) -> None:
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
-def test_somebody_holds_a_defined_result(op: Op, spec: OpSpec) -> None:
+def test_somebody_holds_a_defined_result_unless_they_only_meet(op: Op, spec: OpSpec) -> None:
     results = [op.result(rank, spec) for rank in range(spec.world_size)]
-    assert any(not isinstance(result, Undefined) and result for result in results)
+    assert any(not isinstance(result, Undefined) and result for result in results) != op.meets
 
 
 # ------------------------------------------------------------------------------------ traffic
 
-ONE, ALL = "one tensor", "n tensors"
+ONE, ALL, NO = "one tensor", "n tensors", "nothing"
 TRAFFIC = {
     # DESIGN's table, after nccl-tests: what S is, the factor and how that is written.
     "all_reduce": (ONE, lambda n: Fraction(2 * (n - 1), n), "2(n−1)/n"),
@@ -173,7 +196,9 @@ TRAFFIC = {
     "broadcast": (ONE, lambda n: Fraction(1), "1"),
     "reduce": (ONE, lambda n: Fraction(1), "1"),
     "p2p": (ONE, lambda n: Fraction(1), "1"),
+    "barrier": (NO, lambda n: Fraction(1), "1"),
 }
+COUNT = {ONE: lambda n: 1, ALL: lambda n: n, NO: lambda n: 0}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
@@ -185,12 +210,42 @@ def test_traffic_follows_the_table_of_nccl_tests(op: Op, n: int, dtype: str) -> 
     spec = OpSpec(op.name, n, dtype, (3, 5))
     amount, factor, formula = TRAFFIC[op.name]
     traffic = op.traffic(spec)
-    assert traffic.payload == 15 * DTYPES[dtype].itemsize * (n if amount is ALL else 1)
+    assert traffic.payload == 15 * DTYPES[dtype].itemsize * COUNT[amount](n)
     assert traffic.factor == pytest.approx(float(factor(n)), abs=1e-15)
     assert traffic.formula == formula
     assert traffic.bus_bytes == traffic.payload * traffic.factor
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "gather", "scatter"])
+def test_the_payload_of_uneven_parts_is_that_of_the_rank_with_most() -> None:
+    rows = ((1, 0, 2), (4, 4, 0), (1, 1, 1))
+    spec = OpSpec("all_to_all", 3, shape=(8, 5), variant="single", splits=rows)
+    assert ops.REGISTRY["all_to_all"].traffic(spec).payload == 8 * 5 * 4
+
+
+def test_the_payload_of_uneven_tensors_is_padded_and_a_note_says_how_much_is_wasted() -> None:
+    op = ops.REGISTRY["all_gather"]
+    spec = OpSpec("all_gather", 3, shape=(7,), variant="uneven", sizes=(3, 0, 7))
+    assert op.traffic(spec).payload == 3 * 7 * 4
+    assert op.notes(spec) == (
+        "Padding: 44 of 84 bytes (52%) of what every rank gathers are thrown away again.",
+    )
+    empty = OpSpec("all_gather", 2, shape=(0,), variant="uneven", sizes=(0, 0))
+    assert "0 of 0 bytes" in op.notes(empty)[0]
+
+
+@pytest.mark.parametrize("name", ["broadcast", "scatter", "gather", "all_gather", "p2p"])
+def test_of_objects_the_largest_pickle_counts(name: str) -> None:
+    import pickle
+
+    op = ops.REGISTRY[name]
+    texts = ('"a"', "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "null")
+    spec = OpSpec(name, 3, objects=True, things=texts, root=0, src=0, dst=1, pattern="pair")
+    count = COUNT[TRAFFIC[name][0]](3)
+    assert op.traffic(spec).payload == count * len(pickle.dumps([1, 2, 3, 4, 5, 6, 7, 8, 9]))
+
+
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all"]
+)
 def test_with_one_rank_nothing_crosses_a_bus(name: str) -> None:
     assert ops.REGISTRY[name].traffic(OpSpec(name, 1)).factor == 0

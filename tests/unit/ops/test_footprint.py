@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from strategies import FORMS, example
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -13,20 +15,24 @@ from distdemo.model import OpSpec
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
+from distdemo.ops.parts import Form
 from distdemo.programs.verify import verify
 
-OPS = list(ops.REGISTRY.values())
 NUMEL = 4096  # large enough for the tensors to outweigh everything that is not counted
+TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
+each_form = pytest.mark.parametrize(("op", "form"), TENSORS, ids=lambda each: each.name)
 
 
-def spec_of(op: Op, n: int, dtype: str, **more: Any) -> OpSpec:
-    if "reduce_op" in op.takes:
-        more.setdefault("reduce_op", "sum")
-    if "root" in op.takes:
-        more["root"] = n - 1
-    if "pattern" in op.takes:
-        more |= {"src": 0, "dst": 1, "pattern": "pair"}
-    return OpSpec(op.name, n, dtype, (NUMEL,), **more)
+def spec_of(op: Op, form: Form, n: int, dtype: str, **more: Any) -> OpSpec:
+    """A large request for this form; of uneven tensors and parts, some are empty."""
+    spec = example(op, form, n, dtype=dtype, **more)
+    if spec.sizes is not None:
+        sizes = tuple(size * NUMEL // 4 for size in spec.sizes)
+        return replace(spec, sizes=sizes, shape=(max(sizes),))
+    if spec.splits is not None:
+        rows = tuple(tuple(part * NUMEL // 4 for part in row) for row in spec.splits)
+        return replace(spec, splits=rows, shape=(max(map(sum, rows)),))
+    return replace(spec, shape=(NUMEL,))
 
 
 class Peak(TorchDispatchMode):
@@ -60,9 +66,9 @@ def live_through(op: Op, rank: int, spec: OpSpec) -> int:
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_it_covers_the_buffers_of_all_ranks(op: Op, n: int) -> None:
-    spec = spec_of(op, n, "float32")
+@each_form
+def test_it_covers_the_buffers_of_all_ranks(op: Op, form: Form, n: int) -> None:
+    spec = spec_of(op, form, n, "float32")
     total = 0
     for rank in range(n):
         buffers = make_buffers(op, rank, spec, "cpu")
@@ -73,25 +79,30 @@ def test_it_covers_the_buffers_of_all_ranks(op: Op, n: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int64"])
 @pytest.mark.parametrize("n", [2, 8])
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_it_covers_the_worst_moment_of_verifying_the_result(op: Op, n: int, dtype: str) -> None:
+@each_form
+def test_it_covers_the_worst_moment_of_verifying_the_result(
+    op: Op, form: Form, n: int, dtype: str
+) -> None:
     # Else a run that was let through would die of memory halfway.
     if op.name == "gather" and dtype.startswith("complex"):
         pytest.skip("no backend gathers these")
-    spec = spec_of(op, n, dtype)
+    spec = spec_of(op, form, n, dtype)
     slack = 64 * n  # scalars that torch makes on the way
     total = sum(live_through(op, rank, spec) for rank in range(n))
     assert total <= footprint(op, spec) + slack
 
 
-def test_it_covers_an_average_too() -> None:
-    op = ops.REGISTRY["all_reduce"]
-    spec = spec_of(op, 8, "float32", reduce_op="avg")
+@pytest.mark.parametrize("reduce_op", ["avg", "premul_sum"])
+@pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter"])
+def test_it_covers_averages_and_pre_multiplied_sums_too(name: str, reduce_op: str) -> None:
+    op = ops.REGISTRY[name]
+    spec = spec_of(op, op.all_forms[0], 8, "float32", reduce_op=reduce_op)
     total = sum(live_through(op, rank, spec) for rank in range(8))
     assert total <= footprint(op, spec) + 64 * 8
 
 
-def test_it_grows_with_the_pieces_that_every_rank_gets() -> None:
-    op = ops.REGISTRY["all_gather"]
-    small, large = (footprint(op, spec_of(op, n, "float32")) for n in (8, 16))
-    assert large > 2 * small
+@pytest.mark.parametrize("name", ["barrier", "broadcast"])
+def test_a_barrier_and_objects_take_next_to_nothing(name: str) -> None:
+    op = ops.REGISTRY[name]
+    spec = OpSpec(name, 8, shape=(), root=0, objects=name == "broadcast")
+    assert footprint(op, spec) < 1024

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from operator import and_
@@ -8,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distdemo.dtypes import DTYPES
 from distdemo.model import OpSpec
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.ops.values import element, plan
+from distdemo.ops.values import element, plan, plan_for
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 17, 64, 128)
 NUMBERS = [name for name, dtype in DTYPES.items() if dtype.kind != "bool"]
@@ -57,11 +58,13 @@ def test_every_element_differs_by_rank_and_by_position(n: int, numel: int) -> No
     reduce_op=st.sampled_from([None, *REDUCTIONS]),
     n=st.integers(1, 300),
     numel=st.integers(1, 200),
+    seed=st.one_of(st.none(), st.integers(0, 2**31 - 2)),
 )
 def test_every_value_is_whole_not_negative_and_held_exactly(
-    dtype: str, reduce_op: str | None, n: int, numel: int
+    dtype: str, reduce_op: str | None, n: int, numel: int, seed: int | None
 ) -> None:
-    asked = spec(dtype, n, (numel,), reduce_op)
+    assume(reduce_op is None or DTYPES[dtype].kind in REDUCTIONS[reduce_op].kinds)
+    asked = replace(spec(dtype, n, (numel,), reduce_op), seed=seed)
     rule = plan(asked)
     for label in {0, n // 2, n - 1}:
         numbers = [element(rule, label, position) for position in range(numel)]
@@ -76,22 +79,52 @@ def test_every_value_is_whole_not_negative_and_held_exactly(
     n=st.integers(1, 300),
     numel=st.integers(1, 200),
     label=st.integers(0, 299),
+    seed=st.one_of(st.none(), st.integers(0, 2**31 - 2)),
 )
 def test_a_tensor_of_positions_gives_what_single_positions_give(
-    dtype: str, reduce_op: str | None, n: int, numel: int, label: int
+    *, dtype: str, reduce_op: str | None, n: int, numel: int, label: int, seed: int | None
 ) -> None:
-    rule = plan(spec(dtype, n, (numel,), reduce_op))
+    rule = plan(replace(spec(dtype, n, (numel,), reduce_op), seed=seed))
     at_once = element(rule, label, torch.arange(numel))
     assert at_once.tolist() == [element(rule, label, position) for position in range(numel)]
 
 
+@pytest.mark.parametrize("seed", [None, 0, 7])
 @pytest.mark.parametrize("numel", [1, 4, 100, 5000])
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8", "int32"])
-def test_the_sum_over_all_ranks_is_exact_in_the_dtype(dtype: str, n: int, numel: int) -> None:
+def test_the_sum_over_all_ranks_is_exact_in_the_dtype(
+    dtype: str, n: int, numel: int, seed: int | None
+) -> None:
     if n > DTYPES[dtype].exact // 2:
         pytest.skip("even ones and zeros would add up to more")
-    assert max(map(sum, columns(spec(dtype, n, (numel,))))) <= DTYPES[dtype].exact
+    asked = replace(spec(dtype, n, (numel,)), seed=seed)
+    assert max(map(sum, columns(asked))) <= DTYPES[dtype].exact
+
+
+@pytest.mark.parametrize("factor", [2.0, -3.0, 7.0])
+@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_a_pre_multiplied_sum_is_exact_too(dtype: str, n: int, factor: float) -> None:
+    asked = replace(spec(dtype, n, reduce_op="premul_sum"), factor=factor)
+    assert max(map(sum, columns(asked))) * abs(factor) <= DTYPES[dtype].exact
+
+
+def test_a_mixed_number_never_outgrows_64_bits() -> None:
+    rule = plan(replace(spec("int64", 2, reduce_op=None), seed=2**31 - 2))
+    far = element(rule, 2**40, torch.tensor([2**40, 2**62]))
+    assert far.tolist() == [element(rule, 2**40, 2**40), element(rule, 2**40, 2**62)]
+
+
+def test_the_values_of_a_group_reach_to_its_last_member() -> None:
+    # Else two ranks of the world could hold the same in a type of few numbers.
+    from distdemo import ops
+
+    op = ops.REGISTRY["all_gather"]
+    grouped = OpSpec("all_gather", 2, "uint8", (4,), members=(0, 40))
+    assert plan_for(op, grouped) == plan(grouped, labels=41, length=4)
+    cut = OpSpec("all_to_all", 3, shape=(2,), members=(1, 2, 5))
+    assert plan_for(ops.REGISTRY["all_to_all"], cut) == plan(cut, labels=6, length=6)
 
 
 @pytest.mark.parametrize("n", SIZES)

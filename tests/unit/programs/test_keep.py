@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import pickle
+
 import torch
 
-from distdemo.model import Holding, Piece
-from distdemo.programs.holding import ENDS, PIECES, WHOLE, keep
+from distdemo.holdings import Holding, Piece, Thing
+from distdemo.programs.holding import ENDS, PIECES, WHOLE, keep, keep_things
+
+
+def pieces_of(holding: Holding) -> list[Piece]:
+    return [piece for piece in holding.pieces if isinstance(piece, Piece)]
 
 
 def test_a_small_tensor_is_kept_whole_with_its_shape_and_source() -> None:
@@ -20,23 +26,25 @@ def test_nothing_is_no_pieces() -> None:
 
 
 def test_a_tensor_is_whole_up_to_the_limit_and_its_ends_beyond() -> None:
-    whole = keep([torch.arange(WHOLE)], [0]).pieces[0]
+    whole = pieces_of(keep([torch.arange(WHOLE)], [0]))[0]
     assert len(whole.head) == WHOLE
     assert whole.tail == ()
-    cut = keep([torch.arange(WHOLE + 1)], [0]).pieces[0]
+    cut = pieces_of(keep([torch.arange(WHOLE + 1)], [0]))[0]
     assert cut.shape == (WHOLE + 1,)
     assert cut.head == tuple(range(ENDS))
     assert cut.tail == tuple(range(WHOLE + 1 - ENDS, WHOLE + 1))
 
 
 def test_the_ends_of_a_matrix_are_in_row_major_order() -> None:
-    cut = keep([torch.arange(2 * WHOLE).reshape(2, WHOLE).t().contiguous().t()], [0]).pieces[0]
+    turned = torch.arange(2 * WHOLE).reshape(2, WHOLE).t().contiguous().t()
+    (cut,) = pieces_of(keep([turned], [0]))
     assert cut.shape == (2, WHOLE)
     assert (cut.head[1], cut.tail[-1]) == (1, 2 * WHOLE - 1)
 
 
 def test_small_pieces_of_a_large_list_are_whole_and_never_shown_twice() -> None:
-    pieces = keep([torch.arange(2 * ENDS)] * (WHOLE // ENDS), [0] * (WHOLE // ENDS)).pieces
+    count = WHOLE // ENDS
+    pieces = pieces_of(keep([torch.arange(2 * ENDS)] * count, [0] * count))
     assert {len(piece.head) for piece in pieces} == {2 * ENDS}
     assert {piece.tail for piece in pieces} == {()}
 
@@ -60,14 +68,36 @@ def test_what_is_kept_does_not_change_with_the_tensor() -> None:
     tensor = torch.tensor([1, 2])
     holding = keep([tensor], [0])
     tensor.zero_()
-    assert holding.pieces[0].head == (1, 2)
+    assert pieces_of(holding)[0].head == (1, 2)
 
 
 def test_numbers_keep_their_kind() -> None:
     kinds = [torch.tensor([True]), torch.tensor([1]), torch.tensor([1.0]), torch.tensor([1j])]
-    assert [type(piece.head[0]) for piece in keep(kinds, [0] * 4).pieces] == [
+    assert [type(piece.head[0]) for piece in pieces_of(keep(kinds, [0] * 4))] == [
         bool,
         int,
         float,
         complex,
     ]
+
+
+def test_an_empty_tensor_is_a_piece_without_elements() -> None:
+    assert keep([torch.ones(0), torch.ones(0, 3)], [1, 2]).pieces == (
+        Piece((0,), (), (), 1),
+        Piece((0, 3), (), (), 2),
+    )
+
+
+def test_the_parts_of_a_single_tensor_are_kept_as_such() -> None:
+    whole = torch.arange(4)
+    holding = keep(whole.split(2), [0, 1], joined=True)
+    assert (holding.joined, holding.listed) == (True, False)
+    assert holding.pieces == (Piece((2,), (0, 1), (), 0), Piece((2,), (2, 3), (), 1))
+
+
+def test_objects_are_kept_with_the_bytes_of_their_pickles() -> None:
+    nested = {"a": [1, {"b": None}]}
+    assert keep_things([nested, "x"], [2, 0], listed=True) == Holding(
+        (Thing(nested, len(pickle.dumps(nested)), 2), Thing("x", len(pickle.dumps("x")), 0)),
+        listed=True,
+    )

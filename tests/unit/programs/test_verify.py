@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from distdemo.dtypes import DTYPES
-from distdemo.model import Mismatch
+from distdemo.holdings import Mismatch
 from distdemo.ops.buffers import Expected
-from distdemo.programs.verify import SHOWN, SMALL, same, verify
+from distdemo.programs.verify import SHOWN, SMALL, same, verify, verify_things
 
 NAN, INF = math.nan, math.inf
 
@@ -163,3 +163,43 @@ def test_a_shape_or_a_number_of_pieces_that_differs_is_an_error_of_ours(got: lis
 def test_same_says_whether_two_tensors_hold_the_same() -> None:
     assert same(tensor(1, NAN), tensor(1, NAN))
     assert not same(tensor(1, NAN), tensor(1, 2))
+
+
+# ----------------------------------------------------------------------- empty ones and objects
+
+
+def test_empty_and_unequal_pieces_are_compared_one_by_one() -> None:
+    wanted = [exactly(1, 2), exactly(), exactly(3)]
+    result = verify([tensor(1, 2), tensor(), tensor(4)], wanted)
+    assert (result.checked, result.wrong) == (3, 1)
+    assert result.mismatches == (Mismatch(2, (0,), 4.0, 3.0),)
+    assert verify([tensor(), tensor()], [exactly(), exactly()]).checked == 0
+
+
+def test_a_part_of_another_length_is_an_error_of_ours() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        verify([tensor(1), tensor()], [exactly(), exactly(1)])
+
+
+def test_objects_are_compared_whole_with_got_and_expected_as_json() -> None:
+    one, other = {"a": [1, None]}, {"a": [1, 2]}
+    assert verify_things([one, "x"], [one, "x"]).ok
+    assert verify_things([one, "x"], [one, "x"]).checked == 2
+    result = verify_things([one, one], [one, other])
+    assert (result.ok, result.checked, result.wrong) == (False, 2, 1)
+    assert result.mismatches == (Mismatch(1, (), '{"a": [1, null]}', '{"a": [1, 2]}'),)
+
+
+@pytest.mark.parametrize(("got", "wanted"), [(1, True), (1, 1.0), (None, 0), ("1", 1), ([], {})])
+def test_objects_of_another_kind_differ(got: Any, wanted: Any) -> None:
+    assert verify_things([got], [wanted]).wrong == 1
+
+
+def test_a_nan_within_an_object_is_equal_to_itself() -> None:
+    assert verify_things([[NAN, INF]], [[NAN, INF]]).ok
+
+
+def test_the_first_few_wrong_objects_are_kept_and_a_missing_one_is_an_error_of_ours() -> None:
+    assert len(verify_things([0] * 20, [1] * 20).mismatches) == SHOWN
+    with pytest.raises(ValueError, match="argument"):
+        verify_things([1], [1, 2])

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from distdemo import ops
-from distdemo.model import Holding, OpSpec, Piece, RankRecord, Verification, WorldSpec
+from distdemo.holdings import Attendance, Holding, Piece, RankRecord, Verification
+from distdemo.model import OpSpec, WorldSpec
 from distdemo.outcomes import Outcome, Returned, Verdict, WorldReport
 from distdemo.programs.explain import explain
 from distdemo.render.console import output, show
@@ -28,14 +29,17 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def draw() -> Draw:
     """Draws on a stream of this encoding, as on a file: text of 80 columns without colours."""
 
-    def drawn(make: Callable[[Console], RenderableType], encoding: str = "utf-8") -> str:
+    def drawn(
+        make: Callable[[Console], RenderableType], encoding: str = "utf-8", columns: int = 80
+    ) -> str:
         stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
         console = output(stream)
+        console.width = columns
         show(console, make(console))
         stream.flush()
         text = stream.buffer.getvalue().decode(encoding)
         assert "\x1b" not in text, "a colour code, though this is no terminal"
-        assert max(map(len, text.splitlines())) <= 80
+        assert max(map(len, text.splitlines())) <= columns
         return str(text)
 
     return drawn
@@ -66,6 +70,7 @@ def record() -> Callable[..., RankRecord]:
             "after": Holding((Piece((2,), (3.0, 4.0)),)),
             "verification": Verification(ok=True, checked=2),
             "seconds": 0.00085,
+            "group_rank": rank,
             **more,
         }
         return RankRecord(**{"expected": fields["after"], **fields})
@@ -80,6 +85,8 @@ def report(world: Callable[..., WorldReport]) -> Callable[..., OpReport]:
     def made(spec: OpSpec, records: Any, **more: Any) -> OpReport:
         fields: dict[str, Any] = {"world": world(spec.world_size), **more}
         op = ops.REGISTRY[spec.op]
+        form = op.form(spec)
+        fields = {"specs": (spec,), "form": form.name, "calls": form.calls, **fields}
         return OpReport(
             spec=spec,
             traffic=op.traffic(spec),
@@ -108,6 +115,7 @@ def imagined(
                 after=after,
                 takes_part=op.takes_part(rank, spec),
                 verification=Verification(ok=True, checked=0 if after.undefined else 4),
+                attendance=Attendance(0.001 * rank, 0.5, spec.world_size) if op.meets else None,
             )
             for rank, (before, after) in enumerate(zip(drawn.before, drawn.after, strict=True))
         ]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdemo.model import Holding, Piece
+from distdemo.holdings import Holding, Piece
 from distdemo.render import colours
 from distdemo.render.console import Signs
 from distdemo.render.holding import cell, sources

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from strategies import example
 
 from distdemo import ops
 from distdemo.errors import UsageError
-from distdemo.model import Event, Holding, Mismatch, OpSpec, Piece, Verification
+from distdemo.holdings import Event, Holding, Mismatch, Piece, Verification
+from distdemo.model import OpSpec
 from distdemo.outcomes import Died, Raised, Returned, Stopped, TimedOut, Verdict, Where
 from distdemo.programs.explain import explain
 from distdemo.render.document import (
@@ -229,10 +231,7 @@ def test_hello_of_a_failed_world_is_how_the_ranks_ended(world: Make) -> None:
 @pytest.mark.parametrize("name", ops.REGISTRY)
 def test_an_explanation_is_written_with_its_words_and_moves(name: str) -> None:
     op = ops.REGISTRY[name]
-    root = 1 if "root" in op.takes else None
-    pattern = "ring" if "pattern" in op.takes else None
-    reduce_op = "sum" if "reduce_op" in op.takes else None
-    spec = OpSpec(name, 3, root=root, pattern=pattern, reduce_op=reduce_op)
+    spec = example(op, op.all_forms[0], 3)
     document = written(explain_document("explain", explain(op, spec)))
     assert document["summary"] == op.words.summary
     assert [each["rank"] for each in document["ranks"]] == [0, 1, 2]

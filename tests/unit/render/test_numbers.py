@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.model import Number, Piece
+from distdemo.holdings import Piece
+from distdemo.model import Number
 from distdemo.render.console import ASCII_SIGNS, Signs
 from distdemo.render.numbers import duration, number, piece_text, plural, shape_text, size
 

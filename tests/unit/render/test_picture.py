@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from strategies import FORMS, example, name_of
 
 from distdemo import ops
 from distdemo.model import OpSpec
@@ -14,19 +14,12 @@ from distdemo.render.picture import picture
 Draw = Callable[..., str]
 
 
-def specs() -> list[OpSpec]:
-    made = []
-    for op in ops.REGISTRY.values():
-        more: dict[str, Any] = {}
-        if "root" in op.takes:
-            more["root"] = 1
-        if "reduce_op" in op.takes:
-            more["reduce_op"] = "product"
-        if "pattern" in op.takes:
-            made.append(OpSpec(op.name, 3, src=2, dst=0, pattern="pair"))
-            more["pattern"] = "ring"
-        made += [OpSpec(op.name, n, **more) for n in (2, 4, 64)]
-    return made
+SPECS = [
+    example(op, form, n, **({"reduce_op": "product"} if "reduce_op" in op.takes else {}))
+    for op, form in FORMS
+    for n in (2, 4, 64)
+    if n <= 4 or not form.name.startswith("uneven")
+]
 
 
 def drawn(spec: OpSpec, draw: Draw, encoding: str = "utf-8") -> str:
@@ -35,18 +28,20 @@ def drawn(spec: OpSpec, draw: Draw, encoding: str = "utf-8") -> str:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("spec", specs(), ids=lambda spec: f"{spec.op}-{spec.world_size}")
+@pytest.mark.parametrize("spec", SPECS, ids=name_of)
 def test_every_op_is_drawn_with_its_words_in_80_columns(
     spec: OpSpec, encoding: str, draw: Draw
 ) -> None:
     text = drawn(spec, draw, encoding)
     flat = " ".join(text.split())
-    words = ops.REGISTRY[spec.op].words
+    op = ops.REGISTRY[spec.op]
+    words = explain(op, spec).words
     assert text.startswith(spec.op)
     for rank in range(min(spec.world_size, 8)):
         assert f"rank {rank}" in text
-    for fact in ("Call", "Used to", "Costs", "Mistake", "busbw factor"):
+    for fact in ("Call", "Used to", "Mistake"):
         assert fact in flat
+    assert ("Costs" in flat and "busbw factor" in flat) == (not op.meets)
     assert words.summary in flat
     if encoding == "utf-8":
         assert words.mistake in flat
@@ -79,6 +74,9 @@ def test_costs_are_those_of_the_request(draw: Draw) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_list_of_operations_names_all(encoding: str, draw: Draw) -> None:
-    entries = [(op.command, op.torch_names, op.words.summary) for op in ops.REGISTRY.values()]
-    text = draw(lambda console: op_list(entries), encoding)
+    entries = [
+        (op.command, form.flags, form.calls, form.summary or op.words.summary) for op, form in FORMS
+    ]
+    text = draw(lambda console: op_list(entries, console), encoding)
     assert all(op.command in text for op in ops.REGISTRY.values())
+    assert all(form.flags in text for _, form in FORMS)

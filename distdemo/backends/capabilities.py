@@ -1,0 +1,112 @@
+"""What a backend was seen to take: data that the probe has written, one file a backend and release.
+
+``maps/gloo-2.13.json`` holds, for every op, form and reduce op, a row with a number for each dtype:
+the place of what happened in ``findings``, 0 being right. ``shapes`` holds what happened to the
+scalar (0-d) and the empty tensors of a form, where that was not right either.
+
+Read with the standard library alone: no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdemo.reports import CapabilityMap
+from distdemo.versions import torch_version
+
+if TYPE_CHECKING:
+    from distdemo.model import OpSpec
+    from distdemo.ops.contract import Op
+
+FOLDER = Path(__file__).parent / "maps"
+
+
+def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
+    """What happened when this was tried; None if it went well or was not tried."""
+    row = found.rows.get(key(op, spec))
+    column = "float32" if spec.objects or op.meets else spec.dtype
+    if row is not None and column in found.dtypes:
+        finding = found.findings[row[found.dtypes.index(column)]]
+        if finding:
+            return finding
+    return found.shapes.get(_kind_of_shape(op, spec), {}).get(form_key(op, spec))
+
+
+def form_key(op: Op, spec: OpSpec) -> str:
+    """The op and its form, ``all_gather/single``."""
+    return f"{op.name}/{op.form(spec).name}"
+
+
+def key(op: Op, spec: OpSpec) -> str:
+    """The row of a map, ``all_reduce/tensor max``."""
+    reduce_op = "" if spec.reduce_op is None else f" {spec.reduce_op}"
+    return form_key(op, spec) + reduce_op
+
+
+def _kind_of_shape(op: Op, spec: OpSpec) -> str:
+    if spec.objects or op.meets:
+        return ""
+    return "scalar" if spec.shape == () else "empty" if spec.numel == 0 else ""
+
+
+@cache
+def capabilities(backend: str) -> CapabilityMap | None:
+    """The map of this backend for the installed torch; None if nobody has probed it.
+
+    Of several releases the installed one's, else the newest that is older, else the oldest.
+    """
+    files = {_release(path): path for path in FOLDER.glob(f"{backend}-*.json")}
+    if not files:
+        return None
+    if len(files) == 1:
+        return read(next(iter(files.values())))
+    installed = release_of(torch_version())
+    older = [release for release in files if release <= installed]
+    return read(files[max(older) if older else min(files)])
+
+
+def read(path: Path) -> CapabilityMap:
+    """The map in a file."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return CapabilityMap(
+        backend=found["backend"],
+        torch=found["torch"],
+        device=found["device"],
+        dtypes=tuple(found["dtypes"]),
+        findings=tuple(found["findings"]),
+        rows=found["rows"],
+        shapes=found["shapes"],
+    )
+
+
+def text(found: CapabilityMap) -> str:
+    """The map as the text of its file: a line a row."""
+    rows = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps(list(row))}" for name, row in found.rows.items()
+    )
+    head = {
+        "backend": found.backend,
+        "torch": found.torch,
+        "device": found.device,
+        "written_by": f"distdemo backends --probe {found.backend} --write FILE",
+        "dtypes": list(found.dtypes),
+        "findings": list(found.findings),
+        "shapes": {kind: dict(forms) for kind, forms in found.shapes.items()},
+    }
+    return (
+        json.dumps(head, indent=2, ensure_ascii=False)[:-2] + f',\n  "rows": {{\n{rows}\n  }}\n}}\n'
+    )
+
+
+def release_of(version: str) -> tuple[int, int]:
+    """``(2, 13)`` of ``2.13.0+cpu``; (0, 0) of what is no version."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _release(path: Path) -> tuple[int, int]:
+    return release_of(path.stem.rpartition("-")[2])

@@ -1,0 +1,49 @@
+"""The kinds of options that the tables are made of, and the panels that help shows them in.
+
+All arrive as text and are parsed in ``cli.parse``, so that a mistake gets our own message
+(what, why, what to try) and never a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import typer
+
+RANKS = "Ranks"
+DATA = "Data"
+OPERATION = "Operation"
+OUTPUT = "Output"
+SCOPE = "Scope"
+
+
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """A shell completion that offers those of the names that begin with what was typed."""
+    known = tuple(names)
+    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+
+
+def text_option(  # noqa: PLR0913 - an option is declared in one call
+    *names: str,
+    panel: str,
+    metavar: str,
+    text: str,
+    default: str | None = None,
+    offers: Iterable[str] = (),
+    kind: Any = str | None,  # noqa: ANN401 - a type or a union of types
+) -> tuple[Any, Any]:
+    """An option with a value: its annotation and default."""
+    option = typer.Option(
+        *names,
+        metavar=metavar,
+        help=text,
+        rich_help_panel=panel,
+        autocompletion=among(offers) if offers else None,
+    )
+    return Annotated[kind, option], default
+
+
+def flag_option(*names: str, panel: str, text: str) -> tuple[Any, Any]:
+    """An option without a value."""
+    return Annotated[bool, typer.Option(*names, help=text, rich_help_panel=panel)], False

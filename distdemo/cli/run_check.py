@@ -1,0 +1,79 @@
+"""``distdemo check``: the plan, the worlds, and the three views of what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from distdemo.cli.execute import check_backend
+from distdemo.cli.main_exits import AlreadyTold
+from distdemo.cli.parse_check import CheckRequest, parse_check
+from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from distdemo.reports import CheckReport
+
+
+def run_check(flags: dict[str, Any]) -> None:
+    """``distdemo check``."""
+    request = parse_check(flags)
+    report = _run(request)
+    if request.junit is not None:
+        from distdemo.render.junit import junit_xml
+
+        request.junit.write_text(junit_xml(report), encoding="utf-8")
+    _show(report, request)
+    _annotate(report, request)
+    if report.interrupted:
+        raise AlreadyTold(EXIT_INTERRUPTED)
+    raise typer.Exit(EXIT_OK if report.ok else EXIT_FAILED)
+
+
+def _run(request: CheckRequest) -> CheckReport:
+    from distdemo.render.progress import Progress
+
+    with Progress(len(request.cases), enabled=not request.view.quiet) as progress:
+        from distdemo.torch_import import load_torch
+
+        load_torch()
+        check_backend(request.world)
+        from distdemo.launchers.local import run_world
+        from distdemo.programs.checker import Plan, check
+
+        plan = Plan(
+            request.cases,
+            request.world,
+            request.scope,
+            request.seed,
+            request.fail_fast,
+            request.isolate,
+        )
+        return check(plan, run_world, progress.advance)
+
+
+def _show(report: CheckReport, request: CheckRequest) -> None:
+    if request.view.format == "json":
+        from distdemo.render.check_document import check_document
+        from distdemo.render.document import dumps
+
+        typer.echo(dumps(check_document(report)))
+        return
+    from distdemo.render.check_grid import check_grid, verdict_line
+    from distdemo.render.console import output, show, signs
+
+    console = output()
+    quiet = request.view.quiet
+    show(console, verdict_line(report, signs(console)) if quiet else check_grid(report, console))
+
+
+def _annotate(report: CheckReport, request: CheckRequest) -> None:
+    """On GitHub's runners: a line for each failure, which it shows beside the change."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    from distdemo.render.annotations import github_annotations
+
+    # The runner reads both streams; standard output is the document's where that is JSON.
+    stream = sys.stderr if request.view.format == "json" else sys.stdout
+    for line in github_annotations(report):
+        print(line, file=stream)

@@ -1,0 +1,142 @@
+"""What ``distdemo.launch`` refuses before it starts a rank, because it can't be a world."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+from distdemo.launchers.limits import check_machine
+from distdemo.launchers.start_method import METHODS
+from distdemo.torch_import import load_torch
+
+if TYPE_CHECKING:
+    from distdemo.model import WorldSpec
+
+LONGEST = 1e9  # seconds, some 30 years: far below what overflows in torch's clocks
+
+
+def check_world(world: WorldSpec) -> None:
+    """Refuse what can't be a world.
+
+    Raises:
+        UsageError: a setting is wrong, or this torch or machine can't do it.
+    """
+    _check_importing()
+    _check_size(world.world_size)
+    _check_timeout(world.timeout)
+    _check_start_method(world.start_method)
+    _check_device(world.device)
+    load_torch()
+    _check_backend(world.backend)
+    _check_gpus(world)
+    check_machine(world)
+
+
+def _check_importing() -> None:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "launch was called while a rank was importing your script.",
+            "Each rank imports the script that launched it, and must not launch a world again.",
+            "Put the call under `if __name__ == '__main__':`.",
+        )
+
+
+def _check_size(world_size: object) -> None:
+    if isinstance(world_size, bool) or not isinstance(world_size, int):
+        raise UsageError(
+            f"world_size is {world_size!r}.", "It counts the ranks.", "Give a whole number."
+        )
+    if world_size < 1:
+        raise UsageError(
+            f"world_size is {world_size}.", "A world has at least one rank.", "Try 1 or more."
+        )
+
+
+def _check_timeout(timeout: object) -> None:
+    if not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
+        raise UsageError(
+            f"timeout is {timeout!r}.",
+            "It is the seconds until a world is judged to hang.",
+            "Give a positive number.",
+        )
+    if timeout > LONGEST:
+        raise UsageError(
+            "timeout is too long.",
+            f"More than {LONGEST:g} s, some 30 years, don't fit into the clocks of the backends.",
+            "Give fewer seconds.",
+        )
+
+
+def _check_start_method(wanted: object) -> None:
+    if wanted not in METHODS:
+        raise UsageError(
+            f"start_method is {wanted!r}.",
+            f"It is one of {', '.join(METHODS)}.",
+            "Leave it out to take the fastest safe one.",
+        )
+
+
+def _check_device(device: object) -> None:
+    if device not in ("cpu", "cuda"):
+        raise UsageError(
+            f"device is {device!r}.",
+            "Ranks live on the CPU, or on one GPU each.",
+            "Give 'cpu' or 'cuda'.",
+        )
+
+
+# ------------------------------------------------------------------------------ what torch has
+
+
+def _check_backend(backend: object) -> None:
+    if not isinstance(backend, str):
+        raise UsageError(
+            f"backend is {backend!r}.", "It is torch's name of one.", "Give a text, such as 'gloo'."
+        )
+    hint = f"Try one of those that it has: {', '.join(_backends())}."
+    for name in _named(backend):
+        if name not in _known() or name == "undefined":
+            why = f"torch.distributed knows {', '.join(sorted(_known() - {'undefined'}))}."
+            raise UsageError(f"There is no backend {name!r}.", why, hint)
+        if name not in _backends():
+            raise UsageError(
+                f"The backend {name} is not here.", "This torch was built without it.", hint
+            )
+
+
+def _check_gpus(world: WorldSpec) -> None:
+    import torch
+
+    wanted = world.device == "cuda" or "nccl" in _named(world.backend)
+    if wanted and torch.cuda.device_count() == 0:
+        asked = "device='cuda'" if world.device == "cuda" else "backend='nccl'"
+        raise UsageError(
+            f"{asked} needs a GPU.",
+            "There is none on this machine that torch can use.",
+            "Try device='cpu' with backend='gloo', or look at torch.cuda.is_available().",
+        )
+
+
+def _named(backend: str) -> list[str]:
+    """The backends of a setting such as ``gloo`` or ``cpu:gloo,cuda:nccl``."""
+    return [part.rpartition(":")[2].strip().lower() for part in backend.split(",")]
+
+
+def _known() -> set[str]:
+    import torch.distributed as dist
+
+    return set(dist.Backend.backend_list)
+
+
+def _backends() -> list[str]:
+    """The names of those that can be used here: built into torch, or registered with it."""
+    import torch.distributed as dist
+
+    registered = getattr(dist.Backend, "_plugins", {})
+    return [
+        name
+        for name in sorted(_known())
+        if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
+    ]

@@ -1,0 +1,76 @@
+"""What a rank says last: the value that it returned, the status it left with, or its error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from distdemo.launchers.backend_error import is_backends, missing_ranks
+from distdemo.launchers.channel import dumps
+
+if TYPE_CHECKING:
+    from distdemo.launchers.channel import Sender
+
+
+def report_value(sender: Sender, value: Any) -> None:  # noqa: ANN401 - the user's value
+    """Say that the function returned this; a value that can't be pickled is the rank's error."""
+    try:
+        sender.send("returned", time.monotonic(), dumps(value))
+    except Exception as error:  # noqa: BLE001 - pickling a user's object may raise anything
+        problem = TypeError(f"the value that it returned can't be sent back: {error}")
+        report_error(sender, problem)
+
+
+def report_exit(sender: Sender, error: SystemExit) -> None:
+    """``sys.exit()`` in the function: like returning None, unless it carries a status."""
+    if error.code in (None, 0):
+        sender.send("returned", time.monotonic(), dumps(None))
+        return
+    code = error.code if isinstance(error.code, int) else 1
+    note = "" if isinstance(error.code, int) else _text(error.code)
+    sender.send("exited", time.monotonic(), code, note)
+
+
+def report_error(sender: Sender, error: BaseException) -> None:
+    """Say what it raised, whether that is the backend's, and whom it names."""
+    sender.send(
+        "raised",
+        time.monotonic(),
+        type(error).__qualname__,
+        _text(error),
+        _user_traceback(error),
+        is_backends(error),
+        missing_ranks(error),
+    )
+    flush()
+
+
+def _text(thing: object) -> str:
+    try:
+        return str(thing)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        return "(its text can't be shown)"
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback from the user's first frame on, or all of it if the fault is in a launcher."""
+    trace = error.__traceback__
+    while trace is not None and _is_launcher(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    return "".join(lines)
+
+
+def _is_launcher(file: str) -> bool:
+    return os.path.dirname(file) == os.path.dirname(__file__)  # noqa: PTH120 - two strings, no path
+
+
+def flush() -> None:
+    """Write out what was printed: the process may end without doing so."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it is gone
+            stream.flush()

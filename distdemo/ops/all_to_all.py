@@ -1,0 +1,121 @@
+"""all_to_all: every rank has a part for every rank; the transposition of the world."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from distdemo.model import Traffic, Words
+from distdemo.ops.contract import Op, bytes_each, bytes_of
+from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Source, handles
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+
+
+class AllToAll(Op):
+    """Rank i's part j goes to rank j, where it is part i.
+
+    Before and after::
+
+        [ 0,  1], [ 2,  3]  # rank 0    [0, 1], [10, 11]  # rank 0
+        [10, 11], [12, 13]  # rank 1    [2, 3], [12, 13]  # rank 1
+
+    With splits the parts have unequal lengths: ``splits[i][j]`` is that of rank i's part for
+    rank j.
+    """
+
+    name = "all_to_all"
+    takes = frozenset({"async_op", "variant", "splits"})
+    forms = (
+        Form("list", "all_to_all", {"variant": "list", "splits": None}),
+        Form(
+            "single",
+            "all_to_all_single",
+            {"variant": "single", "splits": None},
+            "--variant single",
+            summary="The parts lie one after the other in a single tensor.",
+        ),
+        Form(
+            "uneven",
+            "all_to_all_single",
+            {"variant": "single"},
+            "--splits",
+            summary="Parts of unequal lengths, in a single tensor.",
+            uneven=True,
+        ),
+        Form(
+            "uneven list",
+            "all_to_all",
+            {"variant": "list"},
+            "--variant list --splits",
+            summary="Parts of unequal lengths, as lists.",
+            uneven=True,
+        ),
+    )
+    list_before = True
+    list_after = True
+    default_shape = (2,)
+    words = Words(
+        summary="Every rank sends a different part to each rank: the world is transposed.",
+        when="Route tokens to experts (mixture of experts); transpose a matrix that is spread "
+        "over the ranks; redistribute embedding lookups.",
+        mistake="Output splits that are not the other ranks' input splits: what rank i sends to "
+        "rank j is what rank j has to expect from rank i. Exchange the lengths first.",
+        call="dist.all_to_all(received, parts)",
+    )
+
+    # ------------------------------------------------------------------------- declarations
+
+    def pieces(self, rank: int, spec: OpSpec) -> int:
+        """A part for every rank."""
+        return spec.world_size
+
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+        """A rank's row is cut into its parts, one after the other."""
+        if spec.splits is None:
+            return Cut(rank, spec.shape, piece * spec.numel)
+        rest = spec.shape[1:]
+        before = sum(spec.splits[rank][:piece]) * math.prod(rest)
+        return Cut(rank, (spec.splits[rank][piece], *rest), before)
+
+    def row(self, label: int, spec: OpSpec) -> int:
+        """All parts of a rank."""
+        if spec.splits is None:
+            return spec.world_size * spec.numel
+        return sum(spec.splits[label]) * math.prod(spec.shape[1:])
+
+    def result(self, rank: int, spec: OpSpec) -> Result:
+        """From every rank the part that was meant for this one."""
+        return tuple(Source((source,), piece=rank) for source in range(spec.world_size))
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """S is all n parts of one rank (of the one with most), factor (n−1)/n: one stays."""
+        n = spec.world_size
+        if spec.splits is None:
+            return Traffic(n * bytes_each(spec), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
+        most = max(bytes_of((self.row(rank, spec),), spec) for rank in range(n))
+        words = "all n parts of the rank with most"
+        return Traffic(most, words, (n - 1) / n, "(n−1)/n")
+
+    # ------------------------------------------------------------------------- running it
+
+    def run(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Handles:
+        """Collective: ``dist.all_to_all``, or ``dist.all_to_all_single``."""
+        import torch.distributed as dist
+
+        if buffers.send_joined is None or buffers.recv_joined is None:
+            work = dist.all_to_all(buffers.recv, buffers.send, group=group, async_op=async_op)
+            return handles(work)
+        lengths: dict[str, list[int]] = {}
+        if spec.splits is not None:
+            lengths["output_split_sizes"] = [part.shape[0] for part in buffers.recv]
+            lengths["input_split_sizes"] = [part.shape[0] for part in buffers.send]
+        work = dist.all_to_all_single(
+            buffers.recv_joined, buffers.send_joined, group=group, async_op=async_op, **lengths
+        )
+        return handles(work)

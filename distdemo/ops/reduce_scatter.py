@@ -1,0 +1,84 @@
+"""reduce_scatter: all ranks' tensors are reduced and each rank gets one part of the result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdemo.model import Traffic, Words
+from distdemo.ops.contract import Op, bytes_each
+from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Source, handles
+from distdemo.ops.reduction import torch_reduce_op
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+
+
+class ReduceScatter(Op):
+    """Every rank holds n pieces; rank r gets the reduction of everybody's piece r.
+
+    Before and after, sum::
+
+        [ 0,  1], [ 2,  3]  # rank 0    [10, 12]  # rank 0
+        [10, 11], [12, 13]  # rank 1    [14, 16]  # rank 1
+    """
+
+    name = "reduce_scatter"
+    takes = frozenset({"reduce_op", "async_op", "variant"})
+    forms = (
+        Form("list", "reduce_scatter", {"variant": "list"}),
+        Form(
+            "single",
+            "reduce_scatter_tensor",
+            {"variant": "single"},
+            "--variant single",
+            summary="The pieces that are reduced lie one after the other in a single tensor.",
+        ),
+    )
+    list_before = True
+    default_shape = (2,)
+    words = Words(
+        summary="All tensors are combined, and each rank gets one part of the result.",
+        when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
+        mistake="An output of the size of the whole input. It holds one n-th of it: the input is "
+        "cut into n equal pieces along its first dimension, one for each rank.",
+        call="dist.reduce_scatter(tensor, pieces, op=ReduceOp.{OP})",
+    )
+
+    def pieces(self, rank: int, spec: OpSpec) -> int:
+        """A piece for every rank."""
+        return spec.world_size
+
+    def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
+        """A rank's row is cut into n equal pieces."""
+        return Cut(rank, spec.shape, piece * spec.numel)
+
+    def row(self, label: int, spec: OpSpec) -> int:
+        """All pieces of a rank."""
+        return spec.world_size * spec.numel
+
+    def result(self, rank: int, spec: OpSpec) -> Result:
+        """Rank r holds the reduction of all ranks' piece r."""
+        return (Source(tuple(range(spec.world_size)), piece=rank, reduced=True),)
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """S is all n pieces of one rank, factor (n−1)/n."""
+        n = spec.world_size
+        return Traffic(n * bytes_each(spec), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
+
+    def run(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Handles:
+        """Collective: ``dist.reduce_scatter``, or the single tensor's call."""
+        import torch.distributed as dist
+
+        operation = torch_reduce_op(spec)
+        own = buffers.recv[0]
+        if buffers.send_joined is not None:
+            # From torch 2.13 on the old name warns.
+            single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+            work = single(own, buffers.send_joined, op=operation, group=group, async_op=async_op)
+            return handles(work)
+        work = dist.reduce_scatter(own, buffers.send, op=operation, group=group, async_op=async_op)
+        return handles(work)

@@ -1,0 +1,133 @@
+"""The backends that are here, and the map of what one can do, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.dtypes import DTYPES
+from distdemo.render import colours
+from distdemo.render.console import Signs, signs
+from distdemo.render.frame import heading
+from distdemo.render.grid import Column, Grid, fitting, widest
+from distdemo.render.numbers import plural
+from distdemo.reports import BackendEntry, CapabilityMap, MapReport
+
+PARTS = 4  # tables below each other at most that a map is cut into
+
+
+def backend_table(entries: Sequence[BackendEntry], console: Console) -> Group:
+    """Which backends are here, why not, and how to get them."""
+    sign = signs(console)
+    heads = ("Backend", "Here", "Devices", "Version", "What was found")
+    grid = Grid([Column(name, folds=name == "What was found") for name in heads])
+    for entry in entries:
+        grid.rows.append(
+            [
+                Text(entry.name, style="bold"),
+                _here(entry, sign),
+                ", ".join(entry.devices),
+                entry.version or Text(sign.none, style=colours.QUIET),
+                _found(entry),
+            ]
+        )
+    hint = "distdemo backends --probe gloo tries everything that one can do."
+    return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))
+
+
+def _here(entry: BackendEntry, sign: Signs) -> Text:
+    if entry.missing:
+        return Text(f"{sign.none} no", style=colours.QUIET)
+    if entry.works is None:
+        return Text("yes, not tried")
+    if entry.works:
+        return Text(f"{sign.right} works", style=colours.RIGHT)
+    return Text(f"{sign.wrong} fails", style=colours.WRONG)
+
+
+def _found(entry: BackendEntry) -> Text:
+    if entry.missing:
+        return Text(f"{entry.missing} {entry.get}".strip())
+    return Text(f"{entry.summary} {entry.tried}.".strip(" ."))
+
+
+def map_table(report: MapReport, console: Console) -> Group:
+    """The map as a grid, what the signs mean, and where the documentation says otherwise."""
+    found, sign = report.found, signs(console)
+    title = f"{found.backend} {sign.dot} torch {found.torch} {sign.dot} {found.device}"
+    parts: list[RenderableType] = [heading(f"What {title} takes"), *_grids(found, console, sign)]
+    parts += _legend(found, sign)
+    for kind, forms in found.shapes.items():
+        for name, finding in forms.items():
+            parts.append(Text(f"{name} with {kind} tensors: {finding}.", style=colours.QUIET))
+    if report.disagreements:
+        parts.append(heading("Where PyTorch's documentation says otherwise"))
+        parts += [Text(line) for line in report.disagreements]
+    tried = f"{plural(report.tried, 'combination')} tried in {report.seconds:.1f} s, "
+    tried += f"in {plural(report.worlds, 'world')}."
+    parts.append(Text(tried, style=colours.QUIET))
+    return Group(*parts)
+
+
+def _grids(found: CapabilityMap, console: Console, sign: Signs) -> list[RenderableType]:
+    """The map in as few tables below each other as fit the console's width."""
+    places = list(range(len(found.dtypes)))
+    for parts in range(1, PARTS + 1):
+        size = -(-len(places) // parts)
+        grids = [
+            _grid(found, places[start : start + size], sign)
+            for start in range(0, len(places), size)
+        ]
+        if all(widest(console, grid.table()) <= console.width for grid in grids):
+            return [grid.table() for grid in grids]
+    return list(_lines(found))
+
+
+def _grid(found: CapabilityMap, places: Sequence[int], sign: Signs) -> Grid:
+    grid = Grid([Column("Operation"), *(Column(_short(found.dtypes[at])) for at in places)])
+    for name, row in found.rows.items():
+        cells = [_sign(row[at], sign) for at in places]
+        grid.rows.append([_name(name), *cells])
+    return grid
+
+
+def _lines(found: CapabilityMap) -> Iterator[Text]:
+    """For a console too narrow for tables: a line a row, with the dtypes that work."""
+    for name, row in found.rows.items():
+        works = [_short(dtype) for at, dtype in enumerate(found.dtypes) if row[at] == 0]
+        yield Text(f"{_name(name)}: {' '.join(works) or 'nothing'}")
+
+
+def _sign(finding: int, sign: Signs) -> Text:
+    if finding == 0:
+        return Text(sign.right, style=colours.RIGHT)
+    return Text(_letter(finding), style=colours.QUIET)
+
+
+def _letter(finding: int) -> str:
+    """a, b, ..., z, A, B, ...: the reason's place in the legend."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return letters[(finding - 1) % len(letters)]
+
+
+def _legend(found: CapabilityMap, sign: Signs) -> list[RenderableType]:
+    lines = [Text(f"{sign.right} right on every rank", style=colours.QUIET)]
+    lines += [
+        Text(f"{_letter(place)} {finding}", style=colours.QUIET)
+        for place, finding in enumerate(found.findings)
+        if place
+    ]
+    return [*lines]
+
+
+def _name(key: str) -> str:
+    """``all_reduce max``: the form is left out where there is only one."""
+    form, _, reduce_op = key.partition(" ")
+    return " ".join(each for each in (form.removesuffix("/tensor"), reduce_op) if each)
+
+
+def _short(dtype: str) -> str:
+    known = DTYPES.get(dtype)
+    return known.aliases[0] if known and known.aliases else dtype
