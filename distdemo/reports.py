@@ -205,6 +205,8 @@ class MapReport:
         disagreements: where PyTorch's documentation says otherwise, in lines.
         tried: how many combinations.
         worlds: in how many worlds.
+        differences: where the built-in map says otherwise, in lines.
+        known: the torch release of the built-in map; empty if there is none.
     """
 
     found: CapabilityMap
@@ -212,3 +214,5 @@ class MapReport:
     tried: int
     worlds: int
     seconds: float
+    differences: tuple[str, ...] = ()
+    known: str = ""

@@ -72,7 +72,9 @@ def parse_op(op: Op, flags: Flags) -> Request:
         UsageError: naming the flag, the reason and what to try.
     """
     specs, world_size = _specs(op, flags)
-    world = replace(parse_world(flags, world_size), lazy=op.lazy)
+    # On a connection yet to be made a monitored barrier may wait beyond its limit.
+    lazy = op.lazy and not specs[0].monitored
+    world = replace(parse_world(flags, world_size), lazy=lazy)
     if specs[0].monitored:
         specs = tuple(replace(spec, patience=_patience(world)) for spec in specs)
     check_support(op, specs[0], world.backend)

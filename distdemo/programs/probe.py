@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from distdemo import ops
-from distdemo.backends.capabilities import form_key, key, release_of
+from distdemo.backends.capabilities import capabilities, form_key, key, release_of
 from distdemo.backends.documented import documented
 from distdemo.dtypes import DTYPES
 from distdemo.model import WorldSpec
@@ -51,8 +51,16 @@ def probe(
     if report.interrupted:
         raise KeyboardInterrupt
     found = capabilities_of(world, list(zip(cases, report.results, strict=True)))
-    differing = disagreements(found, cases)
-    return MapReport(found, tuple(differing), len(cases), report.worlds, report.seconds)
+    known = capabilities(world.backend)
+    return MapReport(
+        found,
+        tuple(disagreements(found, cases)),
+        len(cases),
+        report.worlds,
+        report.seconds,
+        () if known is None else tuple(differences(found, known)),
+        "" if known is None else known.torch,
+    )
 
 
 def capabilities_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> CapabilityMap:

@@ -52,6 +52,8 @@ def map_document(report: MapReport) -> dict[str, Json]:
         operations=rows,
         shapes={kind: dict(forms) for kind, forms in found.shapes.items()},
         documentation_differs=list(report.disagreements),
+        built_in_map_of_torch=report.known or None,
+        built_in_map_differs=list(report.differences),
         tried=report.tried,
         worlds=report.worlds,
         seconds=report.seconds,

@@ -65,10 +65,23 @@ def map_table(report: MapReport, console: Console) -> Group:
     if report.disagreements:
         parts.append(heading("Where PyTorch's documentation says otherwise"))
         parts += [Text(line) for line in report.disagreements]
+    parts += _against_the_built_in(report, sign)
     tried = f"{plural(report.tried, 'combination')} tried in {report.seconds:.1f} s, "
     tried += f"in {plural(report.worlds, 'world')}."
     parts.append(Text(tried, style=colours.QUIET))
     return Group(*parts)
+
+
+def _against_the_built_in(report: MapReport, sign: Signs) -> Iterator[RenderableType]:
+    """Whether the map that the commands ask beforehand says the same."""
+    if not report.known:
+        yield Text("There is no built-in map of this backend: --write FILE makes one.")
+    elif not report.differences:
+        same = f"{sign.right} The built-in map, of torch {report.known}, says the same."
+        yield Text(same, style=colours.RIGHT)
+    else:
+        yield heading(f"Where the built-in map, of torch {report.known}, says otherwise")
+        yield from (Text(line) for line in report.differences)
 
 
 def _grids(found: CapabilityMap, console: Console, sign: Signs) -> list[RenderableType]:

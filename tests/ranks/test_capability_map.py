@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from distdemo import backends, dtypes, ops
+from distdemo.backends.capabilities import capabilities, key, refusal, release_of
+from distdemo.launchers.local import run_world
+from distdemo.model import WorldSpec
+from distdemo.ops.reduction import REDUCTIONS
+from distdemo.programs import matrix
+from distdemo.programs.cases import Case
+from distdemo.programs.checker import Plan, check
+from distdemo.programs.matrix import PROBE_RANKS
+from distdemo.reports import CapabilityMap
+from distdemo.versions import torch_version
+
+
+def sampled(known: CapabilityMap) -> Callable[[Case], bool]:
+    """All that works by the map, and of what doesn't one dtype for each finding of each row.
+
+    What fails needs a world of its own; the whole of it is for ``distdemo backends --probe``.
+    """
+    seen: set[tuple[str, str]] = set()
+
+    def wanted(case: Case) -> bool:
+        finding = refusal(known, case.op, case.spec)
+        if finding is None:
+            return True
+        kind = (key(case.op, case.spec), finding)
+        new = kind not in seen
+        seen.add(kind)
+        return new
+
+    return wanted
+
+
+def test_the_map_of_the_installed_release_is_true() -> None:
+    known = capabilities("gloo")
+    assert known is not None
+    if release_of(known.torch) != release_of(torch_version()):
+        pytest.skip(f"nobody has probed torch {torch_version()} yet: the map is of {known.torch}")
+    world = WorldSpec(PROBE_RANKS, patience=30.0)
+    pick = sampled(known)
+    cases = [case for case in matrix.pairs(PROBE_RANKS) if pick(case)]
+    assert len(cases) > 500
+    report = check(Plan(cases, world, skip_refused=False), run_world)
+    for case, result in zip(cases, report.results, strict=True):
+        works = refusal(known, case.op, case.spec) is None
+        assert (result.status == "passed") is works, (case.id, result.why)
+
+
+def test_the_map_speaks_of_every_form_reduce_op_and_dtype() -> None:
+    known = capabilities("gloo")
+    assert known is not None
+    assert known.dtypes == tuple(dtypes.DTYPES)
+    wanted = {
+        f"{op.name}/{form.name}" + (f" {name}" if name else "")
+        for op in ops.REGISTRY.values()
+        for form in op.all_forms
+        for name in (REDUCTIONS if "reduce_op" in op.takes - form.lacks else ("",))
+    }
+    assert set(known.rows) == wanted
+    assert all(len(row) == len(known.dtypes) for row in known.rows.values())
+    assert all(0 <= finding < len(known.findings) for row in known.rows.values() for finding in row)
+
+
+def test_every_map_belongs_to_a_backend() -> None:
+    from distdemo.backends.capabilities import FOLDER
+
+    assert {path.stem.rpartition("-")[0] for path in FOLDER.glob("*.json")} <= set(
+        backends.REGISTRY
+    )

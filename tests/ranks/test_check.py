@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import faulthandler
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from ranks.mutants import MUTATIONS, Mutation
+
+from distdemo import ops
+from distdemo.launchers.local import run_world
+from distdemo.model import WorldSpec
+from distdemo.ops.all_reduce import AllReduce
+from distdemo.programs import matrix
+from distdemo.programs.cases import Case
+from distdemo.programs.checker import Plan, check
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+    from distdemo.ops.parts import Buffers, Handles
+    from distdemo.reports import CheckReport
+
+SHORT = 1.0  # seconds without progress after which a case is given up here
+
+
+def checked(
+    cases: Sequence[Case],
+    patience: float = 20.0,
+    *,
+    fail_fast: bool = False,
+    isolate: bool = False,
+) -> CheckReport:
+    world = WorldSpec(2, patience=patience)
+    return check(Plan(cases, world, fail_fast=fail_fast, isolate=isolate), run_world)
+
+
+# -------------------------------------------------------------------------------- broken ops
+
+
+def broken_cases(mutation: Mutation) -> list[Case]:
+    """Cases of two and three ranks for every form of the op, with the op broken."""
+    mutant = mutation.mutant()
+    return [
+        replace(case, op=mutant)
+        for case in matrix.quick(sizes=(2, 3))
+        if case.op.name == mutation.op and case.dtype in ("float32", "object", "none")
+    ]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_every_broken_op_fails_the_check_and_is_named(mutation: Mutation) -> None:
+    report = checked(broken_cases(mutation), SHORT, fail_fast=True)
+    failed = [result for result in report.results if result.status == "failed"]
+    assert not report.ok
+    assert [result.op for result in failed] == [mutation.op]
+    assert failed[0].why
+    assert mutation.op.replace("_", "-") in failed[0].command or "check --case" in failed[0].command
+
+
+def test_every_op_is_broken_in_several_ways() -> None:
+    ways = {name: [m for m in MUTATIONS if m.op == name] for name in ops.REGISTRY}
+    assert all(len(each) >= 2 for each in ways.values()), ways
+
+
+def test_the_same_cases_pass_unbroken() -> None:
+    names = {mutation.op for mutation in MUTATIONS}
+    cases = [
+        case
+        for case in matrix.quick(sizes=(2, 3))
+        if case.op.name in names and case.dtype in ("float32", "object", "none")
+    ]
+    report = checked(cases)
+    assert report.ok, [result for result in report.results if result.status == "failed"]
+    assert report.worlds == 2
+
+
+# ------------------------------------------------------------------- cases that take the world
+
+
+def stopping(rank: int) -> Callable[..., Handles]:
+    """A run in which this rank never comes."""
+
+    def run(
+        self: AllReduce,
+        buffers: Buffers,
+        spec: OpSpec,
+        group: ProcessGroup | None,
+        *,
+        async_op: bool,
+    ) -> Handles:
+        import torch.distributed as dist
+
+        if dist.get_rank(group) == rank:
+            time.sleep(600)  # far beyond the patience: ended by the launcher
+        return AllReduce.run(self, buffers, spec, group, async_op=async_op)
+
+    return run
+
+
+def dying(rank: int) -> Callable[..., Handles]:
+    """A run in which this rank aborts."""
+
+    def run(
+        self: AllReduce,
+        buffers: Buffers,
+        spec: OpSpec,
+        group: ProcessGroup | None,
+        *,
+        async_op: bool,
+    ) -> Handles:
+        import torch.distributed as dist
+
+        if dist.get_rank(group) == rank:
+            faulthandler.disable()  # what it would write is of no interest here
+            os.abort()
+        return AllReduce.run(self, buffers, spec, group, async_op=async_op)
+
+    return run
+
+
+def sound(count: int) -> list[Case]:
+    """So many cases of three ranks that pass."""
+    known = [case for case in matrix.quick() if case.world_size == 3 and case.op.name == "gather"]
+    return [case for case in known if case.dtype == "float32"][:count]
+
+
+def injected(run: Callable[..., Handles]) -> Case:
+    """A case of three ranks with this run."""
+    case = next(
+        case
+        for case in matrix.quick()
+        if case.op.name == "all_reduce" and case.world_size == 3 and case.spec.members is None
+    )
+    op = type("Injected", (AllReduce,), {"run": run})()
+    return replace(case, op=op)
+
+
+def test_a_case_that_aborts_and_one_that_hangs_fail_alone() -> None:
+    good = sound(6)
+    cases = [*good[:2], injected(dying(1)), *good[2:4], injected(stopping(2)), *good[4:]]
+    cases = [replace(case, specs=(replace(case.spec, seed=n),)) for n, case in enumerate(cases)]
+    report = checked(cases, SHORT)
+    statuses = [result.status for result in report.results]
+    assert statuses == [*["passed"] * 2, "failed", *["passed"] * 2, "failed", *["passed"] * 2]
+    aborted, hung = (result for result in report.results if result.status == "failed")
+    assert "Rank 1 was killed by SIGABRT" in aborted.why
+    assert "rank 2 never arrived" in hung.why
+    assert report.worlds == 3
+    assert not report.ok
+
+
+def test_after_a_failure_nothing_runs_if_so_asked() -> None:
+    good = sound(4)
+    report = checked([*good[:2], injected(dying(0)), *good[2:]], SHORT, fail_fast=True)
+    statuses = [result.status for result in report.results]
+    assert statuses == ["passed", "passed", "failed", "not run", "not run"]
+    assert not report.ok
+    assert report.count("not run") == 2
+
+
+def test_a_world_for_each_case_is_what_isolation_means() -> None:
+    report = checked(sound(4), isolate=True)
+    assert report.ok
+    assert report.worlds == 4
+
+
+def test_what_a_backend_refuses_is_not_run_and_has_its_reason() -> None:
+    cases = [
+        case
+        for case in matrix.quick()
+        if case.op.name == "all_reduce" and case.spec.reduce_op == "premul_sum"
+    ]
+    report = checked(cases)
+    assert {result.status for result in report.results} == {"not supported"}
+    assert all(result.why for result in report.results)
+    assert report.worlds == 0
+    assert not report.ok, "nothing ran, so nothing was proved"
+
+
+def test_progress_is_told_case_by_case() -> None:
+    told: list[tuple[int, int, str]] = []
+    cases = sound(3)
+    plan = Plan(cases, WorldSpec(2, patience=20.0))
+    check(plan, run_world, lambda done, failed, now: told.append((done, failed, now)))
+    assert told == [(n, 0, case.id) for n, case in enumerate(cases, start=1)]
