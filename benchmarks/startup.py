@@ -88,6 +88,13 @@ CONTESTS = (
         most=0.25,
         status=2,
     ),
+    Contest(
+        "a world for each case / shared worlds, distdemo check",
+        (PYTHON, "-m", "distdemo", "check", "--quiet"),
+        (PYTHON, "-m", "distdemo", "check", "--quiet", "--isolate"),
+        2,
+        least=3.0,
+    ),
 )
 
 

@@ -171,23 +171,33 @@ def _word(message: str) -> str:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command's name: the first argument that is no option."""
-    return next((argument for argument in arguments if not argument.startswith("-")), "")
+    """The command's name: the first argument that is one, else the first that is no option."""
+    from distdemo import ops
+
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    if not words or words[0] == arguments[0]:
+        return words[0] if words else ""
+    return next((word for word in words if ops.find(word) is not None), words[0])
 
 
 def _with_dashes(arguments: Sequence[str]) -> list[str]:
-    """The same with torch's spelling of a command, ``all_reduce``, turned into ours."""
+    """The same with torch's spelling of a command, ``all_reduce``, turned into ours, and in front.
+
+    ``distdemo --format json all-reduce`` is what people type, too.
+    """
     command = _command(arguments)
     if not command:
         return list(arguments)
     place = arguments.index(command)
-    return [a.replace("_", "-") if i == place else a for i, a in enumerate(arguments)]
+    rest = [*arguments[:place], *arguments[place + 1 :]]
+    return [command.replace("_", "-"), *rest]
 
 
 def _rewritten(arguments: Sequence[str]) -> list[str]:
     """The same in the parser's own terms: it knows no option whose value may be left out."""
     words: list[str] = []
-    pairs = zip(_with_dashes(arguments), [*arguments, ""][1:], strict=True)
+    given = _with_dashes(arguments)
+    pairs = zip(given, [*given, ""][1:], strict=True)
     for word, following in pairs:
         words.append(word)
         if word == "--uneven" and _is_list(following):  # --uneven 3,0,7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ def parse_check(flags: Flags) -> CheckRequest:
         UsageError: naming the flag, the reason and what to try.
     """
     scope = _scope(flags)
-    seed = whole("--seed", flags["order"], "It orders the cases.", "Try --seed 1.")
+    seed = _seed(flags["order"])
     sizes = _sizes(flags["only_sizes"])
     cases = _cases(flags, scope, seed, sizes)
     largest = max(case.world_size for case in cases)
@@ -80,17 +81,34 @@ def writable(flag: str, text: str | None) -> Path | None:
     """A file that can be written, found out before anything runs.
 
     Raises:
-        UsageError: its folder doesn't exist, or it is a folder itself.
+        UsageError: its folder doesn't exist, it is a folder itself, or nobody lets us.
     """
     if text is None:
         return None
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"has no folder {path.parent} to lie in"
-        raise UsageError(
-            f"{flag} {text}: that can't be written.", f"It {what}.", f"Try {flag} report.xml."
-        )
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return path  # a pipe or a device: opening it would already say something to its reader
+    why = _why_unwritable(path)
+    if why:
+        name = "report.xml" if "xml" in flag else "map.json"
+        raise UsageError(f"{flag} {text}: that can't be written.", why, f"Try {flag} {name}.")
     return path
+
+
+def _why_unwritable(path: Path) -> str:
+    """Tried, for permissions alone don't tell; empty if it can be. Leaves all as it was."""
+    if path.is_dir():
+        return "It is a folder."
+    if not path.parent.is_dir():
+        return f"It has no folder {path.parent} to lie in."
+    new = not path.exists()
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        return f"{error.strerror}."
+    return ""
 
 
 def _scope(flags: Flags) -> str:
@@ -101,25 +119,32 @@ def _scope(flags: Flags) -> str:
     return "full" if flags["full"] else "quick"
 
 
+def _seed(text: str) -> int:
+    """One that the operations' own commands take too: they are what a failure names."""
+    seed = whole("--seed", text, "It orders the cases.", "Try --seed 1.")
+    if not 0 <= seed < 2**31 - 1:
+        raise UsageError(f"--seed {text} is out of range.", "It goes from 0 to 2³¹ − 2.", "Try 1.")
+    return seed
+
+
 def _sizes(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
-    return tuple(dict.fromkeys(parse_world_size(part.strip(), 1) for part in text.split(",")))
+    sizes = tuple(dict.fromkeys(parse_world_size(part.strip(), 1) for part in text.split(",")))
+    check_machine(WorldSpec(max(sizes)))  # before cases are made for so many ranks
+    return sizes
 
 
 def _cases(flags: Flags, scope: str, seed: int, sizes: tuple[int, ...] | None) -> Sequence[Case]:
     """The cases of this scope that the flags leave."""
-    make = {"quick": matrix.quick, "full": matrix.full}
-    if flags["only_case"] is not None:
-        everything = {case.id: case for name in make for case in _made(make[name], seed, sizes)}
-        if flags["only_case"] not in everything:
-            raise unknown("case", list(everything), flags["only_case"], "--case")
-        return [everything[flags["only_case"]]]
-    wanted = [_wanted_op(text) for text in _split(flags["only_ops"])]
-    dtypes = [parse_dtype(text) for text in _split(flags["only_dtypes"])]
+    wanted = [_wanted_op(text) for text in _split("--op", flags["only_ops"])]
+    dtypes = [parse_dtype(text) for text in _split("--dtype", flags["only_dtypes"])]
+    name = flags["only_case"]
+    make = matrix.full if scope == "full" else matrix.quick
+    everything = _made(make, seed, sizes) if name is None else [_named(name, seed, sizes)]
     cases = [
         case
-        for case in _made(make[scope], seed, sizes)
+        for case in everything
         if (not wanted or any(_matches(case, each) for each in wanted))
         and (not dtypes or case.dtype in dtypes)
     ]
@@ -136,8 +161,29 @@ def _made(make: Callable[..., list[Case]], seed: int, sizes: tuple[int, ...] | N
     return make(seed) if sizes is None else make(seed, sizes)
 
 
-def _split(given: Sequence[str] | None) -> list[str]:
-    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
+def _named(name: str, seed: int, sizes: tuple[int, ...] | None) -> Case:
+    """The case of this name, whichever scope it belongs to."""
+    both = (matrix.quick, matrix.full)  # neither holds all of the other's
+    everything = {case.id: case for make in both for case in _made(make, seed, sizes)}
+    if name in everything:
+        return everything[name]
+    near = difflib.get_close_matches(name, everything, n=2, cutoff=0.5)
+    raise UsageError(
+        f"There is no case {name!r}.",
+        "Known are those that a report names; worlds of other sizes have others.",
+        f"Did you mean {' or '.join('--case ' + each for each in near)}?"
+        if near
+        else f"Try --case {next(iter(everything))}.",
+    )
+
+
+def _split(flag: str, given: Sequence[str] | None) -> list[str]:
+    words = [word.strip() for text in given or () for word in text.split(",") if word.strip()]
+    if given and not words:
+        raise UsageError(
+            f"{flag} names nothing.", "It says what alone is checked.", f"Leave out {flag}."
+        )
+    return words
 
 
 def _wanted_op(text: str) -> tuple[str, str]:
@@ -148,7 +194,8 @@ def _wanted_op(text: str) -> tuple[str, str]:
         raise unknown("operation", [each.command for each in ops.REGISTRY.values()], name, "--op")
     forms = [each.name.replace(" ", "-") for each in op.all_forms]
     if form and form not in forms:
-        raise unknown("form", forms, form, f"--op {op.command}/")
+        known = [f"{op.command}/{each}" for each in forms]
+        raise unknown("form", known, f"{op.command}/{form}", "--op")
     return op.name, form
 
 

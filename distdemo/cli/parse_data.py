@@ -94,7 +94,10 @@ def _pieces_a_row(op: Op, spec: OpSpec) -> int:
 def parse_fill(
     flags: Flags, dtype_name: str, world_size: int, rows: list[Row] | None
 ) -> Number | str | None:
-    """What fills every element, if the user says so."""
+    """What fills every element, if the user says so.
+
+    ``rank`` is each one's number in the world, also in a group.
+    """
     text = flags["fill"]
     if text is None:
         return None

@@ -78,7 +78,9 @@ def parse_sizes(flags: Flags, rows: Sequence[Row] | None, ranks: int) -> tuple[i
     """
     text = flags.get("sizes")
     if text is None:
-        return tuple(range(1, ranks + 1)) if rows is None else tuple(len(row) for row in rows)
+        found = tuple(range(1, ranks + 1)) if rows is None else tuple(len(row) for row in rows)
+        _refuse_nothing("--values", "", found)
+        return found
     sizes = _lengths("--sizes", text)
     if len(sizes) != ranks:
         raise UsageError(
@@ -86,6 +88,7 @@ def parse_sizes(flags: Flags, rows: Sequence[Row] | None, ranks: int) -> tuple[i
             "It gives the length of each rank's tensor.",
             f"Give {ranks}, or --world-size {len(sizes)}.",
         )
+    _refuse_nothing("--sizes", text, sizes)
     if rows is not None and tuple(len(row) for row in rows) != sizes:
         raise UsageError(
             f"--sizes {text} and the lengths of --values differ.",
@@ -117,6 +120,7 @@ def parse_splits(
             )
     if len(rows) == 1:
         rows *= ranks
+    _refuse_nothing("--splits", " ".join(given), [length for row in rows for length in row])
     if len(rows) != ranks:
         raise UsageError(
             f"--splits was given {len(rows)} times for {ranks} ranks.",
@@ -149,12 +153,13 @@ def split_shape(
                 "The parts of a rank are all that it has.",
                 f"Give lengths that add up to {has}.",
             )
-    if rows is not None and shape is not None and math.prod(shape) != len(rows[0]):
-        raise UsageError(
-            f"--shape has {math.prod(shape)} elements, --values has {len(rows[0])} a rank.",
-            "The shape of your own values has to hold them.",
-            "Leave out --shape to take them as they are.",
-        )
+    for rank, values in enumerate(rows or ()):
+        if shape is not None and math.prod(shape) != len(values):
+            raise UsageError(
+                f"--shape has {math.prod(shape)} elements, --values has {len(values)} on rank {rank}.",
+                "The shape of your own values has to hold them.",
+                "Leave out --shape to take them as they are.",
+            )
     return (max(sum(row) for row in splits), *rest)
 
 
@@ -206,6 +211,16 @@ def _lengths(name: str, text: str) -> tuple[int, ...]:
     if min(lengths) < 0:
         raise UsageError(f"{name} {text}: {min(lengths)} is no length.", why, hint)
     return lengths
+
+
+def _refuse_nothing(name: str, text: str, lengths: Sequence[int]) -> None:
+    """Refuse tensors that are empty on all ranks, as ``--shape 0`` is."""
+    if not any(lengths):
+        raise UsageError(
+            f"{name} {text}".rstrip() + ": all lengths are 0.",
+            "There would be no element to show and verify.",
+            "Give at least one rank something.",
+        )
 
 
 def _json_error(text: str) -> str:

@@ -11,7 +11,7 @@ Groups = tuple[tuple[int, ...], ...]
 def named_ranks(text: str | None) -> int:
     """How many ranks a world needs at least for this ``--group``; 0 if nothing can be told."""
     numbers = [word for part in (text or "").split(",") for word in part.strip().split("-")]
-    return max((int(word) + 1 for word in numbers if word.isdigit()), default=0)
+    return max((int(word) + 1 for word in numbers if word.isdecimal()), default=0)
 
 
 def parse_groups(flags: Flags, world_size: int) -> Groups | None:
@@ -39,6 +39,12 @@ def _group(text: str, world_size: int) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         start = rank_number("group", first, world_size)
         stop = rank_number("group", last, world_size) if dash else start
+        if stop < start:
+            raise UsageError(
+                f"--group {text}: {start}-{stop} runs backwards.",
+                "A range goes from the smaller rank to the larger.",
+                f"Try --group {stop}-{start}.",
+            )
         ranks += range(start, stop + 1)
     twice = next((rank for rank in ranks if ranks.count(rank) > 1), None)
     if twice is not None:
@@ -75,7 +81,9 @@ def _split(text: str, world_size: int) -> Groups:
         raise UsageError(
             f"--split {text}: that makes groups of one rank.",
             "They would have nobody to talk to.",
-            f"Try --world-size {2 * groups}, or a smaller --split.",
+            "Try --split /2."
+            if kind == "/"
+            else f"Try --world-size {2 * groups}, or a smaller --split.",
         )
     if kind == "%":
         return tuple(tuple(range(group, world_size, groups)) for group in range(groups))

@@ -109,10 +109,10 @@ def _specs(op: Op, flags: Flags) -> tuple[tuple[OpSpec, ...], int]:
         dtype=parse_dtype(flags.get("dtype", "float32")),
         factor=parse_factor(base.reduce_op, flags),
     )
-    taking_part = size if groups is None else size * len(groups)
+    whole = groups or (tuple(range(world_size)),)
     if given.count:
-        _check_count(op, base, given, taking_part)
-    base = _shaped(op, base, flags, given, taking_part)
+        _check_count(op, base, given, size * len(whole))
+    base = _shaped(op, base, flags, given, whole)
     return tuple(_of_groups(op, base, groups, given)), world_size
 
 
@@ -130,7 +130,8 @@ def _world_size(op: Op, flags: Flags, given: _Given) -> int:
     named = named_ranks(flags.get("group"))
     default = max(default, named)
     told = given.count or len((flags.get("sizes") or "").split(",")) or 1
-    told = max(told, len((flags.get("splits") or [""])[0].split(",")))
+    if flags.get("split") is None:  # else the splits are as many as a group has ranks
+        told = max(told, len((flags.get("splits") or [""])[0].split(",")))
     if flags.get("group") is None and told >= max(2, op.smallest_world):
         default = told
     why = f"{op.command} needs two ranks: one can't send to itself."
@@ -183,18 +184,18 @@ def _partners(op: Op, flags: Flags, size: int) -> dict[str, Any]:
     return {"pattern": pattern, "src": src, "dst": dst}
 
 
-def _shaped(op: Op, base: OpSpec, flags: Flags, given: _Given, ranks: int) -> OpSpec:
+def _shaped(op: Op, base: OpSpec, flags: Flags, given: _Given, groups: Groups) -> OpSpec:
     """The spec with its shape, its uneven lengths and what fills it, for all ranks together."""
     if base.objects or op.meets:
         return replace(base, shape=())
-    rows = given.rows
+    rows, ranks = given.rows, sum(map(len, groups))
     uneven = base.variant == "uneven" or base.splits is not None
     if rows is not None:
         check_fit(rows, base.dtype, uneven=uneven)
     asked = parse_shape(flags["shape"])
     filled = replace(
         base,
-        fill=parse_fill(flags, base.dtype, base.world_size, rows),
+        fill=parse_fill(flags, base.dtype, 1 + max(map(max, groups)), rows),
         seed=parse_seed(flags, rows),
     )
     if base.variant == "uneven":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import typer
 
+from distdemo import backends
 from distdemo.cli.execute import check_backend
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_check import CheckRequest, parse_check
@@ -37,6 +39,7 @@ def _run(request: CheckRequest) -> CheckReport:
         from distdemo.torch_import import load_torch
 
         load_torch()
+        request = _on_these_gpus(request)
         check_backend(request.world)
         from distdemo.launchers.local import run_world
         from distdemo.programs.checker import Plan, check
@@ -50,6 +53,16 @@ def _run(request: CheckRequest) -> CheckReport:
             request.isolate,
         )
         return check(plan, run_world, progress.advance)
+
+
+def _on_these_gpus(request: CheckRequest) -> CheckRequest:
+    """Without the worlds that this machine has too few GPUs for, unless it has none at all."""
+    gpus = backends.count_gpus() if request.world.device != "cpu" else 0
+    cases = tuple(case for case in request.cases if case.world_size <= gpus)
+    if not cases:
+        return request
+    largest = max(case.world_size for case in cases)
+    return replace(request, cases=cases, world=replace(request.world, world_size=largest))
 
 
 def _show(report: CheckReport, request: CheckRequest) -> None:

@@ -39,6 +39,8 @@ def locate(stack: str) -> Where | None:
         return None
     collective = ""
     for frame in frames:
+        if _is_life(frame):
+            break  # what a forked rank has inherited of the launcher's own stack begins here
         if _is_ours(frame["file"]):
             if frame["function"] == "meet":  # Rank.meet, which waits for the others at the store
                 collective = "meet"
@@ -65,6 +67,11 @@ def _is_collective(frame: dict[str, str]) -> bool:
 
 def _is_ours(file: str) -> bool:
     return PurePath(file).is_relative_to(PurePath(__file__).parent.parent)
+
+
+def _is_life(frame: dict[str, str]) -> bool:
+    """Whether this is the function in which a rank spends its whole life."""
+    return _is_ours(frame["file"]) and frame["function"] == "live"
 
 
 def _is_library(file: str) -> bool:

@@ -49,7 +49,8 @@ class Broadcast(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        return Traffic(bytes_each(spec), f"the root's {noun(spec)}", 1.0, "1")
+        payload = bytes_each(spec, spec.root or 0)
+        return Traffic(payload, f"the root's {noun(spec)}", 1.0, "1")
 
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool

@@ -142,13 +142,15 @@ def is_joined(spec: OpSpec) -> bool:
     return spec.variant == "single"
 
 
-def bytes_each(spec: OpSpec) -> int:
-    """Bytes of one tensor of ``spec.shape``; of objects the largest pickle, which all get room for.
+def bytes_each(spec: OpSpec, label: int | None = None) -> int:
+    """Bytes of one tensor of ``spec.shape``, or of this label's object.
 
-    torch.distributed pads every pickle of a collective to the largest one.
+    Without a label that of the largest object: where several travel, torch.distributed pads every
+    pickle to the largest one.
     """
     if spec.objects:
-        return max(things.pickled_size(things.value(label, spec)) for label in _labels(spec))
+        labels = range(spec.world_size) if label is None else (label,)
+        return max(things.pickled_size(things.value(each, spec)) for each in labels)
     return spec.numel * DTYPES[spec.dtype].itemsize
 
 
@@ -160,7 +162,3 @@ def bytes_of(shape: tuple[int, ...], spec: OpSpec) -> int:
 def noun(spec: OpSpec) -> str:
     """What a rank holds one of, in words."""
     return "object" if spec.objects else "tensor"
-
-
-def _labels(spec: OpSpec) -> range:
-    return range(spec.world_size)

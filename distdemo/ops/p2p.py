@@ -115,7 +115,8 @@ class PointToPoint(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        return Traffic(bytes_each(spec), f"one {noun(spec)}", 1.0, "1")
+        sender = self.lone_label(spec)
+        return Traffic(bytes_each(spec, sender), f"one {noun(spec)}", 1.0, "1")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """How the calls of a ring or an exchange are ordered."""

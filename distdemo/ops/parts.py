@@ -91,7 +91,7 @@ class Form:
 
 
 OBJECTS_LACK = frozenset(
-    {"async_op", "nonblocking", "dtype", "shape", "fill", "reduce_op", "variant", "pattern"}
+    {"async_op", "nonblocking", "dtype", "shape", "fill", "seed", "reduce_op", "variant", "pattern"}
 )
 """What has no meaning for objects: they are pickled as they are, in one blocking call."""
 

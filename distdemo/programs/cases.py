@@ -50,11 +50,18 @@ class Case:
         """Its name, made of all that tells it from other cases."""
         return "/".join(_words(self))
 
-    def command(self, backend: str = "gloo") -> str:
-        """A command line that runs this case alone."""
-        flags = ["check", "--case", self.id] if _has_no_command(self.spec) else list(_flags(self))
+    def command(self, backend: str = "gloo", device: str = "") -> str:
+        """A command line that runs this case alone.
+
+        Args:
+            backend: the one that it runs on.
+            device: where its tensors are; empty for the backend's own choice.
+        """
+        flags = list(_by_name(self) if _has_no_command(self) else _flags(self))
         if backend != "gloo":
             flags += ["--backend", backend]
+        if device:
+            flags += ["--device", device]
         return shlex.join(["distdemo", *flags])
 
 
@@ -94,11 +101,20 @@ def _shape(spec: OpSpec) -> str:
     return "x".join(map(str, spec.shape)) if spec.numel else "empty"
 
 
-def _has_no_command(spec: OpSpec) -> bool:
+def _has_no_command(case: Case) -> bool:
     """Whether an op's own command refuses it: there would be no element to show."""
-    if spec.objects or spec.sizes is not None or spec.splits is not None:
-        return False
-    return spec.numel == 0
+    return not any(spec.objects or _elements(spec) for spec in case.specs)
+
+
+def _elements(spec: OpSpec) -> int:
+    """How many the longest tensor of a rank has."""
+    lengths = spec.sizes if spec.splits is None else tuple(map(sum, spec.splits))
+    return spec.numel if lengths is None else max(lengths)
+
+
+def _by_name(case: Case) -> Iterator[str]:
+    """``check`` and the case's name; it knows only cases of the world sizes that it was given."""
+    yield from ("check", "--case", case.id, "-n", str(case.world_size))
 
 
 def _flags(case: Case) -> Iterator[str]:
@@ -128,9 +144,9 @@ def _data(case: Case) -> Iterator[str]:
     if case.op.meets:
         return
     if spec.objects:
-        for each in case.specs if spec.things else ():
-            for thing in each.things or ():
-                yield from ("--values", thing or "null")
+        shares = [each.things for each in case.specs if each.things is not None]
+        for thing in _in_order(case, shares) if shares else ():
+            yield from ("--values", thing or "null")
         return
     yield from ("--dtype", spec.dtype)
     if spec.sizes is not None:

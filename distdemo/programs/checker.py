@@ -137,9 +137,15 @@ class _Run:
             status=ending.status,
             seconds=ending.seconds,
             why=ending.why,
-            command=case.command(self.plan.world.backend),
+            command=case.command(self.plan.world.backend, self._device()),
             details=ending.details,
         )
+
+    def _device(self) -> str:
+        """The device, if a command line has to name it."""
+        world = self.plan.world
+        usual = backends.REGISTRY[world.backend].default_device()
+        return "" if world.device == usual else world.device
 
     def _by_size(self) -> dict[int, list[int]]:
         """The numbers of the cases to run by the size of their world; the others end here."""
@@ -225,6 +231,8 @@ def _ended(outcome: Outcome) -> str:
         return f"rank {outcome.rank}: {outcome.type}: {lost}{first}"
     if isinstance(outcome, TimedOut):
         where = outcome.where
-        doing = "did not answer" if where is None else where.collective or where.place or "busy"
-        return f"rank {outcome.rank}: still in {doing}"
+        if where is None:
+            return f"rank {outcome.rank}: did not answer"
+        place = where.collective or where.place
+        return f"rank {outcome.rank}: still {f'in {place}' if place else 'busy'}"
     return ""

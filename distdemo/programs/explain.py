@@ -16,7 +16,8 @@ from distdemo.reports import Explanation
 SHOWN = 4  # elements of a tensor that an explanation needs
 RANKS = 8  # ranks that a picture holds
 UNPICKLING = (
-    "And with objects: unpickling runs code, so whoever can send to the group can run code on it."
+    "Taking objects from peers that you don't trust. They travel as pickles, and unpickling runs "
+    "code: whoever can send to the group can run code on every rank of it."
 )
 
 
@@ -29,18 +30,19 @@ def explain(op: Op, spec: OpSpec) -> Explanation:
     ranks = _shown(spec)
     short = _Short(op, spec)
     edges = {
-        (source, rank)
+        (spec.member(source), spec.member(rank))
         for rank in ranks
         for piece in _pieces(op.result(rank, spec))
         for source in piece.ranks
         if source != rank and source in ranks
     }
     if op.meets:
-        edges = {(one, other) for one in ranks for other in ranks if one != other}
+        members = [spec.member(rank) for rank in ranks]
+        edges = {(one, other) for one in members for other in members if one != other}
     return Explanation(
         spec=spec,
         words=_words(op, spec),
-        ranks=ranks,
+        ranks=tuple(spec.member(rank) for rank in ranks),
         before=tuple(short.before(rank) for rank in ranks),
         after=tuple(short.after(rank) for rank in ranks),
         edges=frozenset(edges),
@@ -56,7 +58,7 @@ def _words(op: Op, spec: OpSpec) -> Words:
     usual = form == op.all_forms[0]
     call = op.words.call if usual else f"dist.{form.calls}"
     called = call.replace("{OP}", (spec.reduce_op or "sum").upper())
-    mistake = f"{op.words.mistake} {UNPICKLING}" if spec.objects else op.words.mistake
+    mistake = UNPICKLING if spec.objects else op.words.mistake
     return replace(op.words, call=called, summary=form.summary or op.words.summary, mistake=mistake)
 
 
@@ -81,7 +83,8 @@ class _Short:
         """What this rank holds before."""
         op, spec = self._op, self._spec
         cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
-        pieces = tuple(self._piece(cut, self._numbers(cut), rank) for cut in cuts)
+        own = spec.member(rank)
+        pieces = tuple(self._piece(cut, self._numbers(cut), own) for cut in cuts)
         return self._holding(pieces, listed=op.list_before)
 
     def after(self, rank: int) -> Holding:
@@ -108,7 +111,7 @@ class _Short:
         cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
         parts = [self._numbers(cut) for cut in cuts]
         if not source.reduced:
-            return self._piece(cuts[0], parts[0], source.ranks[0])
+            return self._piece(cuts[0], parts[0], spec.member(source.ranks[0]))
         name = REDUCTIONS[spec.reduce_op or "sum"].name
         reduced = (
             reduce_numbers(name, list(each), spec.factor) for each in zip(*parts, strict=True)

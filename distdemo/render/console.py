@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console, RenderableType
 
 PLAIN_WIDTH = 80  # columns of what is no terminal
+LEAST_WIDTH = 20  # columns below which a terminal can't be what it says
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ def output(file: object = None) -> Console:
     width = None
     if not _is_terminal(stream) and "COLUMNS" not in os.environ:
         width = PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
+    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
+    if console.width < LEAST_WIDTH:  # COLUMNS=0, or a terminal that does not know
+        console.width = PLAIN_WIDTH
+    return console
 
 
 def show(console: Console, renderable: RenderableType) -> None:

@@ -23,9 +23,14 @@ def ending(outcome: Outcome) -> dict[str, Json]:
             "message": outcome.message,
             "traceback": outcome.traceback,
             "consequence": outcome.consequence,
+            "missing": list(outcome.missing),
         }
     elif isinstance(outcome, Died):
-        entry |= {"signal": outcome.signal, "exit_code": outcome.exit_code}
+        entry |= {
+            "signal": outcome.signal,
+            "exit_code": outcome.exit_code,
+            "message": outcome.message or None,
+        }
     elif isinstance(outcome, TimedOut) and outcome.where is not None:
         entry |= {
             "waiting_in": outcome.where.collective or None,

@@ -166,6 +166,6 @@ def _moves(report: OpReport) -> Iterator[str]:
     padded = "; every pickle padded to the largest" if report.spec.objects else ""
     moves = moved(traffic.payload, traffic.formula, traffic.factor)
     if traffic.formula == "1":
-        yield f"Moves{each}: {moves}, {traffic.payload_words}{padded}."
+        yield f"Moves{each}: {moves}, {traffic.payload_words}."
     else:
         yield f"Moves{each}: {moves} ({traffic.payload_words}{padded})."
