@@ -29,6 +29,7 @@ class Backend(ABC):
         dtypes: the element types that its collectives take by its documentation.
         monitors: whether it has monitored_barrier, by its documentation.
         get: how to get it where it is missing.
+        rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number.
     """
 
     name: ClassVar[str]
@@ -37,6 +38,7 @@ class Backend(ABC):
     dtypes: ClassVar[frozenset[str]]
     monitors: ClassVar[bool] = False
     get: ClassVar[str] = ""
+    rank_per_gpu: ClassVar[bool] = False
 
     @abstractmethod
     def missing(self) -> str | None:

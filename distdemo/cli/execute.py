@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -34,7 +34,8 @@ def run_op(op: Op, flags: dict[str, Any]) -> None:
 
         world = _start(request.world, demo, (op, request.specs), request.view)
     result = report(op, request.specs, world)
-    _show_op(op, result, explanation, request.view)
+    with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+        _show_op(op, result, explanation, request.view)
     raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
 
 
@@ -48,7 +49,8 @@ def run_hello(flags: dict[str, Any]) -> None:
         from distdemo.programs.hello import hello, report
 
         result = report(_start(world_spec, hello, (), view))
-    _show_hello(result, view)
+    with suppress(BrokenPipeError):
+        _show_hello(result, view)
     raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
 
 
@@ -140,10 +142,12 @@ def check_backend(world: WorldSpec) -> None:
     if world.device == "cpu":
         return
     gpus = backends.count_gpus()
-    if gpus == 0 or (backend.name == "nccl" and gpus < world.world_size):
+    if gpus == 0 or (backend.rank_per_gpu and gpus < world.world_size):
         raise UsageError(
             f"{world.world_size} ranks on {gpus} GPUs: that is too many.",
-            "nccl takes one rank a GPU." if gpus else "torch sees no GPU that it can use.",
+            f"{backend.name} takes one rank a GPU."
+            if gpus
+            else "torch sees no GPU that it can use.",
             f"Try --world-size {gpus}, or --backend gloo."
             if gpus
             else "Leave out --device to run on the CPU.",

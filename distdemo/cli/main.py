@@ -54,13 +54,14 @@ def run(arguments: Sequence[str]) -> int:
     """Carry out a command line and return its exit code; never raises."""
     signals = _Signals()
     signals.install()
+    code = EXIT_OK
     try:
         code = _carry_out(arguments or ["--help"], signals)
         sys.stdout.flush()
     except _Terminated:
         code = EXIT_FAILED
     except (BrokenPipeError, SystemExit):  # typer makes the second of the first
-        code = _reader_left()
+        _close_stdout()  # whoever read it (``| head -1``) has seen what it wanted
     except OSError as error:
         code = _unwritable(error)
     return EXIT_INTERRUPTED if signals.interrupted else code
@@ -158,11 +159,13 @@ def _unknown_command(name: str) -> UsageError:
 def _option_of_another_op(message: str) -> list[str]:
     """The commands that take the option which this one does not; empty if none does."""
     from distdemo import ops
+    from distdemo.cli.options import flags_of
 
     if not message.startswith("No such option") or len(message.split()) < 4:
         return []
-    name = _word(message).removeprefix("--").replace("-", "_").replace("async", "async_op")
-    return [op.command for op in ops.REGISTRY.values() if name in (*op.takes, op.root_is)]
+    name = _word(message)
+    name = name if name.startswith("-") else f"--{name}"
+    return [op.command for op in ops.REGISTRY.values() if name in flags_of(op)]
 
 
 def _word(message: str) -> str:
@@ -219,12 +222,6 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 # ----------------------------------------------------------------------------------- lost streams
-
-
-def _reader_left() -> int:
-    """Whoever read standard output went away (``| head -1``): it has seen what it wanted."""
-    _close_stdout()
-    return EXIT_OK
 
 
 def _unwritable(error: OSError) -> int:

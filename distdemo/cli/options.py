@@ -46,6 +46,16 @@ def of_op(op: Op) -> tuple[str, ...]:
     return (*own, *ANY_OP, *given, *WORLD, *VIEW)
 
 
+def flags_of(op: Op) -> frozenset[str]:
+    """Every flag that an op's command knows."""
+    names = of_op(op)
+    declared = (root_option(op.root_is) if name == "root" else ALL[name] for name in names)
+    options = [annotation.__metadata__[0] for annotation, _ in declared]
+    # typer takes the first flag of an annotation for its default until it looks closer.
+    found = (flag for option in options for flag in (option.default, *(option.param_decls or ())))
+    return frozenset(flag for flag in found if isinstance(flag, str))
+
+
 def root_option(torch_name: str) -> tuple[Any, Any]:
     """``--root``, also under the name that torch gives it in this op."""
     does = {"src": "gives", "dst": "receives"}.get(torch_name, "gives or receives")

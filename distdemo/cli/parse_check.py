@@ -19,7 +19,7 @@ from distdemo.cli.parse import (
     whole,
 )
 from distdemo.cli.parse_data import parse_dtype
-from distdemo.errors import UsageError
+from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
 from distdemo.programs import matrix
@@ -109,6 +109,20 @@ def _why_unwritable(path: Path) -> str:
     except OSError as error:
         return f"{error.strerror}."
     return ""
+
+
+def write_file(flag: str, path: Path, text: str) -> None:
+    """Write what ``writable`` found to be possible.
+
+    Raises:
+        DistdemoError: it no longer is.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DistdemoError(
+            f"{flag} {path}: that could not be written.", f"{error.strerror}.", "Try another file."
+        ) from error
 
 
 def _scope(flags: Flags) -> str:

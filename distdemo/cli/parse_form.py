@@ -156,7 +156,7 @@ def split_shape(
     for rank, values in enumerate(rows or ()):
         if shape is not None and math.prod(shape) != len(values):
             raise UsageError(
-                f"--shape has {math.prod(shape)} elements, --values has {len(values)} on rank {rank}.",
+                f"--shape has {math.prod(shape)} elements, --values {len(values)} on rank {rank}.",
                 "The shape of your own values has to hold them.",
                 "Leave out --shape to take them as they are.",
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
 
 from distdemo import backends
 from distdemo.cli.execute import check_backend
-from distdemo.cli.parse import choose, parse_view
-from distdemo.cli.parse_check import parse_case_world, writable
+from distdemo.cli.parse import View, choose, parse_view
+from distdemo.cli.parse_check import parse_case_world, writable, write_file
 from distdemo.errors import EXIT_FAILED, EXIT_OK, UsageError
 from distdemo.model import WorldSpec
 from distdemo.render.spinner import spinner
@@ -22,10 +23,7 @@ def run_backends(flags: dict[str, Any]) -> None:
     if flags["probe"] is not None:
         _run_probe(flags)
         return
-    if flags["write"] is not None:
-        raise UsageError(
-            "--write means nothing without --probe.", "It writes the map.", "Add --probe gloo."
-        )
+    _refuse_probe_options(flags)
     view = parse_view(flags, 1)
     with spinner("looking at the backends", enabled=not view.quiet):
         from distdemo.torch_import import load_torch
@@ -35,17 +33,26 @@ def run_backends(flags: dict[str, Any]) -> None:
         from distdemo.programs.survey import survey
 
         entries = survey(run_world)
-    _show_entries(entries, view.format)
-    works = any(entry.works for entry in entries)
-    failed = any(entry.works is False for entry in entries)
-    raise typer.Exit(EXIT_OK if works and not failed else EXIT_FAILED)
+    with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+        _show_entries(entries, view)
+    from distdemo.render.backend_table import all_well
+
+    raise typer.Exit(EXIT_OK if all_well(entries) else EXIT_FAILED)
+
+
+def _refuse_probe_options(flags: dict[str, Any]) -> None:
+    does = {"write": "It writes the map.", "device": "It says where the probe's tensors are."}
+    for name, why in does.items():
+        if flags[name] is not None:
+            raise UsageError(f"--{name} means nothing without --probe.", why, "Add --probe gloo.")
 
 
 def _run_probe(flags: dict[str, Any]) -> None:
-    name = choose("probe", flags["probe"], backends.REGISTRY)
     view = parse_view(flags, 1)
     target = writable("--write", flags["write"])
-    world = _probe_world(flags, name)
+    with _told_of_probe():
+        name = choose("backend", flags["probe"], backends.REGISTRY)
+        world = _probe_world(flags, name)
     from distdemo.programs import matrix
     from distdemo.render.progress import Progress
 
@@ -54,14 +61,28 @@ def _run_probe(flags: dict[str, Any]) -> None:
         from distdemo.torch_import import load_torch
 
         load_torch()
-        check_backend(world)
+        with _told_of_probe():
+            check_backend(world)
         from distdemo.launchers.local import run_world
         from distdemo.programs.probe import probe
 
         report = probe(world, run_world, progress.advance)
     if target is not None:
-        _write(report, target)
-    _show_map(report, view.format, quiet=view.quiet)
+        from distdemo.backends.capabilities import text
+
+        write_file("--write", target, text(report.found))
+    with suppress(BrokenPipeError):
+        _show_map(report, view.format, quiet=view.quiet)
+
+
+@contextmanager
+def _told_of_probe() -> Iterator[None]:
+    """Here it is ``--probe`` that names the backend."""
+    try:
+        yield
+    except UsageError as error:
+        lines = (error.what, error.why, error.hint)
+        raise UsageError(*(line.replace("--backend", "--probe") for line in lines)) from None
 
 
 def _probe_world(flags: dict[str, Any], name: str) -> WorldSpec:
@@ -80,24 +101,21 @@ def _probe_world(flags: dict[str, Any], name: str) -> WorldSpec:
     return replace(world, world_size=max(1, min(PROBE_RANKS, gpus)))
 
 
-def _write(report: MapReport, target: Path) -> None:
-    from distdemo.backends.capabilities import text
-
-    target.write_text(text(report.found), encoding="utf-8")
-
-
-def _show_entries(entries: list[BackendEntry], form: str) -> None:
-    if form == "json":
+def _show_entries(entries: list[BackendEntry], view: View) -> None:
+    if view.format == "json":
         from distdemo.render.backend_document import backend_document
         from distdemo.render.document import dumps
 
         typer.echo(dumps(backend_document(entries)))
         return
-    from distdemo.render.backend_table import backend_table
-    from distdemo.render.console import output, show
+    from distdemo.render.backend_table import backend_table, verdict_line
+    from distdemo.render.console import output, show, signs
 
     console = output()
-    show(console, backend_table(entries, console))
+    if view.quiet:
+        show(console, verdict_line(entries, signs(console)))
+    else:
+        show(console, backend_table(entries, console))
 
 
 def _show_map(report: MapReport, form: str, *, quiet: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import typer
 from distdemo import backends
 from distdemo.cli.execute import check_backend
 from distdemo.cli.main_exits import AlreadyTold
-from distdemo.cli.parse_check import CheckRequest, parse_check
+from distdemo.cli.parse_check import CheckRequest, parse_check, write_file
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from distdemo.reports import CheckReport
 
@@ -24,9 +25,10 @@ def run_check(flags: dict[str, Any]) -> None:
     if request.junit is not None:
         from distdemo.render.junit import junit_xml
 
-        request.junit.write_text(junit_xml(report), encoding="utf-8")
-    _show(report, request)
-    _annotate(report, request)
+        write_file("--junit-xml", request.junit, junit_xml(report))
+    with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+        _show(report, request)
+        _annotate(report, request)
     if report.interrupted:
         raise AlreadyTold(EXIT_INTERRUPTED)
     raise typer.Exit(EXIT_OK if report.ok else EXIT_FAILED)
@@ -57,7 +59,9 @@ def _run(request: CheckRequest) -> CheckReport:
 
 def _on_these_gpus(request: CheckRequest) -> CheckRequest:
     """Without the worlds that this machine has too few GPUs for, unless it has none at all."""
-    gpus = backends.count_gpus() if request.world.device != "cpu" else 0
+    if not backends.REGISTRY[request.world.backend].rank_per_gpu:
+        return request
+    gpus = backends.count_gpus()
     cases = tuple(case for case in request.cases if case.world_size <= gpus)
     if not cases:
         return request

@@ -114,7 +114,9 @@ def _tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
     step = batch(cuts[0].numel if cuts else 1)
     starts = range(0, len(cuts), step)
     blocks = (_filled(op, cuts[start : start + step], spec) for start in starts)
-    return [tensor for block in blocks for tensor in block.to(torch_dtype(spec)).unbind()]
+    # Contiguous, because a fill is one number that is looked at often; backends refuse that.
+    kept = (block.to(torch_dtype(spec)).contiguous() for block in blocks)
+    return [tensor for block in kept for tensor in block.unbind()]
 
 
 def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distdemo.render.backend_table import all_well, verdict
 from distdemo.render.document import envelope
+from distdemo.render.endings import error_entry
 from distdemo.reports import BackendEntry, MapReport
 
 Json = Any
 
 
 def backend_document(entries: Sequence[BackendEntry]) -> dict[str, Json]:
-    """Which backends are here."""
+    """Which backends are here; an error for each that fails, or where none is."""
     found = [
         {
             "name": entry.name,
@@ -27,7 +29,12 @@ def backend_document(entries: Sequence[BackendEntry]) -> dict[str, Json]:
         }
         for entry in entries
     ]
-    return envelope("backends", ok=all(e.works is not False for e in entries), backends=found)
+    failing = [entry for entry in entries if entry.works is False]
+    errors = [error_entry(f"{entry.name} fails.", entry.tried, entry.get) for entry in failing]
+    ok = all_well(entries)
+    if not (ok or errors):
+        errors = [error_entry(verdict(entries), "None could be tried.", "")]
+    return envelope("backends", ok=ok, errors=errors, backends=found)
 
 
 def map_document(report: MapReport) -> dict[str, Json]:

@@ -37,6 +37,31 @@ def backend_table(entries: Sequence[BackendEntry], console: Console) -> Group:
     return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))
 
 
+def all_well(entries: Sequence[BackendEntry]) -> bool:
+    """Whether one works at least, and none that is here fails."""
+    works = [entry.works for entry in entries if entry.works is not None]
+    return bool(works) and all(works)
+
+
+def verdict(entries: Sequence[BackendEntry]) -> str:
+    """Who works and who fails, in a sentence or two."""
+    works = [entry.name for entry in entries if entry.works]
+    fails = [entry.name for entry in entries if entry.works is False]
+    parts = [_sentence(works, "works", "work"), _sentence(fails, "fails", "fail")]
+    return " ".join(filter(None, parts)) or "No backend is here."
+
+
+def _sentence(names: Sequence[str], one: str, several: str) -> str:
+    return f"{', '.join(names)} {one if len(names) == 1 else several}." if names else ""
+
+
+def verdict_line(entries: Sequence[BackendEntry], sign: Signs) -> Text:
+    """Whether all is well, in one line."""
+    if all_well(entries):
+        return Text(f"{sign.right} {verdict(entries)}", style=colours.RIGHT)
+    return Text(f"{sign.wrong} {verdict(entries)}", style=colours.WRONG)
+
+
 def _here(entry: BackendEntry, sign: Signs) -> Text:
     if entry.missing:
         return Text(f"{sign.none} no", style=colours.QUIET)

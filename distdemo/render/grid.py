@@ -59,7 +59,7 @@ class Grid:
 
     def lines(self) -> Group:
         """As a list: a heading a row, and under it a line a cell."""
-        width = max(len(column.name) for column in self.columns)
+        width = _lead(self) - 4
         parts: list[RenderableType] = []
         for row in self.rows:
             parts.append(_head(self.columns[0].name, row[0]))
@@ -80,13 +80,21 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
         table = grid.table()
         if widest(console, table) <= console.width:
             return table
-    return grid.lines() if console.width < NARROW else table
+    # A column that does not fold would be cut, and a number without its end is another number.
+    if console.width >= NARROW and any(column.folds for column in grid.columns):
+        return table
+    return draw(console.width - _lead(grid)).lines()
 
 
 def widest(console: Console, table: Table) -> int:
     """How wide a table would like to be."""
     unlimited = console.options.update(width=UNLIMITED)
     return console.measure(table, options=unlimited).maximum
+
+
+def _lead(grid: Grid) -> int:
+    """How many columns of a list come before a cell's text: the names, and two at each side."""
+    return max(len(column.name) for column in grid.columns) + 4
 
 
 def _head(name: str, cell: Cell) -> Text:

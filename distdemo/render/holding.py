@@ -63,6 +63,15 @@ def sources(holding: Holding, signs: Signs) -> Text:
     return Text("\n").join(lines)
 
 
+def sizes(holding: Holding, signs: Signs) -> Text:
+    """The bytes that each object pickled to: lines as in ``cell``."""
+    shown, left_out = _selection(holding)
+    lines = [f"{piece.size} B" if isinstance(piece, Thing) else "" for piece in shown]
+    if left_out:
+        lines.insert(FIRST, signs.more)
+    return Text("\n".join(lines), style=colours.QUIET)
+
+
 def _selection(holding: Holding) -> tuple[list[Piece | Thing], int]:
     pieces = list(holding.pieces)
     if not holding.omitted and len(pieces) <= FEW:

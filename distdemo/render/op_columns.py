@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from distdemo.holdings import RankRecord, Thing, Verification
+from distdemo.holdings import RankRecord, Verification
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs
 from distdemo.render.grid import Cell, Column
@@ -65,15 +65,14 @@ def _held(report: OpReport, sign: Signs, room: int) -> Iterator[Told]:
     before = Column("Before", folds=True)
     yield Told(before, lambda record: holding.cell(record.before, sign, room))
     if report.spec.objects:
-        yield Told(Column("Pickle", right=True), _pickle)
+        yield Told(Column("Pickle", right=True), lambda record: _pickle(record, sign))
     yield Told(Column("After", folds=True), lambda record: holding.cell(record.after, sign, room))
     yield Told(Column("From"), lambda record: _from(record, sign))
 
 
-def _pickle(record: RankRecord) -> Text:
+def _pickle(record: RankRecord, sign: Signs) -> Text:
     """The bytes that each object of the rank's own pickled to."""
-    sizes = [f"{piece.size} B" for piece in record.before.pieces if isinstance(piece, Thing)]
-    return Text("\n".join(sizes), style=colours.QUIET)
+    return holding.sizes(record.before, sign)
 
 
 def _from(record: RankRecord, sign: Signs) -> Text:
@@ -94,7 +93,7 @@ def _met(sign: Signs) -> Iterator[Told]:
     yield Told(Column("Arrived", right=True), lambda record: moment(record, "arrived"))
     yield Told(Column("Left", right=True), lambda record: moment(record, "left"))
     yield Told(
-        Column("Had come by then", right=True),
+        Column("Had come", right=True),
         lambda record: str(record.attendance.present) if record.attendance else sign.none,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -84,6 +85,103 @@ BAD = {
         ["--root means nothing to all-gather", "broadcast"],
     ),
     "a flag of another op to explain": ("explain all-gather --root 1", ["--root", "all-gather"]),
+    "a group with a rank twice": ("all-reduce --group 1,3,1", ["rank 1", "twice", "--group 0,1"]),
+    "a group with a rank twice by a range": ("all-reduce --group 0-2,1", ["rank 1", "twice"]),
+    "a group outside": ("all-reduce -n 3 --group 1,3", ["--group 3", "0 to 2"]),
+    "a group of one": ("all-reduce --group 2", ["group of one rank", "nobody"]),
+    "a group of no number": ("all-reduce --group a,b", ["--group a", "whole number"]),
+    "a group of digits that are none": ("all-reduce --group 1,²", ["--group ²", "whole number"]),
+    "a group backwards": ("all-reduce --group 3-1", ["backwards", "1-3"]),
+    "a root outside its group": ("broadcast --group 1,3 --root 3", ["--root 3", "0 to 1"]),
+    "a group and a split": ("all-reduce --group 0,1 --split 2", ["--group", "--split"]),
+    "a split that leaves ranks over": ("all-reduce -n 5 --split 2", ["5 ranks", "equal size"]),
+    "a split by a remainder likewise": ("all-reduce -n 5 --split %2", ["5 ranks"]),
+    "a split in groups likewise": ("all-reduce -n 5 --split /2", ["5 ranks"]),
+    "a split into groups of one": ("all-reduce --split 4", ["one rank", "--world-size 8"]),
+    "a split in ones": ("all-reduce --split /1", ["one rank", "--split /2"]),
+    "a split in no groups": ("all-reduce --split 0", ["--split 0", "One at least"]),
+    "a split of no number": ("all-reduce --split %two", ["two", "whole number"]),
+    "splits that are not the shape": (
+        "all-to-all -n 3 --splits 1,2,3 --shape 7",
+        ["1,2,3", "add up to 6", "has 7"],
+    ),
+    "splits that are not the values": (
+        "all-to-all -n 2 --splits 1,2 --values 1,2,3 --values 1,2",
+        ["1,2", "add up to 3", "rank 1 has 2"],
+    ),
+    "splits of a scalar": ("all-to-all -n 2 --splits 1,2 --shape scalar", ["add up to 3"]),
+    "too many splits": ("all-to-all -n 2 --splits 1,2,3", ["3 parts for 2 ranks"]),
+    "splits of some ranks alone": (
+        "all-to-all -n 3 --splits 1,2,3 --splits 3,2,1",
+        ["2 times for 3 ranks", "once for all"],
+    ),
+    "negative splits": ("all-to-all -n 2 --splits 1,-1", ["-1", "0 or more"]),
+    "splits of no numbers": ("all-to-all -n 2 --splits 1,a", ["--splits a", "whole number"]),
+    "splits of nothing": ("all-to-all -n 2 --splits 0,0", ["0,0", "no element"]),
+    "splits as a list where gloo has none": (
+        "all-to-all -n 2 --splits 1,2 --variant list",
+        ["all_to_all_single"],
+    ),
+    "too few sizes": ("all-gather -n 3 --uneven --sizes 3,0", ["2 lengths for 3 ranks"]),
+    "negative sizes": ("all-gather --uneven --sizes 3,-1", ["-1", "0 or more"]),
+    "sizes of nothing": ("all-gather --uneven --sizes 0,0", ["0,0", "no element"]),
+    "sizes that are not the values": (
+        "all-gather --sizes 2,1 --values 1,2 --values 1,2",
+        ["--sizes 2,1", "--values"],
+    ),
+    "uneven and a shape": ("all-gather --uneven --shape 3", ["--shape", "--sizes"]),
+    "uneven and async": ("all-gather --uneven --async", ["--async", "--uneven"]),
+    "uneven and a single tensor": (
+        "all-gather --uneven --variant single",
+        ["--uneven", "--variant single"],
+    ),
+    "an unknown variant": ("all-gather --variant lsit", ["'lsit'", "--variant list"]),
+    "an object that is no JSON": (
+        "broadcast --objects --values \"{'a': 1}\"",
+        ["{'a': 1}", "JSON", "double quotes"],
+    ),
+    "a line that is no JSON": ("broadcast --objects --values text --values 2", ["text", "JSON"]),
+    "neither JSON nor a file": ("broadcast --objects --values nofile", ["nofile", "file"]),
+    "objects that are cut off": ("broadcast --objects --values [1,2", ["[1,2", "JSON"]),
+    "too few objects": ("all-gather --objects -n 3 --values 1 --values 2", ["2 rows", "3 ranks"]),
+    "objects and a dtype": ("broadcast --objects --dtype int8", ["--dtype", "--objects"]),
+    "objects and a shape": ("broadcast --objects --shape 3", ["--shape", "--objects"]),
+    "objects and a fill": ("gather --objects --fill 3", ["--fill", "--objects"]),
+    "objects and a seed": ("gather --objects --seed 3", ["--seed", "--objects"]),
+    "objects and async": ("broadcast --objects --async", ["--async", "--objects"]),
+    "objects and a single tensor": (
+        "all-gather --objects --variant single",
+        ["--variant", "--objects"],
+    ),
+    "objects without blocking": ("p2p --objects --nonblocking", ["--nonblocking", "--objects"]),
+    "objects in a ring": ("p2p --objects --pattern ring", ["--pattern", "--objects"]),
+    "a sender in an exchange": ("p2p --pattern exchange --src 0", ["--src", "exchange"]),
+    "a straggler without its time": ("barrier --straggler 1", ["--straggler 1", "1:0.5"]),
+    "a straggler that is not late": ("barrier --straggler 1:0", ["--straggler 1:0", "RANK:SEC"]),
+    "a straggler of words": ("barrier --straggler 1:soon", ["1:soon", "RANK:SECONDS"]),
+    "an endless straggler": ("barrier --straggler 1:inf", ["1:inf", "RANK:SECONDS"]),
+    "a straggler outside": ("barrier --straggler 4:1", ["--straggler 4", "0 to 3"]),
+    "a monitored barrier and async": ("barrier --monitored --async", ["--async", "--monitored"]),
+    "values for a barrier": ("barrier --values 1", ["--values", "barrier"]),
+    "a dtype for a barrier": ("barrier --dtype int8", ["--dtype", "barrier"]),
+    "a seed that is none": ("all-reduce --seed lucky", ["lucky", "--seed 1"]),
+    "a negative seed": ("all-reduce --seed -1", ["--seed -1", "out of range"]),
+    "a seed that is too large": ("all-reduce --seed 2147483647", ["out of range"]),
+    "a seed and values": ("all-reduce --seed 1 --values 1 --values 2", ["--seed", "your own"]),
+    "a seed and a fill": ("all-reduce --seed 1 --fill 2", ["--seed", "your own"]),
+    "a factor of a sum": ("all-reduce --factor 3", ["--factor", "premul_sum"]),
+    "a factor that is none": (
+        "all-reduce --reduce-op premul_sum --factor big",
+        ["--factor big", "no number"],
+    ),
+    "a pre-multiplied sum over gloo": ("all-reduce --reduce-op premul_sum", ["NCCL"]),
+    "the straggler of another op": ("all-reduce --straggler 1:1", ["--straggler means nothing"]),
+    "the splits of another op": ("all-gather --splits 1,2", ["--splits means nothing"]),
+    "the sizes of another op": ("gather --sizes 1,2", ["--sizes", "gather"]),
+    "the objects of another op": ("reduce --objects", ["--objects means nothing to reduce"]),
+    "the variant of another op": ("scatter --variant list", ["--variant means nothing"]),
+    "the pattern of another op": ("gather --pattern ring", ["--pattern means nothing"]),
+    "objects to explain where there are none": ("explain reduce --objects", ["--objects means"]),
 }
 
 
@@ -98,10 +196,10 @@ def no_rank_starts(monkeypatch):
 @pytest.mark.parametrize("name", BAD)
 def test_it_is_refused_with_what_why_and_what_to_try(name, command):
     line, words = BAD[name]
-    code, out, err = command(*line.split())
+    code, out, err = command(*shlex.split(line))
     assert code == 2
     assert out == ""
-    assert len(err.strip().splitlines()) >= 3
+    assert len(err.strip().splitlines()) >= 3, err
     assert "Traceback" not in err
     flat = " ".join(err.split())
     for word in words:
@@ -116,7 +214,7 @@ def test_it_is_a_valid_document_with_format_json(name, command):
         line += " --root 99"
     if line.endswith(" -n"):
         pytest.skip("the value that is missing would be --format")
-    code, out, err = command(*line.split(), "--format", "json")
+    code, out, err = command(*shlex.split(line), "--format", "json")
     assert code == 2
     assert err == ""
     document = json.loads(out)

@@ -10,6 +10,8 @@ import sys
 import pytest
 from helpers import distdemo, document
 
+from distdemo import ops
+
 ROWS = {
     "reduce of ones": (
         ["reduce", "--fill", "1", "--shape", "1"],
@@ -60,14 +62,25 @@ def test_the_module_and_the_script_are_the_same_command():
 
 
 @pytest.mark.parametrize(
-    "op", ["broadcast", "reduce", "all-reduce", "scatter", "gather", "all-gather"]
+    "op",
+    [
+        "broadcast",
+        "reduce",
+        "all-reduce",
+        "scatter",
+        "gather",
+        "all-gather",
+        "reduce-scatter",
+        "all-to-all",
+    ],
 )
 def test_one_rank_is_the_identity(op, command):
-    code, out, _ = command(op, "-n", "1", "--format", "json")
+    code, out, _ = command(op, "-n", "1", "--shape", "4", "--format", "json")
     (rank,) = json.loads(out)["ranks"]
     assert code == 0
-    before = rank["before"][0] if op == "scatter" else rank["before"]
-    after = rank["after"][0] if op in ("gather", "all-gather") else rank["after"]
+    lists = ("scatter", "reduce-scatter", "all-to-all")
+    before = rank["before"][0] if op in lists else rank["before"]
+    after = rank["after"][0] if op in ("gather", "all-gather", "all-to-all") else rank["after"]
     assert before == after == [0, 1, 2, 3]
 
 
@@ -187,15 +200,18 @@ def test_ops_lists_every_operation(command):
     code, out, _ = command("ops", "--format", "json")
     assert code == 0
     listed = {entry["command"] for entry in json.loads(out)["ops"]}
-    assert listed >= {"broadcast", "reduce", "all-reduce", "scatter", "gather", "all-gather", "p2p"}
+    assert listed == {op.command for op in ops.REGISTRY.values()}
+    forms = [form for op in ops.REGISTRY.values() for form in op.all_forms]
+    assert len(json.loads(out)["ops"]) == len(forms)
 
 
-@pytest.mark.parametrize("op", ["broadcast", "reduce", "all_reduce", "scatter", "gather", "p2p"])
+@pytest.mark.parametrize("op", ops.REGISTRY)
 def test_explain_draws_each_op(op, command):
     code, out, _ = command("explain", op)
     assert code == 0
-    for word in ("before", "after", "Call", "Used to", "Costs", "Mistake", "rank 0"):
+    for word in ("before", "after", "Call", "Used to", "Mistake", "rank 0"):
         assert word in out
+    assert ("Costs" in out) == (op != "barrier")
     code, out, _ = command("explain", op, "--format", "json")
     assert json.loads(out)["moves"]
 

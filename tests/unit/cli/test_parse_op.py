@@ -37,6 +37,12 @@ def test_the_world_has_as_many_ranks_as_the_op(name: str) -> None:
     assert asked.view.format == "json"
 
 
+def test_the_ranks_of_a_monitored_barrier_are_connected_before_it_begins() -> None:
+    # On a connection yet to be made it may wait beyond its own limit.
+    assert request("barrier").world.lazy is True
+    assert request("barrier", monitored=True).world.lazy is False
+
+
 def test_async_and_nonblocking_both_ask_for_handles() -> None:
     assert spec("all_reduce", async_op=True).async_op
     assert spec("p2p", nonblocking=True).async_op

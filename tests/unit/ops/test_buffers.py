@@ -126,6 +126,17 @@ def test_fill_is_one_number_everywhere_or_each_rank_s_own() -> None:
     ]
 
 
+@pytest.mark.parametrize("fill", [1, "rank", None])
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_every_tensor_has_a_memory_of_its_own_whatever_fills_it(dtype: str, fill: Any) -> None:
+    # Backends refuse a tensor that is one number looked at often.
+    for name in ("broadcast", "all_to_all"):
+        buffers = make_buffers(
+            ops.REGISTRY[name], 1, OpSpec(name, 3, dtype, (2, 3), root=0, fill=fill), "cpu"
+        )
+        assert all(tensor.is_contiguous() for tensor in every_tensor(buffers))
+
+
 @pytest.mark.parametrize("fill", [2**70, -(2**70)])
 def test_a_whole_number_that_a_float_holds_can_fill_it_however_large(fill: int) -> None:
     # The command line accepts it, so no rank may stumble over it.

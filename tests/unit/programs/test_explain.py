@@ -41,7 +41,7 @@ def run_after(op: Op, rank: int, spec: OpSpec) -> list[Any] | None:
 def assert_shows_what_a_run_would_hold(spec: OpSpec) -> None:
     op = ops.REGISTRY[spec.op]
     drawn = explain(op, spec)
-    assert drawn.ranks == tuple(range(spec.world_size))
+    assert drawn.ranks == (spec.members or tuple(range(spec.world_size)))
     assert len(drawn.before) == len(drawn.after) == spec.world_size
     for rank in range(spec.world_size):
         assert numbers(drawn.before[rank]) == run_before(op, rank, spec)
@@ -114,6 +114,14 @@ def test_every_form_has_arrows_and_none_from_a_rank_to_itself(op: Op, form: Any)
     edges = explain(op, example(op, form, 3)).edges
     assert edges
     assert all(giver != getter for giver, getter in edges)
+
+
+def test_in_a_group_the_ranks_and_arrows_are_the_world_s() -> None:
+    spec = OpSpec("broadcast", 3, root=1, members=(0, 4, 7))
+    drawn = explain(ops.REGISTRY["broadcast"], spec)
+    assert drawn.ranks == (0, 4, 7)
+    assert drawn.edges == {(4, 0), (4, 7)}
+    assert {piece.source for holding in drawn.after for piece in holding.pieces} == {4}
 
 
 def test_the_arrows_of_an_exchange_go_to_both_neighbours() -> None:

@@ -10,7 +10,7 @@ from strategies import example
 
 from distdemo import ops
 from distdemo.errors import UsageError
-from distdemo.holdings import Event, Holding, Mismatch, Piece, Verification
+from distdemo.holdings import Event, Holding, Mismatch, Piece, Thing, Verification
 from distdemo.model import OpSpec
 from distdemo.outcomes import Died, Raised, Returned, Stopped, TimedOut, Verdict, Where
 from distdemo.programs.explain import explain
@@ -99,6 +99,13 @@ def after(holding: Holding, record: Make, report: Make) -> Any:
         (Holding((Piece((1,), (True,)),)), [True]),
         (Holding((Piece((2,), (0, 1)),), listed=True), [[0, 1]]),
         (Holding((Piece((1,), (0,)), Piece((1,), (1,))), listed=True), [[0], [1]]),
+        (Holding((Piece((1,), (0,)), Piece((2,), (1, 2))), joined=True), [0, 1, 2]),
+        (Holding((Piece((0,), ()), Piece((1,), (1,))), joined=True), [1]),
+        (Holding((Piece((), (0,)), Piece((), (1,))), joined=True), [0, 1]),
+        (Holding((Piece((1, 2), (0, 1)), Piece((0, 2), ())), joined=True), [[0, 1]]),
+        (Holding((Piece((0,), ()), Piece((0, 3), ())), listed=True), [[], []]),
+        (Holding((Thing({"a": [None]}, 20),)), {"a": [None]}),
+        (Holding((Thing(None, 4), Thing("x", 9)), listed=True), [None, "x"]),
     ],
     ids=str,
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from distdemo.holdings import Piece
 from distdemo.model import Number
 from distdemo.render.console import ASCII_SIGNS, Signs
-from distdemo.render.numbers import duration, number, piece_text, plural, shape_text, size
+from distdemo.render.numbers import distinct, duration, number, piece_text, plural, shape_text, size
 
 
 def shown(piece: Piece, signs: Signs | None = None, room: int = 60) -> str:
@@ -126,3 +126,17 @@ def test_shapes_and_plurals_are_words() -> None:
     assert shape_text("float32", ()) == "float32[]"
     assert plural(1, "rank") == "1 rank"
     assert plural(1024, "rank") == "1,024 ranks"
+
+
+def test_two_numbers_have_the_digits_that_tell_them_apart_and_texts_stay() -> None:
+    assert distinct(1.0, 2.0) == ("1", "2")
+    one, other = distinct(0.3333333333, 0.3333333334)
+    assert one != other
+    assert distinct('"a"', "1") == ('"a"', "1")
+
+
+def test_an_empty_tensor_is_a_pair_of_brackets_however_little_room_there_is() -> None:
+    for room in (60, 17, 0):
+        assert shown(Piece((0,), ()), room=room) == "[]"
+    assert shown(Piece((2, 0), ())) == "[[] []]"
+    assert shown(Piece((0, 3), ())) == "[]"

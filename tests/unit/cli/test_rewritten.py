@@ -1,0 +1,58 @@
+"""What is typed with a value left out or added becomes what the parser knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdemo.cli.main import _rewritten
+
+
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        ("all-gather --uneven 3,0,7", "all-gather --uneven --sizes 3,0,7"),
+        ("all_gather --uneven 3,0,7 -n 3", "all-gather --uneven --sizes 3,0,7 -n 3"),
+        ("all-gather --uneven 3", "all-gather --uneven --sizes 3"),
+        ("all-gather --uneven", "all-gather --uneven"),
+        ("all-gather --uneven -n 3", "all-gather --uneven -n 3"),
+        ("all-gather --uneven --sizes 3,0,7", "all-gather --uneven --sizes 3,0,7"),
+        ("all-gather --uneven 3,-1", "all-gather --uneven 3,-1"),
+        ("all-gather --uneven 3,", "all-gather --uneven 3,"),
+        ("all-gather --uneven big", "all-gather --uneven big"),
+        ("all-gather --sizes 1,2 --uneven", "all-gather --sizes 1,2 --uneven"),
+    ],
+)
+def test_the_lengths_of_uneven_tensors_may_follow_at_once(typed: str, same: str) -> None:
+    assert _rewritten(typed.split()) == same.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        ("backends --probe", "backends --probe gloo"),
+        ("backends --probe --quiet", "backends --probe gloo --quiet"),
+        ("backends --probe -q --write map.json", "backends --probe gloo -q --write map.json"),
+        ("backends --probe nccl", "backends --probe nccl"),
+        ("backends --probe=nccl", "backends --probe=nccl"),
+        ("backends --format json --probe", "backends --format json --probe gloo"),
+        ("backends", "backends"),
+    ],
+)
+def test_the_probe_is_of_gloo_unless_another_backend_is_named(typed: str, same: str) -> None:
+    assert _rewritten(typed.split()) == same.split()
+
+
+def test_an_empty_word_is_kept() -> None:
+    assert _rewritten(["all-gather", "--values", "", "-n", "2"]) == [
+        "all-gather",
+        "--values",
+        "",
+        "-n",
+        "2",
+    ]
+    assert _rewritten(["all-gather", "--uneven", ""]) == ["all-gather", "--uneven", ""]
+
+
+@pytest.mark.parametrize("typed", ["check --op all-gather/uneven --full", "ops", "--version", ""])
+def test_everything_else_stays_as_it_is(typed: str) -> None:
+    assert _rewritten(typed.split()) == typed.split()

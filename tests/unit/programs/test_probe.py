@@ -1,0 +1,283 @@
+"""What the probe makes of what it saw: findings in words, the map, and where two maps differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from distdemo import ops
+from distdemo.backends.capabilities import read, text
+from distdemo.dtypes import DTYPES
+from distdemo.model import WorldSpec
+from distdemo.programs import matrix
+from distdemo.programs.cases import Case
+from distdemo.programs.probe import (
+    capabilities_of,
+    differences,
+    disagreements,
+    finding_of,
+)
+from distdemo.reports import CapabilityMap, CaseResult
+
+WORLD = WorldSpec(matrix.PROBE_RANKS)
+
+
+@cache
+def pairs() -> tuple[Case, ...]:
+    return tuple(matrix.pairs())
+
+
+def result(case: Case, why: str = "", *details: str) -> CaseResult:
+    """That it passed; with a reason, that it failed for that."""
+    status: Any = "failed" if why else "passed"
+    return CaseResult(
+        case.id,
+        case.op.name,
+        case.form.name,
+        case.dtype,
+        case.world_size,
+        status,
+        why=why,
+        details=details,
+    )
+
+
+def some(name: str, **more: Any) -> list[Case]:
+    """The probe's cases of this op, with these fields."""
+    return [
+        case
+        for case in pairs()
+        if case.op.name == name and all(getattr(case.spec, k) == v for k, v in more.items())
+    ]
+
+
+def mapped(cases: list[Case], why: Mapping[str, str] | None = None) -> CapabilityMap:
+    """The map that these cases make, where those of the named ids fail."""
+    reasons = why or {}
+    return capabilities_of(
+        WORLD, [(case, result(case, reasons.get(case.id, ""))) for case in cases]
+    )
+
+
+# --------------------------------------------------------------------------------------- findings
+
+
+@pytest.mark.parametrize(
+    ("why", "details", "finding"),
+    [
+        ("Rank 1: 3 of 7 elements are wrong.", ["rank 1, index 0: got 1"], "gives a wrong result"),
+        ("Rank 2 was killed by SIGSEGV.", [], "kills the process (SIGSEGV)"),
+        ("Rank 0 was killed by SIGABRT, says the launcher.", [], "kills the process (SIGABRT)"),
+        ("No progress for 5 s: rank 1 is late.", ["rank 1: still in all_reduce"], "hangs"),
+        ("Timed out after 5 s.", [], "hangs"),
+        (
+            "Rank 0 raised RuntimeError: Invalid scalar type",
+            [],
+            "raises RuntimeError: Invalid scalar type",
+        ),
+        (
+            "Rank 2 raised what it raised.",
+            ["rank 2: ValueError: too small (expected 4, got 3)", "rank 1: ValueError: too small"],
+            "raises ValueError: too small",
+        ),
+        (
+            "Rank 0 raised RuntimeError: Connection closed.",
+            ["rank 0: RuntimeError: lost its peer: closed", "rank 1: TypeError: no such dtype"],
+            "raises TypeError: no such dtype",
+        ),
+        (
+            "Rank 0 raised RuntimeError: Closed",
+            ["rank 0: RuntimeError: lost its peer: closed"],
+            "raises RuntimeError: Closed",
+        ),
+        (
+            "Rank 0 raised RuntimeError: reduce does not support \x02 here",
+            [],
+            "raises RuntimeError: reduce does not support  this reduce op  here",
+        ),
+    ],
+)
+def test_a_finding_says_what_happened_and_nothing_of_the_run(
+    why: str, details: list[str], finding: str
+) -> None:
+    assert finding_of(result(pairs()[0], why, *details)) == finding
+
+
+def test_what_is_right_is_no_finding() -> None:
+    assert finding_of(result(pairs()[0])) == ""
+
+
+def test_the_same_error_on_other_ranks_is_the_same_finding() -> None:
+    lines = ["rank 0: RuntimeError: no", "rank 1: RuntimeError: no", "rank 2: RuntimeError: no"]
+    found = {
+        finding_of(result(pairs()[0], f"Rank {rank} raised RuntimeError: no", lines[rank]))
+        for rank in range(3)
+    }
+    assert found == {"raises RuntimeError: no"}
+
+
+def test_a_long_message_is_cut_and_has_one_line() -> None:
+    finding = finding_of(result(pairs()[0], "Rank 0 raised ValueError: " + "long\n" * 100))
+    assert len(finding) < 150
+    assert "\n" not in finding
+
+
+# -------------------------------------------------------------------------------------- the map
+
+
+def test_where_all_is_right_every_row_is_zeros() -> None:
+    found = mapped(list(pairs()))
+    assert (found.backend, found.device) == ("gloo", "cpu")
+    assert found.dtypes == tuple(DTYPES)
+    assert found.findings == ("",)
+    assert all(list(row) == [0] * len(DTYPES) for row in found.rows.values())
+    assert found.shapes == {"scalar": {}, "empty": {}}
+
+
+def test_it_has_a_row_for_each_form_and_reduce_op_in_the_order_of_the_ops() -> None:
+    rows = list(mapped(list(reversed(pairs()))).rows)
+    assert rows == list(mapped(list(pairs())).rows)
+    names = [name.partition("/")[0] for name in rows]
+    assert list(dict.fromkeys(names)) == list(ops.REGISTRY)
+    assert [row for row in rows if row.startswith("all_reduce")][:3] == [
+        "all_reduce/tensor sum",
+        "all_reduce/tensor product",
+        "all_reduce/tensor min",
+    ]
+
+
+def test_a_failure_is_a_number_in_the_column_of_its_dtype() -> None:
+    cases = some("all_reduce", reduce_op="max", shape=(7,))
+    of = {case.dtype: case.id for case in cases}
+    wrong, raised = "Rank 0: 1 of 7 elements are wrong.", "Rank 0 raised ValueError: no"
+    found = mapped(cases, {of["int16"]: wrong, of["bool"]: raised, of["complex64"]: wrong})
+    (row,) = found.rows.values()
+    seen = {d: found.findings[n] for d, n in zip(found.dtypes, row, strict=True) if n}
+    assert seen == {
+        "int16": "gives a wrong result",
+        "bool": "raises ValueError: no",
+        "complex64": "gives a wrong result",
+    }
+    assert len(found.findings) == 3, "the same finding has one number"
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("barrier", "barrier/monitored"), ("gather", "gather/objects")]
+)
+def test_what_has_no_element_type_fails_for_all(name: str, row: str) -> None:
+    cases = [case for case in some(name) if case.id.startswith(row)]
+    found = mapped(cases, {cases[0].id: "No progress for 1 s."})
+    assert set(found.rows[row]) == {1}
+    assert found.findings == ("", "hangs")
+
+
+def test_shapes_that_fail_are_named_by_the_form_and_have_no_row() -> None:
+    cases = some("all_gather", shape=()) + some("all_gather", shape=(0,))
+    cases = [case for case in cases if not case.spec.objects]
+    failing = {case.id: "Rank 1 was killed by SIGSEGV." for case in cases if case.spec.shape == ()}
+    found = mapped(cases, failing)
+    assert found.rows == {}
+    assert found.shapes["empty"] == {}
+    assert set(found.shapes["scalar"]) == {"all_gather/list", "all_gather/single"}
+    assert set(found.shapes["scalar"].values()) == {"kills the process (SIGSEGV)"}
+
+
+def test_the_world_of_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distdemo.programs.probe.torch_version", lambda: "2.14.1+cu130")
+    found = capabilities_of(replace(WORLD, backend="nccl", device="cuda"), [])
+    assert (found.backend, found.torch, found.device) == ("nccl", "2.14", "cuda")
+
+
+def test_a_map_can_be_written_and_read(tmp_path: Any) -> None:
+    cases = some("reduce")
+    found = mapped(cases, {cases[3].id: 'Rank 0 raised ValueError: "quoted", ünïcode, \\'})
+    file = tmp_path / "map.json"
+    file.write_text(text(found), encoding="utf-8")
+    assert read(file) == replace(found, rows=dict(found.rows), shapes=dict(found.shapes))
+    assert differences(read(file), found) == []
+
+
+# ----------------------------------------------------------------------------------- differences
+
+MAP = CapabilityMap(
+    backend="gloo",
+    torch="2.13",
+    device="cpu",
+    dtypes=("float32", "bool"),
+    findings=("", "hangs", "gives a wrong result"),
+    rows={"reduce/tensor sum": (0, 1), "scatter/list": (0, 0)},
+    shapes={"scalar": {"scatter/list": "hangs"}, "empty": {}},
+)
+
+
+def test_a_map_does_not_differ_from_itself() -> None:
+    assert differences(MAP, MAP) == []
+
+
+def test_what_works_now_and_what_no_longer_works_is_a_difference() -> None:
+    other = replace(MAP, rows={"reduce/tensor sum": (0, 0), "scatter/list": (2, 0)})
+    assert differences(other, MAP) == [
+        "reduce/tensor sum, bool: works; on the map: hangs",
+        "scatter/list, float32: gives a wrong result; on the map: works",
+    ]
+
+
+def test_another_way_to_fail_is_none() -> None:
+    other = replace(MAP, rows={"reduce/tensor sum": (0, 2)})
+    assert differences(other, MAP) == []
+
+
+def test_what_only_one_of_the_maps_knows_is_none() -> None:
+    more = replace(MAP, rows={**MAP.rows, "broadcast/tensor": (1, 1)})
+    assert differences(more, MAP) == []
+    assert differences(MAP, more) == []
+    wider = replace(MAP, dtypes=("float32", "bool", "int8"), rows={"scatter/list": (0, 0, 1)})
+    assert differences(wider, MAP) == []
+
+
+def test_columns_are_compared_by_name() -> None:
+    turned = replace(
+        MAP,
+        dtypes=("bool", "float32"),
+        rows={"reduce/tensor sum": (1, 0), "scatter/list": (0, 0)},
+    )
+    assert differences(turned, MAP) == differences(MAP, turned) == []
+
+
+def test_shapes_are_compared_too() -> None:
+    other = replace(MAP, shapes={"scalar": {}, "empty": {"scatter/list": "hangs"}})
+    assert differences(other, MAP) == [
+        "scatter/list, scalar: works; the map differs",
+        "scatter/list, empty: hangs; the map differs",
+    ]
+
+
+# --------------------------------------------------------------------------------- disagreements
+
+
+def test_where_all_works_the_documentation_is_too_careful() -> None:
+    lines = disagreements(mapped(list(pairs())), pairs())
+    (avg,) = [line for line in lines if line.startswith("all_reduce avg")]
+    assert "documented as not supported, works here for float32, float64" in avg
+    assert not [line for line in lines if "sum" in line and "premul" not in line]
+    assert all("/tensor" not in line for line in lines)
+
+
+def test_where_nothing_works_the_documentation_promises_too_much() -> None:
+    found = mapped(list(pairs()), {case.id: "No progress for 1 s." for case in pairs()})
+    lines = disagreements(found, pairs())
+    assert "broadcast: documented as supported, does not work here for float32." in lines
+    assert not [line for line in lines if "avg" in line], "nobody said that it works"
+
+
+def test_each_dtype_is_named_once() -> None:
+    lines = disagreements(mapped(list(pairs())), [*pairs(), *pairs()])
+    assert lines == disagreements(mapped(list(pairs())), pairs())
+
+
+def test_of_what_was_not_tried_nothing_is_said() -> None:
+    assert disagreements(mapped([]), pairs()) == []
