@@ -8,6 +8,7 @@ font the reader has, and each run of characters is stretched to its place on the
 from __future__ import annotations
 
 import io
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,14 +93,20 @@ SVG = """\
 """.replace("FONT_SIZE", str(FONT_SIZE))
 
 
-def main() -> None:
-    """Draw every picture."""
+def main(folder: Path) -> None:
+    """Draw every picture into this folder."""
     load_torch()
-    for spec in (OpSpec("all_reduce", RANKS, reduce_op="sum"), OpSpec("scatter", RANKS, root=0)):
+    for spec in (
+        OpSpec("all_reduce", RANKS, reduce_op="sum"),
+        OpSpec("scatter", RANKS, root=0),
+        OpSpec("all_to_all", RANKS, shape=(2,)),
+    ):
         command = ops.REGISTRY[spec.op].command
-        draw(command, f"distdemo {command} --world-size {RANKS}", partial(ran, spec))
+        shown = partial(ran, spec)
+        draw(folder / f"{command}.svg", f"distdemo {command} --world-size {RANKS}", shown)
     spec = OpSpec("all_gather", RANKS)
-    draw("explain-all-gather", "distdemo explain all-gather", partial(explained, spec))
+    shown = partial(explained, spec)
+    draw(folder / "explain-all-gather.svg", "distdemo explain all-gather", shown)
 
 
 def ran(spec: OpSpec, console: Console) -> RenderableType:
@@ -111,8 +118,9 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
     from distdemo.programs.demo import demo, report
 
     op = ops.REGISTRY[spec.op]
-    world = run_world(WorldSpec(spec.world_size, capture=True, lazy=op.lazy), demo, (op, spec))
-    result = report(op, spec, world)
+    world_spec = WorldSpec(spec.world_size, capture=True, lazy=op.lazy)
+    world = run_world(world_spec, demo, (op, (spec,)))
+    result = report(op, (spec,), world)
     if not result.ok:
         raise SystemExit(f"{spec.op} went wrong: {world.verdict or 'its result differs'}")
     return op_table(result, console)
@@ -123,8 +131,8 @@ def explained(spec: OpSpec, console: Console) -> RenderableType:
     return picture(explain(ops.REGISTRY[spec.op], spec), console)
 
 
-def draw(name: str, command: str, view: Callable[[Console], RenderableType]) -> None:
-    """Print the view as a terminal of ``WIDTH`` columns would show it, into docs/NAME.svg."""
+def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) -> None:
+    """Print the view as a terminal of ``WIDTH`` columns would show it, as a picture."""
     console = Console(
         record=True,
         width=WIDTH,
@@ -137,13 +145,13 @@ def draw(name: str, command: str, view: Callable[[Console], RenderableType]) -> 
     )
     console.print(view(console))
     svg = console.export_svg(
-        title=command, theme=THEME, code_format=SVG, unique_id=name, font_aspect_ratio=ASPECT
+        title=command, theme=THEME, code_format=SVG, unique_id=file.stem, font_aspect_ratio=ASPECT
     )
     # Another font's characters are stretched, not only set wider apart: frames stay closed.
     svg = svg.replace(" textLength=", ' lengthAdjust="spacingAndGlyphs" textLength=')
     text = "\n".join(line.strip() for line in svg.splitlines() if line.strip())
-    (HERE / f"{name}.svg").write_text(f"{text}\n", encoding="utf-8")
+    file.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if sys.argv[1:] else HERE)

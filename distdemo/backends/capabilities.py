@@ -1,8 +1,9 @@
 """What a backend was seen to take: data that the probe has written, one file a backend and release.
 
-``maps/gloo-2.13.json`` holds, for every op, form and reduce op, a row with a number for each dtype:
-the place of what happened in ``findings``, 0 being right. ``shapes`` holds what happened to the
-scalar (0-d) and the empty tensors of a form, where that was not right either.
+``maps/gloo-2.13.json`` (``gloo@cuda-2.13.json`` would be the one for GPUs) holds, for every op,
+form and reduce op, a row with a number for each dtype: the place of what happened in ``findings``,
+0 being right. ``shapes`` holds what happened to the scalar (0-d) and the empty tensors of a form,
+where that was not right either.
 
 Read with the standard library alone: no torch.
 """
@@ -54,12 +55,13 @@ def _kind_of_shape(op: Op, spec: OpSpec) -> str:
 
 
 @cache
-def capabilities(backend: str) -> CapabilityMap | None:
-    """The map of this backend for the installed torch; None if nobody has probed it.
+def capabilities(name: str) -> CapabilityMap | None:
+    """The map of this name for the installed torch; None if nobody has probed it.
 
-    Of several releases the installed one's, else the newest that is older, else the oldest.
+    Names are those of ``Backend.map_name``. Of several releases the installed one's, else the
+    newest that is older, else the oldest.
     """
-    files = {_release(path): path for path in FOLDER.glob(f"{backend}-*.json")}
+    files = {_release(path): path for path in FOLDER.glob(f"{name}-*.json")}
     if not files:
         return None
     if len(files) == 1:

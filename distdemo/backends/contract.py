@@ -48,9 +48,19 @@ class Backend(ABC):
         """Of the library behind it; empty where it has none of its own. Imports torch."""
         return ""
 
-    def refuses(self, op: Op, spec: OpSpec) -> str | None:
-        """Why this backend can't run the op as specified; None if it can, as far as is known."""
-        known = capabilities(self.name)
+    def map_name(self, device: str | None = None) -> str:
+        """What the maps of this backend with tensors on this device are called."""
+        return self.name if device in (None, self.devices[0]) else f"{self.name}@{device}"
+
+    def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+        """Why this backend can't run the op as specified; None if it can, as far as is known.
+
+        Args:
+            op: what to run.
+            spec: its settings.
+            device: where the tensors are; None: where the backend is used to have them.
+        """
+        known = capabilities(self.map_name(device))
         if known is None:
             return self._documented(op, spec)
         seen = refusal(known, op, spec)

@@ -49,6 +49,11 @@ def root(
     """Collective communication in PyTorch: run it on real ranks, prove it right, see it."""
 
 
+def _plain(text: str) -> str:
+    """The text with what typer's help would take for markup of its own."""
+    return text.replace("[", "\\[")
+
+
 def _add_op(op: Op) -> None:
     """The command of one op: the shared options, and those that mean something to it."""
     command = options.with_options(partial(run_op, op), options.of_op(op), op.root_is)
@@ -64,7 +69,7 @@ def _add_op(op: Op) -> None:
     extra = next(text for name, text in example.items() if name in op.takes)
     app.command(
         op.command,
-        help=f"{op.words.summary}\n\nCalls {op.words.call.replace('{OP}', 'SUM')}",
+        help=f"{op.words.summary}\n\nCalls {_plain(op.words.call.replace('{OP}', 'SUM'))}",
         short_help=op.words.summary,
         epilog=f"Try: {extra}; distdemo {op.command} --explain",
         rich_help_panel=panel,

@@ -66,9 +66,7 @@ CHECK_OPTIONS: dict[str, tuple[Any, Any]] = {
         "--timeout",
         panel=RANKS,
         metavar="SECONDS",
-        text="When a case without progress is given up.",
-        default="10",
-        kind=str,
+        text="When a case without progress is given up: 10.",
     ),
     "junit": text_option(
         "--junit-xml",

@@ -149,11 +149,16 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
 
 
 def _unknown_command(name: str) -> UsageError:
-    from distdemo.cli.app import app
     from distdemo.cli.parse import unknown
 
-    names = [str(command.name) for command in app.registered_commands]
-    return unknown("command", names, name, "distdemo")
+    return unknown("command", _names(), name, "distdemo")
+
+
+def _names() -> list[str]:
+    """Of all commands."""
+    from distdemo.cli.app import app
+
+    return [str(command.name) for command in app.registered_commands]
 
 
 def _option_of_another_op(message: str) -> list[str]:
@@ -175,12 +180,11 @@ def _word(message: str) -> str:
 
 def _command(arguments: Sequence[str]) -> str:
     """The command's name: the first argument that is one, else the first that is no option."""
-    from distdemo import ops
-
     words = [argument for argument in arguments if not argument.startswith("-")]
     if not words or words[0] == arguments[0]:
         return words[0] if words else ""
-    return next((word for word in words if ops.find(word) is not None), words[0])
+    known = _names()
+    return next((word for word in words if word.replace("_", "-") in known), words[0])
 
 
 def _with_dashes(arguments: Sequence[str]) -> list[str]:

@@ -173,7 +173,8 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "monitored": flag_option(
         "--monitored",
         panel=OPERATION,
-        text="monitored_barrier: it gives up in time, and names the ranks that did not come.",
+        text="monitored_barrier: it gives up shortly before --timeout, and names the ranks that "
+        "did not come.",
     ),
     "factor": text_option(
         "--factor",

@@ -132,10 +132,24 @@ def whole(flag: str, text: str, why: str, hint: str) -> int:
         raise UsageError(f"{flag} {text}: that is no whole number.", why, hint) from None
 
 
-def rank_number(flag: str, text: str, world_size: int) -> int:
-    """A rank of this world."""
+def rank_number(flag: str, text: str, world_size: int, group: str | None = None) -> int:
+    """A rank of this world, or of a group of it.
+
+    Args:
+        flag: whose value it is.
+        text: the value.
+        world_size: how many ranks there are to choose from.
+        group: what the user called the group, ``1,3``; None: it is the whole world.
+    """
     last = world_size - 1
     rank = whole(f"--{flag}", text, "It names a rank.", f"Try --{flag} 0.")
+    if not 0 <= rank < world_size and group is not None:
+        raise UsageError(
+            f"--{flag} {rank}: the group has no such rank.",
+            f"In a group of {world_size} the ranks count from 0 to {last}, whoever they are in "
+            "the world.",
+            f"Try --{flag} {last}.",
+        )
     if not 0 <= rank < world_size:
         raise UsageError(
             f"--{flag} {rank}: there is no such rank.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def parse_case_world(flags: Flags, backend: str, world_size: int) -> WorldSpec:
         "start_method": flags.get("start_method", "auto"),
         "timeout": None,
     }
-    patience = parse_timeout(flags["case_timeout"])
+    patience = parse_timeout(flags["case_timeout"] or "10")
     return replace(parse_world(settings, world_size), patience=patience)
 
 
@@ -155,7 +155,11 @@ def _cases(flags: Flags, scope: str, seed: int, sizes: tuple[int, ...] | None) -
     dtypes = [parse_dtype(text) for text in _split("--dtype", flags["only_dtypes"])]
     name = flags["only_case"]
     make = matrix.full if scope == "full" else matrix.quick
-    everything = _made(make, seed, sizes) if name is None else [_named(name, seed, sizes)]
+    everything = (
+        _made(make, seed, sizes, {op for op, _ in wanted})
+        if name is None
+        else [_named(name, seed, sizes)]
+    )
     cases = [
         case
         for case in everything
@@ -171,14 +175,21 @@ def _cases(flags: Flags, scope: str, seed: int, sizes: tuple[int, ...] | None) -
     return cases
 
 
-def _made(make: Callable[..., list[Case]], seed: int, sizes: tuple[int, ...] | None) -> list[Case]:
-    return make(seed) if sizes is None else make(seed, sizes)
+def _made(
+    make: Callable[..., list[Case]],
+    seed: int,
+    sizes: tuple[int, ...] | None,
+    names: Collection[str] = (),
+) -> list[Case]:
+    return make(seed, names=names) if sizes is None else make(seed, sizes, names)
 
 
 def _named(name: str, seed: int, sizes: tuple[int, ...] | None) -> Case:
     """The case of this name, whichever scope it belongs to."""
     both = (matrix.quick, matrix.full)  # neither holds all of the other's
-    everything = {case.id: case for make in both for case in _made(make, seed, sizes)}
+    op = ops.find(name.partition("/")[0])
+    names = () if op is None else (op.name,)
+    everything = {case.id: case for make in both for case in _made(make, seed, sizes, names)}
     if name in everything:
         return everything[name]
     near = difflib.get_close_matches(name, everything, n=2, cutoff=0.5)

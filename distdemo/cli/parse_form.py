@@ -185,13 +185,15 @@ def parse_things(given: Sequence[str] | None) -> list[str] | None:
     return [json.dumps(json.loads(text), ensure_ascii=False) for text, _ in texts]
 
 
-def parse_straggler(text: str | None, size: int) -> tuple[int, float] | None:
-    """The rank that comes late to a barrier, and by how many seconds."""
+def parse_straggler(
+    text: str | None, size: int, group: str | None = None
+) -> tuple[int, float] | None:
+    """The rank (of the group, if there is one) that comes late to a barrier, and by how much."""
     if text is None:
         return None
     hint = "Try --straggler 1:0.5."
     first, colon, last = text.partition(":")
-    rank = rank_number("straggler", first, size)
+    rank = rank_number("straggler", first, size, group)
     try:
         seconds = float(last.removesuffix("s")) if colon else math.nan
     except ValueError:

@@ -77,7 +77,7 @@ def parse_op(op: Op, flags: Flags) -> Request:
     world = replace(parse_world(flags, world_size), lazy=lazy)
     if specs[0].monitored:
         specs = tuple(replace(spec, patience=_patience(world)) for spec in specs)
-    check_support(op, specs[0], world.backend)
+    check_support(op, specs[0], world.backend, world.device)
     check_machine(world, sum(footprint(op, spec) for spec in specs))
     return Request(specs, world, parse_view(flags, world_size))
 
@@ -141,7 +141,10 @@ def _world_size(op: Op, flags: Flags, given: _Given) -> int:
 
 def _base(op: Op, flags: Flags, size: int) -> OpSpec:
     """What needs no data: the op, its form, root and partners."""
-    root = rank_number("root", flags.get("root") or "0", size) if "root" in op.takes else None
+    whose = flags.get("group") or flags.get("split")
+    root = None
+    if "root" in op.takes:
+        root = rank_number("root", flags.get("root") or "0", size, whose)
     return OpSpec(
         op=op.name,
         world_size=size,
@@ -152,7 +155,7 @@ def _base(op: Op, flags: Flags, size: int) -> OpSpec:
         objects=flags.get("objects", False),
         splits=((),) if flags.get("splits") else None,
         monitored=flags.get("monitored", False),
-        straggler=parse_form.parse_straggler(flags.get("straggler"), size),
+        straggler=parse_form.parse_straggler(flags.get("straggler"), size, whose),
         inference=flags.get("inference", False),
         **_partners(op, flags, size),
     )
@@ -172,9 +175,10 @@ def _partners(op: Op, flags: Flags, size: int) -> dict[str, Any]:
                     f"Leave out --{name}, or take --pattern pair.",
                 )
         return {"pattern": pattern}
+    whose = flags.get("group") or flags.get("split")
     # Whoever is not named is the other one of 0 and 1.
-    src = rank_number("src", flags["src"] or ("1" if flags["dst"] == "0" else "0"), size)
-    dst = rank_number("dst", flags["dst"] or ("0" if src == 1 else "1"), size)
+    src = rank_number("src", flags["src"] or ("1" if flags["dst"] == "0" else "0"), size, whose)
+    dst = rank_number("dst", flags["dst"] or ("0" if src == 1 else "1"), size, whose)
     if src == dst:
         raise UsageError(
             f"--src and --dst are both {src}.",
@@ -281,4 +285,4 @@ def _reduce_op(op: Op, flags: Flags) -> str | None:
 
 def _patience(world: WorldSpec) -> float:
     """The seconds of a monitored barrier: it speaks up before the launcher's time is up."""
-    return max(world.timeout / 2, world.timeout - 2)
+    return max(world.timeout / 2, world.timeout - min(2.0, max(0.3, world.timeout / 4)))

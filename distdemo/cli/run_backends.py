@@ -41,10 +41,15 @@ def run_backends(flags: dict[str, Any]) -> None:
 
 
 def _refuse_probe_options(flags: dict[str, Any]) -> None:
-    does = {"write": "It writes the map.", "device": "It says where the probe's tensors are."}
+    does = {
+        "write": "It writes the map.",
+        "device": "It says where the probe's tensors are.",
+        "case_timeout": "It is the time of one case of the probe.",
+    }
     for name, why in does.items():
         if flags[name] is not None:
-            raise UsageError(f"--{name} means nothing without --probe.", why, "Add --probe gloo.")
+            flag = name.removeprefix("case_")
+            raise UsageError(f"--{flag} means nothing without --probe.", why, "Add --probe gloo.")
 
 
 def _run_probe(flags: dict[str, Any]) -> None:

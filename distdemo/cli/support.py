@@ -10,14 +10,14 @@ from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
 
 
-def check_support(op: Op, spec: OpSpec, backend: str) -> None:
+def check_support(op: Op, spec: OpSpec, backend: str, device: str) -> None:
     """Refuse what this backend is known not to take.
 
     Raises:
         UsageError: with the reason, and the dtypes that work.
     """
     known = backends.REGISTRY[backend]
-    reason = known.refuses(op, spec)
+    reason = known.refuses(op, spec, device)
     if reason is None:
         return
     form = op.form(spec)
@@ -27,7 +27,9 @@ def check_support(op: Op, spec: OpSpec, backend: str) -> None:
     elif not (spec.objects or op.meets):
         wanted += f" of {spec.dtype}"
     fitting = [
-        name for name in dtypes.DTYPES if known.refuses(op, replace(spec, dtype=name)) is None
+        name
+        for name in dtypes.DTYPES
+        if known.refuses(op, replace(spec, dtype=name), device) is None
     ]
     hint = f"These dtypes work: {', '.join(fitting)}." if fitting else "Try another --backend."
     raise UsageError(f"{backend} can't do {wanted}.", reason, hint)

@@ -85,8 +85,10 @@ def reduce_numbers(name: str, numbers: list[Number], factor: float = 1.0) -> Num
 
 
 def wrapped(number: Number, dtype: str) -> Number:
-    """A whole number as an integer type keeps it: modulo its range. Others are left as they are."""
+    """A whole number as the type keeps it: modulo its range, or as true or false."""
     kind = DTYPES[dtype]
+    if kind.kind == "bool":
+        return bool(number)
     if kind.kind != "int" or not isinstance(number, int):
         return number
     return (number - kind.lowest) % (kind.exact - kind.lowest + 1) + kind.lowest

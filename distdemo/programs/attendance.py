@@ -20,18 +20,28 @@ if TYPE_CHECKING:
     from distdemo.programs.witness import Timing
 
 
+def dawdle(rank: Rank, part: Part) -> None:
+    """If this rank is the straggler, come late.
+
+    Not longer than it takes to see that somebody has already left, which is wrong.
+    """
+    if part.spec.straggler is None or part.spec.straggler[0] != part.rank:
+        return
+    until = time.monotonic() + part.spec.straggler[1]
+    left = f"{_counter(part)}/left"
+    while (rest := until - time.monotonic()) > 0 and rank.count(left) == 0:
+        time.sleep(min(rest, 0.002))
+
+
 def attend(rank: Rank, part: Part, call: Callable[[], Timing]) -> tuple[Timing, Attendance]:
-    """Collective: come (late, if this rank is the straggler), call, and see who was there.
+    """Collective: come, call, and see who was there.
 
     Args:
         rank: this rank of the world.
         part: what it has to do.
         call: makes the call and waits for it.
     """
-    spec = part.spec
-    counter = f"came/{part.place}/{spec.member(0)}"
-    if spec.straggler is not None and spec.straggler[0] == part.rank:
-        _dawdle(rank, counter, spec.straggler[1])
+    counter = _counter(part)
     arrived = time.monotonic()
     rank.count(counter, 1)
     timing = call()
@@ -51,8 +61,6 @@ def verify_attendance(attendance: Attendance | None, spec: OpSpec) -> Verificati
     return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
 
 
-def _dawdle(rank: Rank, counter: str, seconds: float) -> None:
-    """Come late; not longer than needed to see that somebody has already left."""
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
-        time.sleep(min(left, 0.002))
+def _counter(part: Part) -> str:
+    """The name of the counter of those who came to this barrier of this group."""
+    return f"came/{part.place}/{part.spec.member(0)}"

@@ -150,9 +150,12 @@ class _Run:
     def _by_size(self) -> dict[int, list[int]]:
         """The numbers of the cases to run by the size of their world; the others end here."""
         sizes: dict[int, list[int]] = {}
-        backend = backends.REGISTRY[self.plan.world.backend]
+        world = self.plan.world
+        backend = backends.REGISTRY[world.backend]
         for number, case in enumerate(self.plan.cases):
-            reason = backend.refuses(case.op, case.spec) if self.plan.skip_refused else None
+            reason = None
+            if self.plan.skip_refused:
+                reason = backend.refuses(case.op, case.spec, world.device)
             if reason is None:
                 sizes.setdefault(case.world_size, []).append(number)
             else:

@@ -11,7 +11,7 @@ from distdemo.ops.buffers import expected, expected_things, make_buffers
 from distdemo.ops.contract import Op, is_joined
 from distdemo.ops.parts import Undefined
 from distdemo.outcomes import Returned, WorldReport
-from distdemo.programs.attendance import attend, verify_attendance
+from distdemo.programs.attendance import attend, dawdle, verify_attendance
 from distdemo.programs.holding import keep, keep_things
 from distdemo.programs.part import Groups, Part, inference, part_of
 from distdemo.programs.verify import verify, verify_things
@@ -73,6 +73,8 @@ def run_part(
         return Timing(0.0), None
     if not op.takes_part(part.rank, spec) and not spec.async_op:
         return Timing(0.0), None
+    if op.meets:
+        dawdle(rank, part)
     rank.reach(f"entered {op.name}")
     timing, attendance = _timed(rank, part, buffers, group)
     rank.reach(f"left {op.name}")

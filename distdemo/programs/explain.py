@@ -103,7 +103,8 @@ class _Short:
         if self._spec.objects:
             thing = things.value(cut.label, self._spec)
             return Thing(thing, things.pickled_size(thing), source)
-        return Piece((len(numbers),), numbers, source=source)
+        kept = tuple(wrapped(number, self._spec.dtype) for number in numbers)
+        return Piece((len(kept),), kept, source=source)
 
     def _evaluate(self, source: Source) -> Piece | Thing:
         """One piece of a result."""
@@ -113,10 +114,9 @@ class _Short:
         if not source.reduced:
             return self._piece(cuts[0], parts[0], spec.member(source.ranks[0]))
         name = REDUCTIONS[spec.reduce_op or "sum"].name
-        reduced = (
-            reduce_numbers(name, list(each), spec.factor) for each in zip(*parts, strict=True)
-        )
-        return self._piece(cuts[0], tuple(wrapped(each, spec.dtype) for each in reduced), None)
+        columns = zip(*parts, strict=True)
+        reduced = (reduce_numbers(name, list(each), spec.factor) for each in columns)
+        return self._piece(cuts[0], tuple(reduced), None)
 
     def _numbers(self, cut: Cut) -> tuple[Number, ...]:
         spec, length = self._spec, min(cut.numel, SHOWN)

@@ -6,7 +6,7 @@ Nothing here names an op: what an op takes, and what a form of it lacks, says wh
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, product
 
@@ -57,15 +57,25 @@ class Setting:
 LAYOUTS = ("", "ends", "halves", "strided")
 
 
-def quick(seed: int = 0, sizes: Iterable[int] = QUICK_SIZES) -> list[Case]:
-    """Every form along every axis, the other axes at rest."""
-    return _shuffled(_along_axes(tuple(sizes)), seed)
+def quick(
+    seed: int = 0, sizes: Iterable[int] = QUICK_SIZES, names: Collection[str] = ()
+) -> list[Case]:
+    """Every form along every axis, the other axes at rest.
+
+    Args:
+        seed: of the order, and of the values that are reduced.
+        sizes: of the worlds.
+        names: of the ops; none: all.
+    """
+    return _shuffled(_cases(_along_axes(tuple(sizes)), names), seed)
 
 
-def full(seed: int = 0, sizes: Iterable[int] = FULL_SIZES) -> list[Case]:
+def full(
+    seed: int = 0, sizes: Iterable[int] = FULL_SIZES, names: Collection[str] = ()
+) -> list[Case]:
     """Every form × dtype × reduce op × world size, and every form × all the other axes."""
     sizes = tuple(sizes)
-    return _shuffled([*_along_axes(sizes), *_across(sizes)], seed)
+    return _shuffled(_cases([*_along_axes(sizes), *_across(sizes)], names), seed)
 
 
 def pairs(world_size: int = PROBE_RANKS) -> list[Case]:
@@ -96,7 +106,7 @@ def _unique(cases: Iterable[Case]) -> list[Case]:
 # ---------------------------------------------------------------------------------------- settings
 
 
-def _along_axes(sizes: tuple[int, ...]) -> Iterator[Case]:
+def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
     turn = count()
 
     def size(least: int = 1) -> int:
@@ -116,10 +126,10 @@ def _along_axes(sizes: tuple[int, ...]) -> Iterator[Case]:
         settings.append(Setting(size(3), layout=layout, root=-1, async_op=async_op))
         settings.append(Setting(size(4), "int32", layout=layout, async_op=async_op))
     settings += [Setting(size(2), inference=True, async_op=each) for each in (False, True)]
-    return _cases(settings)
+    return settings
 
 
-def _across(sizes: tuple[int, ...]) -> Iterator[Case]:
+def _across(sizes: tuple[int, ...]) -> list[Setting]:
     """Two products that together meet every pair of values of any two axes."""
     rest = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
     settings = []
@@ -130,15 +140,16 @@ def _across(sizes: tuple[int, ...]) -> Iterator[Case]:
         sizes, SHAPES, (0, 1, -1), LAYOUTS, (False, True)
     ):
         settings.append(Setting(n, "float32", "sum", shape, root, layout, async_op))
-    return _cases(settings)
+    return settings
 
 
 # ----------------------------------------------------------------------------------------- cases
 
 
-def _cases(settings: Iterable[Setting]) -> Iterator[Case]:
-    """The cases that these settings make of every form of every op."""
-    everything = [(op, form) for op in ops.REGISTRY.values() for form in op.all_forms]
+def _cases(settings: Iterable[Setting], names: Collection[str] = ()) -> Iterator[Case]:
+    """The cases that these settings make of every form of every op (of these names)."""
+    chosen = [op for op in ops.REGISTRY.values() if not names or op.name in names]
+    everything = [(op, form) for op in chosen for form in op.all_forms]
     for setting in settings:
         for op, form in everything:
             case = make_case(op, form, setting)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from distdemo import ops
+from distdemo import backends, ops
 from distdemo.backends.capabilities import capabilities, form_key, key, release_of
 from distdemo.backends.documented import documented
 from distdemo.dtypes import DTYPES
@@ -51,7 +51,7 @@ def probe(
     if report.interrupted:
         raise KeyboardInterrupt
     found = capabilities_of(world, list(zip(cases, report.results, strict=True)))
-    known = capabilities(world.backend)
+    known = capabilities(backends.REGISTRY[world.backend].map_name(world.device))
     return MapReport(
         found,
         tuple(disagreements(found, cases)),

@@ -1,7 +1,8 @@
 """A check as GitHub's workflow commands: annotations on the run and on its pull request.
 
 Form and escapes: docs.github.com, "Workflow commands for GitHub Actions", and ``command.ts`` of
-actions/toolkit. Of each kind GitHub shows ten to a step and drops the others without a word.
+actions/toolkit. More than ten of a kind in one step have
+been seen to get lost on GitHub's runners without a word.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from distdemo.render.check_grid import verdict
 from distdemo.render.numbers import plural
 from distdemo.reports import CaseResult, CheckReport
 
-LIMIT = 10  # annotations of one kind that GitHub shows to a step
+LIMIT = 10  # annotations of one kind in a step
 LINES = 5  # of a failure's details; the log and the JUnit report have all
 
 

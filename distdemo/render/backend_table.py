@@ -81,8 +81,10 @@ def _found(entry: BackendEntry) -> Text:
 def map_table(report: MapReport, console: Console) -> Group:
     """The map as a grid, what the signs mean, and where the documentation says otherwise."""
     found, sign = report.found, signs(console)
-    title = f"{found.backend} {sign.dot} torch {found.torch} {sign.dot} {found.device}"
-    parts: list[RenderableType] = [heading(f"What {title} takes"), *_grids(found, console, sign)]
+    parts: list[RenderableType] = [
+        heading(f"{found.backend} {sign.dot} torch {found.torch} {sign.dot} {found.device}"),
+        *_grids(found, console, sign),
+    ]
     parts += _legend(found, sign)
     for kind, forms in found.shapes.items():
         for name, finding in forms.items():
@@ -168,4 +170,4 @@ def _name(key: str) -> str:
 
 def _short(dtype: str) -> str:
     known = DTYPES.get(dtype)
-    return known.aliases[0] if known and known.aliases else dtype
+    return min((dtype, *known.aliases[:1]), key=len) if known else dtype

@@ -60,8 +60,8 @@ def _three_lines(what: str, why: str, hint: str) -> Text:
 
 
 def _hint(verdict: Verdict, *, traceback: bool) -> str:
-    """The hint; a traceback that isn't shown is announced instead."""
-    if verdict.traceback and not traceback:
+    """The hint; if it points to a traceback that isn't shown, how to see that."""
+    if verdict.traceback and not traceback and "traceback" in verdict.hint:
         return "Add --traceback to see where."
     return verdict.hint
 

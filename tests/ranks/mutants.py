@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -138,6 +141,29 @@ def _rolled(pieces: list[Any]) -> list[Any]:
     ]
 
 
+def aborting(
+    run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
+) -> Handles:
+    """Rank 1 dies as from an assertion in C++."""
+    import torch.distributed as dist
+
+    if dist.get_rank(group) == 1:
+        faulthandler.disable()  # what it would write is of no interest here
+        os.abort()
+    return run(buffers, spec, group, async_op=async_op)
+
+
+def hanging(
+    run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
+) -> Handles:
+    """Rank 2 never comes."""
+    import torch.distributed as dist
+
+    if dist.get_rank(group) == 2:
+        signal.pause()  # until the launcher ends it
+    return run(buffers, spec, group, async_op=async_op)
+
+
 @dataclass(frozen=True)
 class Mutation:
     """One way to break one op."""
@@ -149,9 +175,9 @@ class Mutation:
         return f"{self.op}: {self.how.__name__}"
 
     def mutant(self) -> Op:
-        """The op, broken."""
+        """The op, broken; it can be sent to a rank under every start method."""
         original = ops.REGISTRY[self.op]
-        how = self.how
+        mutation = self
 
         def run(
             self: Op,
@@ -161,12 +187,16 @@ class Mutation:
             *,
             async_op: bool,
         ) -> Handles:
-            return how(original.run, buffers, spec, group, async_op)
+            return mutation.how(original.run, buffers, spec, group, async_op)
 
         def stages(self: Op, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Any:
             return Op.stages(self, buffers, spec, group)
 
-        kind = type(f"Broken{self.op}", (type(original),), {"run": run, "stages": stages})
+        def reduce(self: Op) -> Any:
+            return Mutation.mutant, (mutation,)
+
+        body = {"run": run, "stages": stages, "__reduce__": reduce}
+        kind = type(f"Broken{self.op}", (type(original),), body)
         return kind()  # type: ignore[no-any-return]  # a class made at run time
 
 

@@ -1,28 +1,20 @@
 from __future__ import annotations
 
-import faulthandler
-import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ranks.mutants import MUTATIONS, Mutation
+from ranks.mutants import MUTATIONS, Break, Mutation, aborting, hanging
 
 from distdemo import ops
 from distdemo.launchers.local import run_world
 from distdemo.model import WorldSpec
-from distdemo.ops.all_reduce import AllReduce
 from distdemo.programs import matrix
 from distdemo.programs.cases import Case
 from distdemo.programs.checker import Plan, check
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.model import OpSpec
-    from distdemo.ops.parts import Buffers, Handles
     from distdemo.reports import CheckReport
 
 SHORT = 1.0  # seconds without progress after which a case is given up here
@@ -82,67 +74,25 @@ def test_the_same_cases_pass_unbroken() -> None:
 # ------------------------------------------------------------------- cases that take the world
 
 
-def stopping(rank: int) -> Callable[..., Handles]:
-    """A run in which this rank never comes."""
-
-    def run(
-        self: AllReduce,
-        buffers: Buffers,
-        spec: OpSpec,
-        group: ProcessGroup | None,
-        *,
-        async_op: bool,
-    ) -> Handles:
-        import torch.distributed as dist
-
-        if dist.get_rank(group) == rank:
-            time.sleep(600)  # far beyond the patience: ended by the launcher
-        return AllReduce.run(self, buffers, spec, group, async_op=async_op)
-
-    return run
-
-
-def dying(rank: int) -> Callable[..., Handles]:
-    """A run in which this rank aborts."""
-
-    def run(
-        self: AllReduce,
-        buffers: Buffers,
-        spec: OpSpec,
-        group: ProcessGroup | None,
-        *,
-        async_op: bool,
-    ) -> Handles:
-        import torch.distributed as dist
-
-        if dist.get_rank(group) == rank:
-            faulthandler.disable()  # what it would write is of no interest here
-            os.abort()
-        return AllReduce.run(self, buffers, spec, group, async_op=async_op)
-
-    return run
-
-
 def sound(count: int) -> list[Case]:
     """So many cases of three ranks that pass."""
     known = [case for case in matrix.quick() if case.world_size == 3 and case.op.name == "gather"]
     return [case for case in known if case.dtype == "float32"][:count]
 
 
-def injected(run: Callable[..., Handles]) -> Case:
-    """A case of three ranks with this run."""
+def injected(how: Break) -> Case:
+    """A case of three ranks that is broken like this."""
     case = next(
         case
         for case in matrix.quick()
         if case.op.name == "all_reduce" and case.world_size == 3 and case.spec.members is None
     )
-    op = type("Injected", (AllReduce,), {"run": run})()
-    return replace(case, op=op)
+    return replace(case, op=Mutation("all_reduce", how).mutant())
 
 
 def test_a_case_that_aborts_and_one_that_hangs_fail_alone() -> None:
     good = sound(6)
-    cases = [*good[:2], injected(dying(1)), *good[2:4], injected(stopping(2)), *good[4:]]
+    cases = [*good[:2], injected(aborting), *good[2:4], injected(hanging), *good[4:]]
     cases = [replace(case, specs=(replace(case.spec, seed=n),)) for n, case in enumerate(cases)]
     report = checked(cases, SHORT)
     statuses = [result.status for result in report.results]
@@ -156,7 +106,7 @@ def test_a_case_that_aborts_and_one_that_hangs_fail_alone() -> None:
 
 def test_after_a_failure_nothing_runs_if_so_asked() -> None:
     good = sound(4)
-    report = checked([*good[:2], injected(dying(0)), *good[2:]], SHORT, fail_fast=True)
+    report = checked([*good[:2], injected(aborting), *good[2:]], SHORT, fail_fast=True)
     statuses = [result.status for result in report.results]
     assert statuses == ["passed", "passed", "failed", "not run", "not run"]
     assert not report.ok

@@ -220,7 +220,7 @@ def test_a_straggler_that_is_none_is_refused(text: str) -> None:
     assert "--straggler" in refused("barrier", straggler=text).what
 
 
-@pytest.mark.parametrize(("timeout", "patience"), [("30", 28), ("3", 1.5), ("1", 0.5)])
+@pytest.mark.parametrize(("timeout", "patience"), [("30", 28), ("2", 1.5), ("0.4", 0.2)])
 def test_a_monitored_barrier_speaks_up_before_the_time_is_over(
     timeout: str, patience: float
 ) -> None:

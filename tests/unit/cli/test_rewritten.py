@@ -42,6 +42,20 @@ def test_the_probe_is_of_gloo_unless_another_backend_is_named(typed: str, same: 
     assert _rewritten(typed.split()) == same.split()
 
 
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        ("--format json check --op barrier", "check --format json --op barrier"),
+        ("--format json explain scatter", "explain --format json scatter"),
+        ("-q all_reduce -n 2", "all-reduce -q -n 2"),
+        ("-q backends --probe", "backends -q --probe gloo"),
+        ("--format json chekc", "json --format chekc"),
+    ],
+)
+def test_any_command_may_come_after_its_options(typed: str, same: str) -> None:
+    assert _rewritten(typed.split()) == same.split()
+
+
 def test_an_empty_word_is_kept() -> None:
     assert _rewritten(["all-gather", "--values", "", "-n", "2"]) == [
         "all-gather",

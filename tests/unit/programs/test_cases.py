@@ -74,7 +74,8 @@ def test_two_cases_of_one_name_are_the_same_case() -> None:
     made: dict[str, Case] = {}
     sizes = matrix.FULL_SIZES
     quick = matrix._along_axes(matrix.QUICK_SIZES)
-    for case in (*quick, *matrix._along_axes(sizes), *matrix._across(sizes)):
+    settings = (*quick, *matrix._along_axes(sizes), *matrix._across(sizes))
+    for case in matrix._cases(settings):
         assert made.setdefault(case.id, case) == case
 
 

@@ -24,7 +24,7 @@ ENTERED = Phase(2, "entered all_reduce")
 CAUSE = Verdict(
     "Rank 1 raised ValueError: [no] such batch",
     "It had got as far as: entered all_reduce.",
-    "Look at it.",
+    "The traceback below is from that rank.",
     (1,),
     (0, 2, 3, 4),
     "Traceback (most recent call last):\n  line 1\nValueError: [no] such batch\n",
@@ -96,7 +96,7 @@ def test_the_traceback_is_shown_where_it_was_asked_for(world: Make, draw: Make) 
     report = world(7, OUTCOMES, CAUSE)
     text = draw(lambda console: failure(report, console, traceback=True))
     assert "Traceback (most recent call last):" in text
-    assert "Look at it." in text
+    assert "The traceback below is from that rank." in text
     assert "Add --traceback" not in text
 
 
