@@ -1,7 +1,8 @@
 """Loads torch as the command does, so that ranks can be forked from the tests' own process.
 
 Imported by a test in the ordinary way it would leave a thread of NumPy's behind that nobody has
-taken note of, and every world would take the slower start method.
+taken note of; a large tensor in a unit test would start torch's own pool. After either, every
+world would take the slower start method.
 """
 
 from __future__ import annotations
@@ -9,3 +10,7 @@ from __future__ import annotations
 from distdemo.torch_import import load_torch
 
 load_torch()
+
+import torch  # noqa: E402 - after the import that takes note of the threads
+
+torch.set_num_threads(1)
