@@ -14,7 +14,7 @@ from distdemo.ops.reduce import Reduce
 
 
 @settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )

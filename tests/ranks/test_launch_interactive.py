@@ -38,8 +38,7 @@ def outcome(kind, method, fn="work"):
     return done.stdout
 
 
-@pytest.mark.parametrize("kind", ["-c", "stdin"])
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(("kind", "method"), [("-c", "forkserver"), ("stdin", "spawn")])
 def test_a_function_without_a_file_is_refused_before_any_rank_starts(kind, method):
     said = outcome(kind, method)
     assert "module" in said or "file" in said

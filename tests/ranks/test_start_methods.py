@@ -18,7 +18,7 @@ def outcome(name, *arguments, tmp_path):
         return code, out, err
 
 
-@pytest.mark.parametrize("state", ["fresh", "computed", "threads", "backward"])
+@pytest.mark.parametrize("state", ["computed", "threads", "backward"])
 def test_ranks_work_whatever_their_parent_did_before(state, tmp_path):
     code, out, err = outcome("launch_after.py", state, tmp_path=tmp_path)
     assert (code, out) == (0, RIGHT), err

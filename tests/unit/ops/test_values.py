@@ -52,7 +52,7 @@ def test_every_element_differs_by_rank_and_by_position(n: int, numel: int) -> No
     assert len(set(every)) == n * numel
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     dtype=st.sampled_from(sorted(DTYPES)),
     reduce_op=st.sampled_from([None, *REDUCTIONS]),
@@ -72,7 +72,7 @@ def test_every_value_is_whole_not_negative_and_held_exactly(
         assert torch.tensor(numbers, dtype=getattr(torch, dtype)).tolist() == numbers
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     dtype=st.sampled_from(sorted(DTYPES)),
     reduce_op=st.sampled_from([None, *REDUCTIONS]),
