@@ -17,7 +17,7 @@ from distdemo.model import OpSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.values import element, plan, plan_for
 
-SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 17, 64, 128)
+SIZES = (1, 2, 3, 5, 8, 17, 128)
 NUMBERS = [name for name, dtype in DTYPES.items() if dtype.kind != "bool"]
 WHOLE = [name for name, dtype in DTYPES.items() if dtype.kind == "int"]
 
@@ -89,8 +89,8 @@ def test_a_tensor_of_positions_gives_what_single_positions_give(
     assert at_once.tolist() == [element(rule, label, position) for position in range(numel)]
 
 
-@pytest.mark.parametrize("seed", [None, 0, 7])
-@pytest.mark.parametrize("numel", [1, 4, 100, 5000])
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize("numel", [1, 100, 5000])
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8", "int32"])
 def test_the_sum_over_all_ranks_is_exact_in_the_dtype(
