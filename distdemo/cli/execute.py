@@ -15,7 +15,7 @@ from distdemo import backends, ops
 from distdemo.cli import parse
 from distdemo.cli.parse import View
 from distdemo.cli.parse_op import parse_explained, parse_op
-from distdemo.errors import EXIT_FAILED, EXIT_OK, UsageError
+from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
 from distdemo.ops.contract import Op
@@ -217,3 +217,11 @@ def _print_failure(world: WorldReport, view: View) -> None:
 
     console = output()
     show(console, failure(world, console, traceback=view.traceback))
+
+
+def show_error(error: DistdemoError) -> None:
+    """An error beside a result that was shown all the same: on standard error."""
+    from distdemo.render.console import messages, show
+    from distdemo.render.failure import error_text
+
+    show(messages(), error_text(error))

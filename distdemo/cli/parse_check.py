@@ -85,6 +85,12 @@ def writable(flag: str, text: str | None) -> Path | None:
     """
     if text is None:
         return None
+    if text == "-":
+        raise UsageError(
+            f"{flag} -: standard output has the result.",
+            "It takes a file.",
+            f"Try {flag} report.xml.",
+        )
     path = Path(text)
     if path.exists() and not (path.is_file() or path.is_dir()):
         return path  # a pipe or a device: opening it would already say something to its reader
@@ -101,7 +107,7 @@ def _why_unwritable(path: Path) -> str:
         return "It is a folder."
     if not path.parent.is_dir():
         return f"It has no folder {path.parent} to lie in."
-    new = not path.exists()
+    new = not (path.exists() or path.is_symlink())
     try:
         path.open("ab").close()
         if new:

@@ -12,6 +12,7 @@ from distdemo.cli.values import Row, read_lines
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Form
+from distdemo.ops.things import pickled_size
 
 NAMES = {"async_op": "--async", "nonblocking": "--nonblocking"}
 
@@ -228,7 +229,7 @@ def _refuse_nothing(name: str, text: str, lengths: Sequence[int]) -> None:
 def _json_error(text: str) -> str:
     """What is wrong with this JSON; empty if nothing is."""
     try:
-        json.loads(text)
+        pickled_size(json.loads(text))
     except (ValueError, RecursionError) as error:
         return str(error) or "too deep"
     return ""

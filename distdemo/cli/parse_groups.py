@@ -11,7 +11,9 @@ Groups = tuple[tuple[int, ...], ...]
 def named_ranks(text: str | None) -> int:
     """How many ranks a world needs at least for this ``--group``; 0 if nothing can be told."""
     numbers = [word for part in (text or "").split(",") for word in part.strip().split("-")]
-    return max((int(word) + 1 for word in numbers if word.isdecimal()), default=0)
+    return max(
+        (int(word) + 1 for word in numbers if word.isdecimal() and len(word) < 10), default=0
+    )
 
 
 def parse_groups(flags: Flags, world_size: int) -> Groups | None:

@@ -111,7 +111,7 @@ def _specs(op: Op, flags: Flags) -> tuple[tuple[OpSpec, ...], int]:
     )
     whole = groups or (tuple(range(world_size)),)
     if given.count:
-        _check_count(op, base, given, size * len(whole))
+        _check_count(op, base, given, size * len(whole), grouped=groups is not None)
     base = _shaped(op, base, flags, given, whole)
     return tuple(_of_groups(op, base, groups, given)), world_size
 
@@ -256,7 +256,7 @@ def _by_label(op: Op, spec: OpSpec, given: Sequence[Each] | None) -> tuple[Each 
     return tuple(given)
 
 
-def _check_count(op: Op, spec: OpSpec, given: _Given, ranks: int) -> None:
+def _check_count(op: Op, spec: OpSpec, given: _Given, ranks: int, *, grouped: bool) -> None:
     """Refuse too few or too many rows."""
     lone = op.lone_label(spec)
     if given.count == ranks or (given.count == 1 and lone is not None):
@@ -267,10 +267,13 @@ def _check_count(op: Op, spec: OpSpec, given: _Given, ranks: int) -> None:
         else "one a rank"
     )
     alone = f", or one for rank {lone}" if lone is not None else ""
+    times = "once" if ranks == 1 else f"{ranks} times, or a file of {ranks} lines"
+    other = "" if grouped else f", or --world-size {given.count}"
     raise UsageError(
-        f"--values has {given.count} {'row' if given.count == 1 else 'rows'} for {ranks} ranks.",
+        f"--values has {given.count} {'row' if given.count == 1 else 'rows'} for "
+        f"{ranks} {'rank' if ranks == 1 else 'ranks'}.",
         f"{op.command} takes {each}{alone}.",
-        f"Give --values {ranks} times, or a file of {ranks} lines, or --world-size {given.count}.",
+        f"Give --values {times}{other}.",
     )
 
 

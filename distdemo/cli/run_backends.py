@@ -9,10 +9,11 @@ from typing import Any
 import typer
 
 from distdemo import backends
-from distdemo.cli.execute import check_backend
+from distdemo.cli.execute import check_backend, show_error
+from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View, choose, parse_view
 from distdemo.cli.parse_check import parse_case_world, writable, write_file
-from distdemo.errors import EXIT_FAILED, EXIT_OK, UsageError
+from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.model import WorldSpec
 from distdemo.render.spinner import spinner
 from distdemo.reports import BackendEntry, MapReport
@@ -72,12 +73,16 @@ def _run_probe(flags: dict[str, Any]) -> None:
         from distdemo.programs.probe import probe
 
         report = probe(world, run_world, progress.advance)
+    with suppress(BrokenPipeError):
+        _show_map(report, view.format, quiet=view.quiet)
     if target is not None:
         from distdemo.backends.capabilities import text
 
-        write_file("--write", target, text(report.found))
-    with suppress(BrokenPipeError):
-        _show_map(report, view.format, quiet=view.quiet)
+        try:
+            write_file("--write", target, text(report.found))
+        except DistdemoError as error:
+            show_error(error)
+            raise AlreadyTold(EXIT_FAILED) from error
 
 
 @contextmanager

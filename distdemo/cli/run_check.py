@@ -11,10 +11,10 @@ from typing import Any
 import typer
 
 from distdemo import backends
-from distdemo.cli.execute import check_backend
+from distdemo.cli.execute import check_backend, show_error
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_check import CheckRequest, parse_check, write_file
-from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, DistdemoError
 from distdemo.reports import CheckReport
 
 
@@ -22,16 +22,29 @@ def run_check(flags: dict[str, Any]) -> None:
     """``distdemo check``."""
     request = parse_check(flags)
     report = _run(request)
-    if request.junit is not None:
-        from distdemo.render.junit import junit_xml
-
-        write_file("--junit-xml", request.junit, junit_xml(report))
+    unwritten = _write(report, request)
     with suppress(BrokenPipeError):  # a reader that left does not change the exit code
         _show(report, request)
         _annotate(report, request)
+    if unwritten is not None:
+        show_error(unwritten)
+        raise AlreadyTold(EXIT_INTERRUPTED if report.interrupted else EXIT_FAILED)
     if report.interrupted:
         raise AlreadyTold(EXIT_INTERRUPTED)
     raise typer.Exit(EXIT_OK if report.ok else EXIT_FAILED)
+
+
+def _write(report: CheckReport, request: CheckRequest) -> DistdemoError | None:
+    """Write the JUnit report; what went wrong with it is told once the result has been shown."""
+    if request.junit is None:
+        return None
+    from distdemo.render.junit import junit_xml
+
+    try:
+        write_file("--junit-xml", request.junit, junit_xml(report))
+    except DistdemoError as error:
+        return error
+    return None
 
 
 def _run(request: CheckRequest) -> CheckReport:
@@ -41,7 +54,7 @@ def _run(request: CheckRequest) -> CheckReport:
         from distdemo.torch_import import load_torch
 
         load_torch()
-        request = _on_these_gpus(request)
+        request, gpus = _on_these_gpus(request)
         check_backend(request.world)
         from distdemo.launchers.local import run_world
         from distdemo.programs.checker import Plan, check
@@ -53,20 +66,20 @@ def _run(request: CheckRequest) -> CheckReport:
             request.seed,
             request.fail_fast,
             request.isolate,
+            gpus=gpus,
         )
         return check(plan, run_world, progress.advance)
 
 
-def _on_these_gpus(request: CheckRequest) -> CheckRequest:
-    """Without the worlds that this machine has too few GPUs for, unless it has none at all."""
+def _on_these_gpus(request: CheckRequest) -> tuple[CheckRequest, int | None]:
+    """The largest world that the GPUs here allow, and their number; None where that is no limit."""
     if not backends.REGISTRY[request.world.backend].rank_per_gpu:
-        return request
+        return request, None
     gpus = backends.count_gpus()
-    cases = tuple(case for case in request.cases if case.world_size <= gpus)
-    if not cases:
-        return request
-    largest = max(case.world_size for case in cases)
-    return replace(request, cases=cases, world=replace(request.world, world_size=largest))
+    sizes = [case.world_size for case in request.cases if case.world_size <= gpus]
+    if not sizes:
+        return request, None  # refused as a whole
+    return replace(request, world=replace(request.world, world_size=max(sizes))), gpus
 
 
 def _show(report: CheckReport, request: CheckRequest) -> None:

@@ -119,12 +119,21 @@ def _pickled(route: Route, call: str, value: object, root: int = 0) -> tuple[Ten
         data = bytearray(pickle.dumps(value))
     except Exception as error:  # noqa: BLE001 - pickling runs the value's own code; all must hear
         mistake = error
-    headers = carrier.agree(route, call, operator.index(root), -1 if mistake else len(data))
+    headers = carrier.agree(route, call, _number(root), -1 if mistake else len(data))
     _check_root(route, [root for root, _ in headers])
     sizes = [size for _, size in headers]
     if min(sizes) < 0:
         raise _not_pickled(carrier.texts(route, _words(mistake))) from mistake
     return torch.frombuffer(data, dtype=torch.uint8), sizes
+
+
+def _number(root: int) -> int:
+    """The root as a number that the agreement can carry; any other is none that a rank has."""
+    try:
+        number = operator.index(root)
+    except TypeError:
+        return -1
+    return number if 0 <= number < 2**31 else -1
 
 
 def _words(error: Exception | None) -> str:

@@ -63,12 +63,23 @@ def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     shapes = received_shapes(op, rank, spec)
     if spec.objects:
         return Buffers(send, [None] * len(shapes))
-    buffers = Buffers(send, [_poisoned(shape, spec, device) for shape in shapes])
+    buffers = Buffers(send, _receive_buffers(op, rank, spec, shapes, device))
     if is_joined(spec) and op.list_before:
         buffers.send_joined, buffers.send = _join(buffers.send)
     if is_joined(spec) and op.list_after:
         buffers.recv_joined, buffers.recv = _join(buffers.recv)
     return buffers
+
+
+def _receive_buffers(
+    op: Op, rank: int, spec: OpSpec, shapes: Sequence[tuple[int, ...]], device: str
+) -> list[Tensor]:
+    """Buffers that differ from the result in every element, so that a gap in it shows."""
+    own_data = spec.values is not None or spec.fill is not None
+    wanted = expected(op, rank, spec) if own_data else None
+    if wanted is None:
+        return [_poisoned(shape, spec, device) for shape in shapes]
+    return [_unlike(each.tensor).to(device) for each in wanted]
 
 
 def received_shapes(op: Op, rank: int, spec: OpSpec) -> list[tuple[int, ...]]:
@@ -151,6 +162,14 @@ def _given(cut: Cut, spec: OpSpec) -> list[Number]:
         return [0] * cut.numel
     dtype = torch_dtype(spec)
     return [_number(number, dtype) for number in row[cut.start : cut.start + cut.numel]]
+
+
+def _unlike(tensor: Tensor) -> Tensor:
+    """A tensor that differs from this one in every element, whatever the user has put there."""
+    flat = tensor.contiguous().reshape(-1)
+    if flat.dtype == torch.bool:
+        return (~flat).reshape(tensor.shape)
+    return (~flat.view(torch.uint8)).view(flat.dtype).reshape(tensor.shape)
 
 
 def _poisoned(shape: tuple[int, ...], spec: OpSpec, device: str) -> Tensor:

@@ -92,6 +92,7 @@ class Form:
 
 OBJECTS_LACK = frozenset(
     {"async_op", "nonblocking", "dtype", "shape", "fill", "seed", "reduce_op", "variant", "pattern"}
+    | {"uneven", "sizes", "splits"}
 )
 """What has no meaning for objects: they are pickled as they are, in one blocking call."""
 

@@ -6,6 +6,7 @@ world takes nothing with it but itself.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,6 +40,17 @@ class Finding:
     wrong: tuple[str, ...] = ()
 
 
+def place_of(number: int) -> str:
+    """What a case is called among the phases of a rank, and where its ranks meet."""
+    return f"case {number}"
+
+
+def case_of(phase: str) -> int | None:
+    """The number of the case that a rank was in when it reached this phase; None: in none."""
+    found = re.search(r"\bcase (\d+)$", phase)
+    return int(found[1]) if found else None
+
+
 def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
     """Collective: run these cases in order, and tell what came of each.
 
@@ -51,14 +63,14 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
     """
     groups = Groups(rank.backend)
     for number, case in cases:
-        rank.reach(f"case {number}")
+        rank.reach(place_of(number))
         rank.tell(_judge(rank, number, case, groups))
 
 
 def _judge(rank: Rank, number: int, case: Case, groups: Groups) -> Finding:
     """Collective: run one case and verify it."""
     entered = time.monotonic()
-    part = part_of(rank.rank, case.op, case.specs, f"case {number}")
+    part = part_of(rank.rank, case.op, case.specs, place_of(number))
     group = groups.of(case.specs, part)
     with inference(part.spec):
         buffers = make_buffers(part.op, part.rank, part.spec, rank.device)

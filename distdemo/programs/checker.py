@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from distdemo import backends
 from distdemo.model import WorldSpec
-from distdemo.outcomes import Died, Outcome, Raised, TimedOut, WorldReport
+from distdemo.outcomes import WorldReport
 from distdemo.programs.cases import Case
 from distdemo.programs.check import Finding, run_cases
+from distdemo.programs.guilt import guilty_case, words_of
 from distdemo.reports import CaseResult, CheckReport, Status
 from distdemo.versions import versions
 
-LOST = "lost its peer: "
 OUTER_LIMIT = 24 * 3600.0  # seconds; a world of the check ends by its patience, not by this
 
 
@@ -49,6 +49,7 @@ class Plan:
         fail_fast: stop at the first failure.
         isolate: a world for each case.
         skip_refused: leave out what the backend's map says it does not take.
+        gpus: how many there are, if a world can't have more ranks than that.
     """
 
     cases: Sequence[Case]
@@ -58,6 +59,7 @@ class Plan:
     fail_fast: bool = False
     isolate: bool = False
     skip_refused: bool = True
+    gpus: int | None = None
 
 
 Progress = Callable[[int, int, str], None]
@@ -153,8 +155,8 @@ class _Run:
         world = self.plan.world
         backend = backends.REGISTRY[world.backend]
         for number, case in enumerate(self.plan.cases):
-            reason = None
-            if self.plan.skip_refused:
+            reason = _too_large(case, self.plan.gpus)
+            if reason is None and self.plan.skip_refused:
                 reason = backend.refuses(case.op, case.spec, world.device)
             if reason is None:
                 sizes.setdefault(case.world_size, []).append(number)
@@ -176,11 +178,12 @@ class _Run:
             (cases,),
             hear=lambda _, finding: self._hear(world_size, finding),
         )
-        guilty = next((n for n in mine if n not in self._endings), None)
-        if guilty is None:
-            return numbers[len(mine) :]
-        self._end(guilty, self._blame(guilty, report))
-        return numbers[numbers.index(guilty) + 1 :]
+        left = [number for number in mine if number not in self._endings]
+        if left:
+            guilty = guilty_case(mine, left, self._heard, report)
+            self._end(guilty, self._blame(guilty, report))
+            left.remove(guilty)  # the others have done nothing: they run again
+        return [*left, *numbers[len(mine) :]]
 
     def _hear(self, world_size: int, finding: Finding) -> bool:
         """Note what a rank said; True if the world is of no more use."""
@@ -199,7 +202,7 @@ class _Run:
             self.progress(len(self._endings), self._failed, self.plan.cases[number].id)
 
     def _blame(self, number: int, report: WorldReport) -> _Ending:
-        """Why the first case that not every rank came through with success failed."""
+        """Why the case that ended its world failed."""
         heard = self._heard[number]
         wrong = [finding for finding in heard if finding.wrong]
         if wrong:
@@ -209,8 +212,15 @@ class _Run:
         verdict = report.verdict
         why = "Its world ended without a word." if verdict is None else verdict.what
         known = () if verdict is None else (verdict.why,)
-        ranks = tuple(_ended(outcome) for outcome in report.outcomes)
+        ranks = tuple(words_of(outcome) for outcome in report.outcomes)
         return _Ending("failed", report.seconds, why, (*known, *filter(None, ranks)))
+
+
+def _too_large(case: Case, gpus: int | None) -> str | None:
+    """Why there are too few GPUs for this case; None if there are enough."""
+    if gpus is None or case.world_size <= gpus:
+        return None
+    return f"It needs a GPU for every rank, and there are {gpus} here."
 
 
 def _of_size(world: WorldSpec, size: int) -> WorldSpec:
@@ -221,21 +231,3 @@ def _seconds(heard: Iterable[Finding]) -> float:
     """From the first rank's entering the case until the last one's end."""
     findings = list(heard)
     return max(f.done for f in findings) - min(f.entered for f in findings)
-
-
-def _ended(outcome: Outcome) -> str:
-    """How a rank ended, if it did so by itself."""
-    if isinstance(outcome, Died):
-        how = f"signal {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
-        return f"rank {outcome.rank}: ended by {how}"
-    if isinstance(outcome, Raised):
-        first = (outcome.message.strip().splitlines() or [""])[0]
-        lost = LOST if outcome.consequence else ""
-        return f"rank {outcome.rank}: {outcome.type}: {lost}{first}"
-    if isinstance(outcome, TimedOut):
-        where = outcome.where
-        if where is None:
-            return f"rank {outcome.rank}: did not answer"
-        place = where.collective or where.place
-        return f"rank {outcome.rank}: still {f'in {place}' if place else 'busy'}"
-    return ""

@@ -75,9 +75,10 @@ def run_part(
         return Timing(0.0), None
     if op.meets:
         dawdle(rank, part)
-    rank.reach(f"entered {op.name}")
+    where = f", {part.place}" if part.place else ""
+    rank.reach(f"entered {op.name}{where}")
     timing, attendance = _timed(rank, part, buffers, group)
-    rank.reach(f"left {op.name}")
+    rank.reach(f"left {op.name}{where}")
     return timing, attendance
 
 

@@ -17,7 +17,8 @@ from distdemo.model import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.programs import matrix
 from distdemo.programs.cases import Case
-from distdemo.programs.checker import LOST, Plan, Progress, Start, check
+from distdemo.programs.checker import Plan, Progress, Start, check
+from distdemo.programs.guilt import LOST
 from distdemo.reports import CapabilityMap, CaseResult, MapReport
 from distdemo.versions import torch_version
 

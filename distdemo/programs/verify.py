@@ -20,7 +20,9 @@ SHOWN = 8  # mismatches that are kept; the rest is counted
 
 
 def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verification:
-    """Compare every defined element: bit for bit, or within the bound where one is given.
+    """Compare every defined element: exactly, or within the bound where one is given.
+
+    NaN counts as equal to NaN, and −0.0 as equal to 0.0.
 
     Args:
         got: the pieces that the rank holds, on any device.

@@ -81,7 +81,8 @@ def _data(spec: OpSpec, report: OpReport) -> Iterator[str]:
 
 def verdict_line(report: OpReport, sign: Signs) -> Text:
     """Right or wrong, how many elements were compared and how."""
-    checked = sum(record.verification.checked for record in report.ranks)
+    told = [record for record in report.ranks if record.takes_part or not report.spec.objects]
+    checked = sum(record.verification.checked for record in told)
     wrong = sum(record.verification.wrong for record in report.ranks)
     if not report.ok:
         bad = [record.rank for record in report.ranks if not record.verification.ok]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from distdemo.model import OpSpec
 
+LAG = 0.8  # seconds: more than a launcher gives the others once a rank has failed
 Run = Callable[..., Handles]
 Break = Callable[[Run, Buffers, "OpSpec", "ProcessGroup | None", bool], Handles]
 
@@ -161,6 +163,29 @@ def hanging(
 
     if dist.get_rank(group) == 2:
         signal.pause()  # until the launcher ends it
+    return run(buffers, spec, group, async_op=async_op)
+
+
+def lagging(
+    run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
+) -> Handles:
+    """Nothing is wrong, but rank 2 takes its time afterwards, so that the others are ahead."""
+    import torch.distributed as dist
+
+    handles = run(buffers, spec, group, async_op=async_op)
+    if dist.get_rank(group) == 2:
+        threading.Event().wait(LAG)
+    return handles
+
+
+def raising(
+    run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
+) -> Handles:
+    """Rank 0 raises an error of its own."""
+    import torch.distributed as dist
+
+    if dist.get_rank(group) == 0:
+        raise ArithmeticError("broken on purpose")
     return run(buffers, spec, group, async_op=async_op)
 
 

@@ -5,7 +5,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ranks.mutants import MUTATIONS, Break, Mutation, aborting, hanging
+from ranks.mutants import (
+    MUTATIONS,
+    Break,
+    Mutation,
+    aborting,
+    hanging,
+    lagging,
+    nobody_calls,
+    raising,
+)
 
 from distdemo import ops
 from distdemo.launchers.local import run_world
@@ -102,6 +111,16 @@ def test_a_case_that_aborts_and_one_that_hangs_fail_alone() -> None:
     assert "rank 2 never arrived" in hung.why
     assert report.worlds == 3
     assert not report.ok
+
+
+@pytest.mark.parametrize("how", [nobody_calls, raising], ids=lambda how: how.__name__)
+def test_a_case_is_not_blamed_for_the_failure_of_the_next_one(how: Break) -> None:
+    # Rank 2 is still in the first case while rank 0 fails in the second.
+    slow, broken = injected(lagging), injected(how)
+    cases = [replace(slow, specs=(replace(slow.spec, seed=7),)), broken, *sound(2)]
+    report = checked(cases, 5.0)
+    statuses = [result.status for result in report.results]
+    assert statuses == ["passed", "failed", "passed", "passed"], report.results
 
 
 def test_after_a_failure_nothing_runs_if_so_asked() -> None:

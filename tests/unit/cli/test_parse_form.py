@@ -45,9 +45,9 @@ def test_the_flags_of_a_form_choose_it(op: Op, form: Form) -> None:
 @pytest.mark.parametrize(("op", "form"), FORMS, ids=lambda each: each.name)
 def test_what_a_form_lacks_is_refused_with_it(op: Op, form: Form) -> None:
     other = {"dtype": "int8", "shape": "3", "fill": "1", "seed": "1", "variant": "single"}
-    other |= {"pattern": "ring", "reduce_op": "max"}
+    given: dict[str, Any] = other | {"pattern": "ring", "reduce_op": "max", "sizes": "1,2"}
     for name in form.lacks & set(flags_of(op)):
-        error = refused(op.name, **typed(form), **{name: other.get(name, True)})
+        error = refused(op.name, **typed(form), **{name: given.get(name, True)})
         assert "don't go together" in error.what
 
 
