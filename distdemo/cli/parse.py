@@ -52,9 +52,9 @@ def parse_world(flags: Flags, world_size: int) -> WorldSpec:
             f"{backend.name} takes tensors on {' and '.join(backend.devices)}.",
             "Leave out --device, or try --backend gloo.",
         )
-    if backend.name == "nccl" and not backends.gpus_in_sight():
+    if backend.rank_per_gpu and not backends.gpus_in_sight():
         raise UsageError(
-            "--backend nccl needs a GPU for every rank.",
+            f"--backend {backend.name} needs a GPU for every rank.",
             "This machine shows no GPU.",
             "Try --backend gloo, or leave out --backend.",
         )
