@@ -67,3 +67,9 @@ DTYPES = _table()
 
 NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliases)}
 """Torch's name for each name or alias."""
+
+
+def short(dtype: str) -> str:
+    """The name of a dtype for the head of a column: ``f32``; other names as they are."""
+    names = (dtype, *DTYPES[dtype].aliases[:1]) if dtype in DTYPES else (dtype,)
+    return min(names, key=len)

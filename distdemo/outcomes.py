@@ -142,3 +142,8 @@ class WorldReport:
     def values(self) -> list[Any]:
         """What the ranks returned, in order; only for a world that went well."""
         return [o.value for o in self.outcomes if isinstance(o, Returned)]
+
+
+def headline(message: str) -> str:
+    """The first line of what an exception said; empty if it said nothing."""
+    return (message.strip().splitlines() or [""])[0]

@@ -115,20 +115,4 @@ app.command(
     help="Draw an operation: who holds what before, which way it moves, who holds what after; "
     "when it is used, what it costs, and the usual mistake with it.",
     rich_help_panel=AROUND,
-)(
-    options.with_options(
-        run_explain,
-        (
-            "op",
-            "world_size",
-            "root",
-            "reduce_op",
-            "dtype",
-            "shape",
-            "pattern",
-            "variant",
-            "objects",
-            "format",
-        ),
-    )
-)
+)(options.with_options(run_explain, options.EXPLAIN))

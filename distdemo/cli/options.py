@@ -33,6 +33,18 @@ CHECK = (
     "format",
     "quiet",
 )
+EXPLAIN = (
+    "op",
+    "world_size",
+    "root",
+    "reduce_op",
+    "dtype",
+    "shape",
+    "pattern",
+    "variant",
+    "objects",
+    "format",
+)
 BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""

@@ -185,18 +185,21 @@ def _ranks(text: str | None, world_size: int) -> frozenset[int] | None:
     """The ranks that ``0,5-7`` or ``all`` names."""
     if text is None:
         return None
-    if text == "all":
-        return frozenset(range(world_size))
-    chosen: set[int] = set()
+    return frozenset(range(world_size) if text == "all" else rank_list("ranks", text, world_size))
+
+
+def rank_list(flag: str, text: str, world_size: int) -> list[int]:
+    """The ranks that ``0,5-7`` names, in that order, as often as it names them."""
+    chosen: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        start = rank_number("ranks", first, world_size)
-        stop = rank_number("ranks", last, world_size) if dash else start
+        start = rank_number(flag, first, world_size)
+        stop = rank_number(flag, last, world_size) if dash else start
         if stop < start:
             raise UsageError(
-                f"--ranks {text}: {start}-{stop} runs backwards.",
+                f"--{flag} {text}: {start}-{stop} runs backwards.",
                 "A range goes from the smaller rank to the larger.",
-                f"Try --ranks {stop}-{start}.",
+                f"Try --{flag} {stop}-{start}.",
             )
-        chosen.update(range(start, stop + 1))
-    return frozenset(chosen)
+        chosen += range(start, stop + 1)
+    return chosen

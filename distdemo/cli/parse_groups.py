@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdemo.cli.parse import Flags, rank_number, whole
+from distdemo.cli.parse import Flags, rank_list, whole
 from distdemo.errors import UsageError
 
 Groups = tuple[tuple[int, ...], ...]
@@ -36,18 +36,7 @@ def parse_groups(flags: Flags, world_size: int) -> Groups | None:
 
 def _group(text: str, world_size: int) -> tuple[int, ...]:
     hint = "Try --group 0,1."
-    ranks: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        start = rank_number("group", first, world_size)
-        stop = rank_number("group", last, world_size) if dash else start
-        if stop < start:
-            raise UsageError(
-                f"--group {text}: {start}-{stop} runs backwards.",
-                "A range goes from the smaller rank to the larger.",
-                f"Try --group {stop}-{start}.",
-            )
-        ranks += range(start, stop + 1)
+    ranks = rank_list("group", text, world_size)
     twice = next((rank for rank in ranks if ranks.count(rank) > 1), None)
     if twice is not None:
         raise UsageError(

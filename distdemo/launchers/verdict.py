@@ -13,7 +13,7 @@ import signal
 from collections.abc import Sequence
 
 from distdemo.model import WorldSpec
-from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, Verdict
+from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, Verdict, headline
 
 # What gloo, NCCL and the stores say when the other side is gone (torch 2.8 to 2.15).
 _LOST_PEER = re.compile(
@@ -73,7 +73,7 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         trace = ""
     else:
         assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what `causes` holds
-        what = f"Rank {first.rank} raised {first.type}: {_headline(first.message)}".rstrip(": ")
+        what = f"Rank {first.rank} raised {first.type}: {headline(first.message)}".rstrip(": ")
         hint = _advice(first)
         trace = first.traceback
     why = f"{_last_words(first)}It had got as far as: {first.phase.name}."
@@ -85,7 +85,7 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
 
 
 def _last_words(outcome: Outcome) -> str:
-    words = _headline(outcome.message) if isinstance(outcome, Died) else ""
+    words = headline(outcome.message) if isinstance(outcome, Died) else ""
     return f'It left saying "{words}". ' if words else ""
 
 
@@ -132,7 +132,7 @@ def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
         f"{_ranks(waited)} waited for {_it(missing)} and {_were(waited)} let down: a consequence."
     )
     hint = "Look at what holds it up; a longer timeout of the barrier gives slow ranks more time."
-    what = f"{_ranks(missing)} never came to the barrier: {_headline(accuser.message)}."
+    what = f"{_ranks(missing)} never came to the barrier: {headline(accuser.message)}."
     return Verdict(what, why, hint, missing, waited, accuser.traceback)
 
 
@@ -227,11 +227,6 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     if len(ranks) > 8:
         return f"Ranks {', '.join(map(str, ranks[:6]))} and {len(ranks) - 6} more"
     return f"Ranks {', '.join(map(str, ranks))}"
-
-
-def _headline(text: str) -> str:
-    """The first line of a text; empty if there is none."""
-    return (text.strip().splitlines() or [""])[0]
 
 
 def _it(ranks: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, WorldReport
+from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, WorldReport, headline
 from distdemo.programs.check import Finding, case_of
 
 LOST = "lost its peer: "
@@ -55,9 +55,8 @@ def words_of(outcome: Outcome) -> str:
         how = f"signal {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
         return f"rank {outcome.rank}: ended by {how}"
     if isinstance(outcome, Raised):
-        first = (outcome.message.strip().splitlines() or [""])[0]
         lost = LOST if outcome.consequence else ""
-        return f"rank {outcome.rank}: {outcome.type}: {lost}{first}"
+        return f"rank {outcome.rank}: {outcome.type}: {lost}{headline(outcome.message)}"
     if isinstance(outcome, TimedOut):
         where = outcome.where
         if where is None:

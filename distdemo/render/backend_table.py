@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.dtypes import DTYPES
+from distdemo.dtypes import short
 from distdemo.render import colours
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import heading
@@ -126,7 +126,7 @@ def _grids(found: CapabilityMap, console: Console, sign: Signs) -> list[Renderab
 
 
 def _grid(found: CapabilityMap, places: Sequence[int], sign: Signs) -> Grid:
-    grid = Grid([Column("Operation"), *(Column(_short(found.dtypes[at])) for at in places)])
+    grid = Grid([Column("Operation"), *(Column(short(found.dtypes[at])) for at in places)])
     for name, row in found.rows.items():
         cells = [_sign(row[at], sign) for at in places]
         grid.rows.append([_name(name), *cells])
@@ -136,7 +136,7 @@ def _grid(found: CapabilityMap, places: Sequence[int], sign: Signs) -> Grid:
 def _lines(found: CapabilityMap) -> Iterator[Text]:
     """For a console too narrow for tables: a line a row, with the dtypes that work."""
     for name, row in found.rows.items():
-        works = [_short(dtype) for at, dtype in enumerate(found.dtypes) if row[at] == 0]
+        works = [short(dtype) for at, dtype in enumerate(found.dtypes) if row[at] == 0]
         yield Text(f"{_name(name)}: {' '.join(works) or 'nothing'}")
 
 
@@ -166,8 +166,3 @@ def _name(key: str) -> str:
     """``all_reduce max``: the form is left out where there is only one."""
     form, _, reduce_op = key.partition(" ")
     return " ".join(each for each in (form.removesuffix("/tensor"), reduce_op) if each)
-
-
-def _short(dtype: str) -> str:
-    known = DTYPES.get(dtype)
-    return min((dtype, *known.aliases[:1]), key=len) if known else dtype

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.dtypes import DTYPES
+from distdemo.dtypes import DTYPES, short
 from distdemo.render import colours
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import frame, heading
@@ -193,12 +193,6 @@ _STYLES: dict[Status, str] = {
 def mark(status: Status, sign: Signs) -> str:
     """The sign of a way of ending."""
     return {"passed": sign.right, "failed": sign.wrong, "not supported": sign.none}.get(status, "?")
-
-
-def short(dtype: str) -> str:
-    """The name of a dtype for the head of a column: ``f32``."""
-    names = (dtype, *DTYPES[dtype].aliases[:1]) if dtype in DTYPES else (dtype,)
-    return min(names, key=len)
 
 
 def _ordered(dtypes: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ from distdemo.outcomes import (
     TimedOut,
     Verdict,
     WorldReport,
+    headline,
 )
 from distdemo.render import colours
 from distdemo.render.console import Signs, signs
@@ -98,8 +99,7 @@ def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outc
 def _what(outcome: Outcome, *, at_fault: bool) -> str:
     if isinstance(outcome, Raised):
         lost = "lost its peer: " if outcome.consequence else ""
-        first = (outcome.message.strip().splitlines() or [""])[0]
-        return f"{lost}{outcome.type}: {first[:160]}"
+        return f"{lost}{outcome.type}: {headline(outcome.message)[:160]}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by signal {outcome.signal}"

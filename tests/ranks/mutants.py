@@ -143,6 +143,13 @@ def _rolled(pieces: list[Any]) -> list[Any]:
     ]
 
 
+def unbroken(
+    run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
+) -> Handles:
+    """As it is: what fails the others is not that they are mutants."""
+    return run(buffers, spec, group, async_op=async_op)
+
+
 def aborting(
     run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
 ) -> Handles:

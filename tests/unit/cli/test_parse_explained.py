@@ -6,21 +6,12 @@ import pytest
 from asking import DEFAULTS, spec
 
 from distdemo import ops
+from distdemo.cli.options import EXPLAIN
 from distdemo.cli.parse_op import parse_explained
 from distdemo.errors import UsageError
 from distdemo.model import OpSpec
 
-EXPLAINED = (
-    "world_size",
-    "root",
-    "reduce_op",
-    "dtype",
-    "shape",
-    "pattern",
-    "variant",
-    "objects",
-    "format",
-)
+EXPLAINED = [name for name in EXPLAIN if name != "op"]
 
 
 def explained(name: str, **flags: Any) -> OpSpec:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distdemo.dtypes import DTYPES
-from distdemo.render.check_grid import check_grid, short, verdict_line
+from distdemo.dtypes import DTYPES, short
+from distdemo.render.check_grid import check_grid, verdict_line
 from distdemo.render.console import ASCII_SIGNS, Signs, output, show
 from distdemo.reports import CaseResult, CheckReport, Status
 
