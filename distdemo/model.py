@@ -14,6 +14,23 @@ Number = bool | int | float | complex
 
 
 @dataclass(frozen=True, slots=True)
+class WireUp:
+    """How the processes of an MPI world find each other.
+
+    Attributes:
+        way: ``pmi``, this program answers them itself, or ``mpiexec``, the MPI's own starter does.
+        command: of mpiexec, with everything before the number of ranks: ``(…/mpiexec, -n)``.
+        environment: names and values that mpiexec and every rank get.
+        reason: why this way, for people.
+    """
+
+    way: str
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorldSpec:
     """The ranks to start on this machine.
 
@@ -24,6 +41,8 @@ class WorldSpec:
         timeout: seconds from the start of the first rank until the world is judged.
         patience: seconds that it may go, once a rank is up, without any rank reaching a new
             phase, telling something or ending, before it is judged; None: as long as the timeout.
+        provider: the module that gives torch this backend, imported by each rank; empty: none.
+        wireup: for a backend over MPI.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
         capture: collect what ranks write to stdout and stderr instead of letting it through.
         lazy: let gloo connect two ranks when they first talk (quicker, but then even an irecv may
@@ -38,6 +57,8 @@ class WorldSpec:
     capture: bool = False
     lazy: bool | None = None
     patience: float | None = None
+    provider: str = ""
+    wireup: WireUp | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distdemo.backends.contract import Backend
 from distdemo.backends.gloo import Gloo
-from distdemo.backends.mpi import Mpi
+from distdemo.backends.mpi_entry import Mpi
 from distdemo.backends.nccl import Nccl, count_gpus, gpus_in_sight
 from distdemo.backends.ucc import Ucc
 from distdemo.backends.xccl import Xccl
