@@ -6,30 +6,21 @@ how every rank ended, and no process or file of the world is left.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distdemo.errors import UsageError
 from distdemo.launchers import verdict
-from distdemo.launchers.channel import Receiver, Work, dumps_work
+from distdemo.launchers.crew import Crew
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.limits import check_loopback, open_files
-from distdemo.launchers.main_module import check_main_file
-from distdemo.launchers.member import Member, gone
-from distdemo.launchers.rendezvous import Rendezvous, rendezvous
+from distdemo.launchers.rendezvous import rendezvous
+from distdemo.launchers.site import Site
 from distdemo.launchers.start_method import StartMethod, choose
-from distdemo.launchers.watch import End, Hear, Watch
+from distdemo.launchers.watch import End, Hear
 from distdemo.model import WorldSpec
-from distdemo.outcomes import Returned, Verdict, WorldReport
+from distdemo.outcomes import Verdict, WorldReport
 from distdemo.torch_import import load_torch
-
-if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext
-
-GRACE = 0.7  # seconds between asking a rank to stop and killing it
 
 _INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
 
@@ -65,159 +56,29 @@ def run_world(
     interrupts = Interrupts()
     try:
         with interrupts, rendezvous() as place, open_files(world):
-            launcher = _Launcher(world, method, place, interrupts)
+            crew = Crew(world, Site(range(world.world_size), place), method, interrupts)
             try:
-                launcher.start(target, args)
+                crew.start(target, args)
                 if meanwhile is not None:
                     meanwhile()
-                launcher.watch(hear)
+                crew.watch(hear)
             finally:
-                launcher.end()
-            return launcher.report()
+                crew.end()
+            return _report(world, crew, method, interrupts.received)
     finally:
         interrupts.redeliver()
 
 
-class _Launcher:
-    """One world from its first process to its last."""
-
-    def __init__(
-        self, world: WorldSpec, method: StartMethod, place: Rendezvous, interrupts: Interrupts
-    ) -> None:
-        import torch.multiprocessing as mp
-
-        self._world = world
-        self._method = method
-        self._place = place
-        self._interrupts = interrupts
-        self._context: BaseContext = mp.get_context(method.name)
-        self._members: list[Member] = []
-        self._began = time.monotonic()
-        self._deadline = self._began + world.timeout
-        self._end = End.DONE
-        self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
-
-    # --------------------------------------------------------------------------------- start
-
-    def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Start every rank, unless a signal comes in between."""
-        if self._method.name == "forkserver":
-            _preload(self._context)
-        work = Work(target, args) if self._method.name == "fork" else self._packed(target, args)
-        for rank in range(self._world.world_size):
-            if self._interrupts.received is not None:
-                break
-            self._members.append(self._start_one(rank, work))
-        self._gate_reader.close()
-
-    def _packed(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Work:
-        """The function and its arguments by value, so that ranks share no tensor, as under fork."""
-        check_main_file(f"The start method is {self._method.name} ({self._method.reason})")
-        try:
-            return Work(packed=dumps_work(target, args))
-        except Exception as error:
-            raise _not_picklable(self._method, error) from error
-
-    def _start_one(self, rank: int, work: Work) -> Member:
-        from distdemo.launchers.rank import Assignment, live
-
-        reader, writer = self._context.Pipe(duplex=False)
-        output, pen = self._context.Pipe(duplex=False) if self._world.capture else (None, None)
-        assignment = Assignment(
-            rank,
-            self._world,
-            self._place,
-            way_back=writer,
-            gate=self._gate_reader,
-            output=pen,
-            inherited=self._inherited(reader, output),
-            work=work,
-        )
-        process = self._context.Process(target=live, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
-        try:
-            process.start()
-        except OSError as error:
-            raise _no_process(rank, error) from error
-        writer.close()
-        if pen is not None:
-            pen.close()
-        if output is not None:
-            os.set_blocking(output.fileno(), False)
-        return Member(rank, self._began, process, reader, Receiver(reader.fileno()), output)
-
-    def _inherited(self, *ends: Connection | None) -> tuple[int, ...]:
-        """What a forked rank finds open and must close: the launcher's ends of all pipes so far."""
-        if self._method.name != "fork":
-            return ()
-        mine = [self._gate_writer, *ends]
-        mine += [end for member in self._members for end in (member.reader, member.output)]
-        return (
-            *self._interrupts.descriptors(),
-            *(end.fileno() for end in mine if end is not None),
-        )
-
-    def watch(self, hear: Hear | None) -> None:
-        """Return when every rank has reported, or when it is no use to wait any longer."""
-        watch = Watch(self._world, self._members, self._interrupts, hear, self._deadline)
-        self._end = watch.until_the_end()
-
-    # ----------------------------------------------------------------------------------- end
-
-    def end(self) -> None:
-        """Let the ranks go, ask those that stay to stop, kill those that don't; forget nothing."""
-        self._gate_writer.close()
-        well = all(isinstance(member.outcome, Returned) for member in self._members)
-        if not (well and self._interrupts.received is None and gone(self._members, GRACE)):
-            self._stop()
-        for member in self._members:
-            member.close()
-
-    def _stop(self) -> None:
-        for ask in ("terminate", "kill"):
-            for member in self._members:
-                if member.process.exitcode is None:
-                    getattr(member.process, ask)()
-            if gone(self._members, GRACE):
-                return
-
-    def report(self) -> WorldReport:
-        """How every rank ended; the ones that had no outcome by then timed out or were stopped."""
-        received = self._interrupts.received
-        late = received is None and self._end.late
-        outcomes = tuple(member.final(late=late) for member in self._members)
-        stalled = self._end is End.STALLED
-        judged = verdict.judge(self._world, outcomes, stalled=stalled)
-        return WorldReport(
-            world=self._world,
-            outcomes=outcomes,
-            verdict=judged if received is None else _INTERRUPTED,
-            seconds=time.monotonic() - self._began,
-            start_method=self._method.name,
-            start_reason=self._method.reason,
-            interrupted_by=received,
-        )
-
-
-def _preload(context: BaseContext) -> None:
-    """Have the forkserver import torch before it forks the first rank.
-
-    A forkserver that the program started before, without torch, is used as it is: slower, right.
-    """
-    context.set_forkserver_preload(["distdemo.launchers.forkserver"])
-
-
-def _not_picklable(method: StartMethod, error: Exception) -> UsageError:
-    return UsageError(
-        "The function or its arguments can't be sent to a new process.",
-        f"The start method is {method.name} ({method.reason}), which needs to pickle them: {error}",
-        "Move the function to the top level of a module (no lambda, no local function), or launch "
-        "with start_method='fork' before the program computes or starts threads.",
-    )
-
-
-def _no_process(rank: int, error: OSError) -> UsageError:
-    return UsageError(
-        f"Rank {rank} could not be started.",
-        str(error),
-        "Start fewer ranks, or raise the limits on processes, open files and memory.",
+def _report(world: WorldSpec, crew: Crew, method: StartMethod, received: int | None) -> WorldReport:
+    """How every rank ended, and why the world failed if it did."""
+    outcomes = crew.outcomes()
+    judged = verdict.judge(world, outcomes, stalled=crew.ended is End.STALLED)
+    return WorldReport(
+        world=world,
+        outcomes=outcomes,
+        verdict=judged if received is None else _INTERRUPTED,
+        seconds=time.monotonic() - crew.began,
+        start_method=method.name,
+        start_reason=method.reason,
+        interrupted_by=received,
     )

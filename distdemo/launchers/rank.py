@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.launchers import stacks
 from distdemo.launchers.channel import Sender, Work, dumps
 from distdemo.launchers.report import flush, report_error, report_exit, report_value
-from distdemo.launchers.surroundings import detach, stay_on_loopback, wait_at
+from distdemo.launchers.surroundings import detach, take_interface, wait_at
 from distdemo.torch_import import load_torch
 
 # Under spawn and forkserver this module is what the child imports first, so torch is loaded here,
@@ -23,12 +23,13 @@ load_torch()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from torch._C._distributed_c10d import FileStore, Store  # noqa: E402 - torch.distributed's own, typed
+from torch._C._distributed_c10d import Store  # noqa: E402 - torch.distributed's own, typed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from distdemo.launchers.rendezvous import Rendezvous
+    from distdemo.launchers.site import Site
     from distdemo.model import WorldSpec
 
 
@@ -37,6 +38,7 @@ class Assignment:
     """All that a rank needs to know.
 
     Attributes:
+        site: which ranks are started beside this one, and how all meet.
         way_back: the write end of the rank's pipe to the launcher.
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
@@ -46,7 +48,7 @@ class Assignment:
 
     rank: int
     world: WorldSpec
-    rendezvous: Rendezvous
+    site: Site
     way_back: Connection
     gate: Connection
     output: Connection | None
@@ -60,6 +62,7 @@ class Rank:
     Attributes:
         rank: this rank's number.
         world_size: how many there are.
+        local_rank: its number among the ranks of its host.
         backend: the backend of the default group.
         device: where this rank's tensors live, ``cpu`` or ``cuda:0``.
         startup_seconds: from its birth until it had joined the group.
@@ -68,8 +71,9 @@ class Rank:
     def __init__(self, assignment: Assignment, sender: Sender) -> None:
         self.rank = assignment.rank
         self.world_size = assignment.world.world_size
+        self.local_rank = _local_rank(assignment)
         self.backend = assignment.world.backend
-        self.device = _device(assignment)
+        self.device = _device(assignment.world.device, self.local_rank)
         self.startup_seconds = 0.0
         self._timeout = assignment.world.timeout
         self._sender = sender
@@ -91,14 +95,13 @@ class Rank:
         """
         self._sender.send("told", time.monotonic(), dumps(value))
 
-    def join(self, path: str) -> None:
+    def join(self, rendezvous: Rendezvous) -> None:
         """Collective: become a member of the world's default group."""
         from datetime import timedelta
 
         # The launcher judges at the deadline; the backend's own timeout is only a second net.
         patience = timedelta(seconds=2 * self._timeout + 60)
-        self._store = FileStore(path, self.world_size)
-        self._store.set_timeout(patience)
+        self._store = rendezvous.store(self.world_size, patience)
         dist.init_process_group(
             self.backend,
             store=self._store,
@@ -167,7 +170,7 @@ def live(assignment: Assignment) -> None:
 def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
     """Join the group and call the function."""
     torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
-    stay_on_loopback()
+    take_interface(assignment.site.interface)
     if assignment.world.lazy is not None:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(assignment.world.lazy))
     rank = Rank(assignment, sender)
@@ -175,13 +178,19 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     target, args = assignment.work.unpack()
     if rank.device != "cpu":
         torch.cuda.set_device(rank.device)
-    rank.join(assignment.rendezvous.path)
+    rank.join(assignment.site.rendezvous)
     rank.startup_seconds = time.monotonic() - born
     rank.reach("joined the group")
     return target(rank, *args)
 
 
-def _device(assignment: Assignment) -> str:
-    if assignment.world.device == "cpu":
+def _local_rank(assignment: Assignment) -> int:
+    site = assignment.site
+    return site.local_rank + assignment.rank - site.ranks.start
+
+
+def _device(device: str, local_rank: int) -> str:
+    """This rank's own: with more ranks than GPUs on a host, several share one."""
+    if device == "cpu":
         return "cpu"
-    return f"cuda:{assignment.rank % torch.cuda.device_count()}"
+    return f"cuda:{local_rank % torch.cuda.device_count()}"

@@ -12,26 +12,48 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import Store
 
 from contextlib import contextmanager
 
 
+class Rendezvous(Protocol):
+    """Where the ranks of a world find each other."""
+
+    @property
+    def directory(self) -> str | None:
+        """What has to be removed with it, if there is something."""
+
+    def store(self, world_size: int, patience: timedelta) -> Store:
+        """Collective: the store that all ranks share; it waits so long for a key."""
+
+
 @dataclass(frozen=True, slots=True)
-class Rendezvous:
+class FileRendezvous:
     """The path of the FileStore, and the directory to remove with it, if there is one."""
 
     path: str
     directory: str | None = None
 
+    def store(self, world_size: int, patience: timedelta) -> Store:
+        """The FileStore at this path."""
+        from torch._C._distributed_c10d import FileStore
+
+        found = FileStore(self.path, world_size)
+        found.set_timeout(patience)
+        return found
+
 
 @contextmanager
-def rendezvous() -> Iterator[Rendezvous]:
+def rendezvous() -> Iterator[FileRendezvous]:
     """A store file for one world, gone when the block ends.
 
     Raises:
@@ -43,13 +65,13 @@ def rendezvous() -> Iterator[Rendezvous]:
             yield place
         return
     try:
-        yield Rendezvous(f"/proc/{os.getpid()}/fd/{fd}")
+        yield FileRendezvous(f"/proc/{os.getpid()}/fd/{fd}")
     finally:
         os.close(fd)
 
 
 @contextmanager
-def private_directory() -> Iterator[Rendezvous]:
+def private_directory() -> Iterator[FileRendezvous]:
     """A store file in a new directory of mode 0700, removed when the block ends.
 
     Raises:
@@ -64,7 +86,7 @@ def private_directory() -> Iterator[Rendezvous]:
             "Set TMPDIR to a directory that you can write to.",
         ) from error
     try:
-        yield Rendezvous(os.path.join(directory, "store"), directory)  # noqa: PTH118 - a str for torch
+        yield FileRendezvous(os.path.join(directory, "store"), directory)  # noqa: PTH118 - a str for torch
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

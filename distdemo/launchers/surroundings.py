@@ -68,17 +68,24 @@ def _leave_if_abandoned(gate: int) -> None:
 def _leave_with_launcher(assignment: Assignment) -> None:
     """Where the kernel does not watch the launcher: a thread does."""
     wait_at(assignment.gate.fileno())
-    if assignment.rendezvous.directory is not None:
-        shutil.rmtree(assignment.rendezvous.directory, ignore_errors=True)
+    directory = assignment.site.rendezvous.directory
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
     time.sleep(0.5)  # time to leave in an orderly way, if that is what the others do
     os._exit(1)
 
 
-def stay_on_loopback() -> None:
-    """Bind the backends to an interface that no other machine can reach.
+def take_interface(interface: str) -> None:
+    """Bind the backends to this interface, unless the user named another.
 
-    Overrides the user's setting: it is meant for worlds that span machines, and this one doesn't.
+    Args:
+        interface: its name; empty: the one that no other machine can reach. That overrides the
+            user's setting, which is meant for worlds that span machines, as this one doesn't.
     """
+    if interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+        return
     import socket
 
     names = [name for _, name in socket.if_nameindex()]

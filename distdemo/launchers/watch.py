@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Protocol
 
 from distdemo.launchers import stacks
 from distdemo.launchers.interrupts import Interrupts
@@ -25,6 +25,20 @@ ANSWER = 0.3  # seconds that late ranks get to say where they are
 
 Hear = Callable[[int, Any], bool | None]
 """Called with a rank's number and a value that it told; True ends the world."""
+
+
+class Listener(Protocol):
+    """What else is heard while ranks run: another process that has a part in the world."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the world is of no more use."""
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when there is something to hear."""
+
+    def hear(self) -> bool:
+        """Take what came, without waiting; False when there will be no more."""
 
 
 class End(Enum):
@@ -46,19 +60,22 @@ class End(Enum):
 class Watch:
     """The wait for the ranks of one world."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one loop hears all of them
         self,
         world: WorldSpec,
         members: Sequence[Member],
         interrupts: Interrupts,
         hear: Hear | None,
         deadline: float,
+        *,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self._world = world
         self._members = members
         self._interrupts = interrupts
         self._hear = hear
         self._deadline = deadline
+        self._listeners = listeners
         self._failed_at: float | None = None
         self._moved_at: float | None = None  # None until a rank has said its first word
         self._enough = False
@@ -85,6 +102,8 @@ class Watch:
 
     def _register(self, selector: selectors.BaseSelector) -> None:
         selector.register(self._interrupts, selectors.EVENT_READ)
+        for listener in self._listeners:
+            selector.register(listener, selectors.EVENT_READ, listener.hear)
         for member in self._members:
             selector.register(member.reader, selectors.EVENT_READ, partial(self._take, member))
             if member.output is not None:
@@ -122,7 +141,7 @@ class Watch:
             return End.INTERRUPTED
         if all(member.outcome is not None for member in self._members):
             return End.DONE
-        if self._enough:
+        if self._enough or any(listener.over for listener in self._listeners):
             return End.ENDED_EARLY
         if self._failed_at is not None:
             return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from distdemo.launchers import local
+from distdemo.launchers import crew
 
 BAD = {
     "an unknown command": ("all-reduec", ["There is no command", "distdemo all-reduce"]),
@@ -190,7 +190,7 @@ def no_rank_starts(monkeypatch):
     def start(*_):
         pytest.fail("a rank was started")
 
-    monkeypatch.setattr(local._Launcher, "start", start)
+    monkeypatch.setattr(crew.Crew, "start", start)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -256,7 +256,7 @@ def test_what_can_not_be_checked_is_refused_before_any_rank_starts(
     def start(*_):
         pytest.fail("a rank was started")
 
-    monkeypatch.setattr("distdemo.launchers.local._Launcher.start", start)
+    monkeypatch.setattr("distdemo.launchers.crew.Crew.start", start)
     monkeypatch.setattr("distdemo.backends.gpus_in_sight", lambda: False)
     code, out, err = command(*line.split())
     assert (code, out) == (2, "")

@@ -1,0 +1,173 @@
+"""The ranks that this process starts and looks after, from the first process to the last.
+
+All ranks of a world on one machine, or one site's part of a world that spans several.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from distdemo.errors import UsageError
+from distdemo.launchers.channel import Receiver, Work, dumps_work
+from distdemo.launchers.interrupts import Interrupts
+from distdemo.launchers.main_module import check_main_file
+from distdemo.launchers.member import Member, gone
+from distdemo.launchers.site import Site
+from distdemo.launchers.start_method import StartMethod
+from distdemo.launchers.watch import End, Hear, Listener, Watch
+from distdemo.model import WorldSpec
+from distdemo.outcomes import Outcome, Returned
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+GRACE = 0.7  # seconds between asking a rank to stop and killing it
+
+
+class Crew:
+    """The ranks of one site.
+
+    Attributes:
+        ended: why the wait for them was over.
+        began: when the first was started, on the monotonic clock.
+    """
+
+    def __init__(
+        self, world: WorldSpec, site: Site, method: StartMethod, interrupts: Interrupts
+    ) -> None:
+        import torch.multiprocessing as mp
+
+        self.ended = End.DONE
+        self.began = time.monotonic()
+        self._world = world
+        self._site = site
+        self._method = method
+        self._interrupts = interrupts
+        self._context: BaseContext = mp.get_context(method.name)
+        self._members: list[Member] = []
+        self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
+
+    # --------------------------------------------------------------------------------- start
+
+    def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Start every rank, unless a signal comes in between."""
+        if self._method.name == "forkserver":
+            _preload(self._context)
+        work = Work(target, args) if self._method.name == "fork" else self._packed(target, args)
+        for rank in self._site.ranks:
+            if self._interrupts.received is not None:
+                break
+            self._members.append(self._start_one(rank, work))
+        self._gate_reader.close()
+
+    def _packed(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Work:
+        """The function and its arguments by value, so that ranks share no tensor, as under fork."""
+        check_main_file(f"The start method is {self._method.name} ({self._method.reason})")
+        try:
+            return Work(packed=dumps_work(target, args))
+        except Exception as error:
+            raise _not_picklable(self._method, error) from error
+
+    def _start_one(self, rank: int, work: Work) -> Member:
+        from distdemo.launchers.rank import Assignment, live
+
+        reader, writer = self._context.Pipe(duplex=False)
+        output, pen = self._context.Pipe(duplex=False) if self._world.capture else (None, None)
+        assignment = Assignment(
+            rank,
+            self._world,
+            self._site,
+            way_back=writer,
+            gate=self._gate_reader,
+            output=pen,
+            inherited=self._inherited(reader, output),
+            work=work,
+        )
+        process = self._context.Process(target=live, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
+        try:
+            process.start()
+        except OSError as error:
+            raise _no_process(rank, error) from error
+        writer.close()
+        if pen is not None:
+            pen.close()
+        if output is not None:
+            os.set_blocking(output.fileno(), False)
+        return Member(rank, self.began, process, reader, Receiver(reader.fileno()), output)
+
+    def _inherited(self, *ends: Connection | None) -> tuple[int, ...]:
+        """What a forked rank finds open and must close: the launcher's ends of all pipes so far."""
+        if self._method.name != "fork":
+            return ()
+        mine = [self._gate_writer, *ends]
+        mine += [end for member in self._members for end in (member.reader, member.output)]
+        return (
+            *self._interrupts.descriptors(),
+            *(end.fileno() for end in mine if end is not None),
+        )
+
+    def watch(self, hear: Hear | None, listeners: Sequence[Listener] = ()) -> None:
+        """Return when every rank has reported, or when it is no use to wait any longer.
+
+        Args:
+            hear: called for each value that a rank tells.
+            listeners: what else has to be heard meanwhile.
+        """
+        deadline = self.began + self._world.timeout
+        watch = Watch(
+            self._world, self._members, self._interrupts, hear, deadline, listeners=listeners
+        )
+        self.ended = watch.until_the_end()
+
+    # ----------------------------------------------------------------------------------- end
+
+    def end(self) -> None:
+        """Let the ranks go, ask those that stay to stop, kill those that don't; forget nothing."""
+        self._gate_writer.close()
+        well = all(isinstance(member.outcome, Returned) for member in self._members)
+        if not (well and self._interrupts.received is None and gone(self._members, GRACE)):
+            self._stop()
+        for member in self._members:
+            member.close()
+
+    def _stop(self) -> None:
+        for ask in ("terminate", "kill"):
+            for member in self._members:
+                if member.process.exitcode is None:
+                    getattr(member.process, ask)()
+            if gone(self._members, GRACE):
+                return
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """How each rank ended; those that had not by then ran out of time or were stopped."""
+        late = self._interrupts.received is None and self.ended.late
+        return tuple(member.final(late=late) for member in self._members)
+
+
+def _preload(context: BaseContext) -> None:
+    """Have the forkserver import torch before it forks the first rank.
+
+    A forkserver that the program started before, without torch, is used as it is: slower, right.
+    """
+    context.set_forkserver_preload(["distdemo.launchers.forkserver"])
+
+
+def _not_picklable(method: StartMethod, error: Exception) -> UsageError:
+    return UsageError(
+        "The function or its arguments can't be sent to a new process.",
+        f"The start method is {method.name} ({method.reason}), which needs to pickle them: {error}",
+        "Move the function to the top level of a module (no lambda, no local function), or launch "
+        "with start_method='fork' before the program computes or starts threads.",
+    )
+
+
+def _no_process(rank: int, error: OSError) -> UsageError:
+    return UsageError(
+        f"Rank {rank} could not be started.",
+        str(error),
+        "Start fewer ranks, or raise the limits on processes, open files and memory.",
+    )
