@@ -21,6 +21,7 @@ class Phase:
 
 
 NOT_STARTED = Phase(-1, "not started")
+UNKNOWN = Phase(-1, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,22 @@ class TimedOut(Outcome):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(Outcome):
+    """Nobody can say how it ended: its process or its host is gone, or never came.
+
+    Only in worlds that span several sites, where one process looks after others' from afar.
+
+    Attributes:
+        why: what is known, as the end of a sentence: ``never came``.
+        hint: what to try.
+    """
+
+    phase: Phase = UNKNOWN
+    why: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Outcome):
     """The launcher ended it: the world had failed, was interrupted or was ended early."""
 
@@ -123,6 +140,8 @@ class WorldReport:
         start_method: the one taken.
         start_reason: why that one.
         interrupted_by: the signal that ended it, or None.
+        engine: what started the processes: ``local``, or torchrun, mpi, slurm, ...
+        hosts: the host of each rank, in order; empty if all live on this machine.
     """
 
     world: WorldSpec
@@ -132,6 +151,8 @@ class WorldReport:
     start_method: str
     start_reason: str
     interrupted_by: int | None = None
+    engine: str = "local"
+    hosts: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

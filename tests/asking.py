@@ -8,7 +8,7 @@ import pytest
 
 from distdemo import ops
 from distdemo.cli import options
-from distdemo.cli.option_table import OPTIONS
+from distdemo.cli.options import ALL as OPTIONS
 from distdemo.cli.parse_op import Request, parse_op
 from distdemo.errors import UsageError
 from distdemo.model import OpSpec

@@ -14,7 +14,9 @@ import typer
 from distdemo import backends, ops
 from distdemo.cli import parse
 from distdemo.cli.parse import View
+from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.cli.parse_op import parse_explained, parse_op
+from distdemo.cli.stage import stage
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
@@ -29,29 +31,36 @@ def run_op(op: Op, flags: dict[str, Any]) -> None:
     """``distdemo all-reduce`` and its like: run it, verify it, show it."""
     request = parse_op(op, flags)
     explanation = explain(op, request.specs[0]) if request.view.explain else None
-    with _waiting(request.world, request.view):
-        from distdemo.programs.demo import demo, report
+    asked = f"{op.command} {request.specs}"
+    with stage(request.seat, request.world, asked) as start:
+        with _waiting(request.world, request.view):
+            from distdemo.programs.demo import demo, report
 
-        world = _start(request.world, demo, (op, request.specs), request.view)
-    result = report(op, request.specs, world)
-    with suppress(BrokenPipeError):  # a reader that left does not change the exit code
-        _show_op(op, result, explanation, request.view)
-    raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
+            world = start(
+                request.world, demo, (op, request.specs), meanwhile=_warm_up(request.view)
+            )
+        result = report(op, request.specs, world)
+        with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+            _show_op(op, result, explanation, request.view)
+        raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
 
 
 def run_hello(flags: dict[str, Any]) -> None:
     """``distdemo hello``."""
-    size = parse.parse_world_size(flags["world_size"], default=4)
+    seat = parse_seat(flags)
+    size = size_of_world(seat, flags["world_size"], default=4)
+    seat = placed(seat, size)
     world_spec = replace(parse.parse_world(flags, size), lazy=True)
     view = parse.parse_view(flags, size)
-    check_machine(world_spec)
-    with _waiting(world_spec, view):
-        from distdemo.programs.hello import hello, report
+    check_machine(replace(world_spec, world_size=ranks_here(seat, size)))
+    with stage(seat, world_spec, "hello") as start:
+        with _waiting(world_spec, view):
+            from distdemo.programs.hello import hello, report
 
-        result = report(_start(world_spec, hello, (), view))
-    with suppress(BrokenPipeError):
-        _show_hello(result, view)
-    raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
+            result = report(start(world_spec, hello, (), meanwhile=_warm_up(view)))
+        with suppress(BrokenPipeError):
+            _show_hello(result, view)
+        raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
 
 
 def run_ops(flags: dict[str, Any]) -> None:
@@ -116,13 +125,6 @@ def _waiting(world: WorldSpec, view: View) -> Iterator[None]:
         load_torch()
         check_backend(world)
         yield
-
-
-def _start(world: WorldSpec, program: Any, args: tuple[Any, ...], view: View) -> WorldReport:  # noqa: ANN401 - any program
-    """Run the program on every rank of a new world."""
-    from distdemo.launchers.local import run_world
-
-    return run_world(world, program, args, meanwhile=_warm_up(view))
 
 
 def check_backend(world: WorldSpec) -> None:

@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from distdemo.cli.main_exits import AlreadyTold
+from distdemo.cli.silence import JOINING, fall_silent, speaks
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -56,6 +57,10 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
+        if not speaks(arguments):
+            fall_silent()
+            if not _joins(arguments):
+                return EXIT_OK  # nothing for which more than one process is needed
         code = _carry_out(arguments or ["--help"], signals)
         sys.stdout.flush()
     except _Terminated:
@@ -111,8 +116,18 @@ def _say(error: DistdemoError, arguments: Sequence[str]) -> None:
         _close_stdout()
 
 
+def _joins(arguments: Sequence[str]) -> bool:
+    """Whether this command runs as a part of a world that an engine started."""
+    from distdemo import ops
+
+    name = _command(arguments)
+    return name in JOINING or ops.find(name) is not None
+
+
 def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
     """The error on standard error, or as a JSON document on standard output."""
+    if not speaks(arguments) and isinstance(error, UsageError):
+        return  # rank 0 has found the same, or was told
     if _wants_json(arguments):
         from distdemo.render.document import dumps, error_document
 

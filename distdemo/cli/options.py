@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from distdemo.cli.check_options import CHECK_OPTIONS
+from distdemo.cli.doctor_options import DOCTOR_OPTIONS
+from distdemo.cli.engine_options import ENGINE_OPTIONS
 from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
 from distdemo.ops.contract import Op
 
-ALL = OPTIONS | CHECK_OPTIONS
-WORLD = ("world_size", "backend", "device", "timeout", "start_method")
+ALL = OPTIONS | CHECK_OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS
+ENGINE = ("launcher", "nnodes", "node_rank", "master")
+WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
 INPUT = ("dtype", "shape", "values", "fill", "seed")
 ANY_OP = ("group", "split", "inference")
 CHECK = (
@@ -29,6 +32,7 @@ CHECK = (
     "device",
     "start_method",
     "case_timeout",
+    *ENGINE,
     "junit",
     "format",
     "quiet",
@@ -45,6 +49,7 @@ EXPLAIN = (
     "objects",
     "format",
 )
+DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "quiet")
 BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""

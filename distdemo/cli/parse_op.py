@@ -13,7 +13,6 @@ from distdemo.cli.parse import (
     choose,
     parse_view,
     parse_world,
-    parse_world_size,
     rank_number,
     unknown,
 )
@@ -25,10 +24,12 @@ from distdemo.cli.parse_data import (
     parse_shape,
     shape_of,
 )
+from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.cli.parse_groups import Groups, named_ranks, parse_groups
 from distdemo.cli.support import check_support
 from distdemo.cli.values import Row, check_fit, parse_values
 from distdemo.errors import UsageError
+from distdemo.launchers.joined.seat import Seat
 from distdemo.launchers.limits import check_machine
 from distdemo.model import OpSpec, WorldSpec
 from distdemo.ops import reduction
@@ -45,11 +46,13 @@ class Request:
 
     Attributes:
         specs: one a group that runs at once; the whole world is one group by default.
+        seat: this process's place in a world that an engine started; None: it starts its own.
     """
 
     specs: tuple[OpSpec, ...]
     world: WorldSpec
     view: View
+    seat: Seat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,18 @@ def parse_op(op: Op, flags: Flags) -> Request:
     Raises:
         UsageError: naming the flag, the reason and what to try.
     """
-    specs, world_size = _specs(op, flags)
+    seat = parse_seat(flags)
+    specs, world_size = _specs(op, flags, seat)
     # On a connection yet to be made a monitored barrier may wait beyond its limit.
     lazy = op.lazy and not specs[0].monitored
     world = replace(parse_world(flags, world_size), lazy=lazy)
     if specs[0].monitored:
         specs = tuple(replace(spec, patience=_patience(world)) for spec in specs)
     check_support(op, specs[0], world.backend, world.device)
-    check_machine(world, sum(footprint(op, spec) for spec in specs))
-    return Request(specs, world, parse_view(flags, world_size))
+    here = ranks_here(placed(seat, world_size), world_size)
+    data = sum(footprint(op, spec) for spec in specs) * here // world_size
+    check_machine(replace(world, world_size=here), data)
+    return Request(specs, world, parse_view(flags, world_size), placed(seat, world_size))
 
 
 def parse_explained(op: Op, flags: Flags) -> OpSpec:
@@ -92,14 +98,15 @@ def parse_explained(op: Op, flags: Flags) -> OpSpec:
                 "Leave it out.",
             )
     absent = {"values": None, "fill": None, "src": None, "dst": None, "start_method": "auto"}
-    return _specs(op, {**absent, **flags})[0][0]
+    return _specs(op, {**absent, **flags}, None)[0][0]
 
 
-def _specs(op: Op, flags: Flags) -> tuple[tuple[OpSpec, ...], int]:
+def _specs(op: Op, flags: Flags, seat: Seat | None) -> tuple[tuple[OpSpec, ...], int]:
     """The spec of each group, and the size of the world."""
     given = _given(flags)
-    world_size = _world_size(op, flags, given)
-    check_machine(WorldSpec(world_size, start_method=flags["start_method"]))
+    world_size = _world_size(op, flags, given, seat)
+    here = ranks_here(placed(seat, world_size), world_size)
+    check_machine(WorldSpec(here, start_method=flags["start_method"]))
     groups = parse_groups(flags, world_size)
     size = world_size if groups is None else len(groups[0])
     base = _base(op, flags, size)
@@ -124,7 +131,7 @@ def _given(flags: Flags) -> _Given:
     return _Given(parse_values(values, uneven=uneven), None)
 
 
-def _world_size(op: Op, flags: Flags, given: _Given) -> int:
+def _world_size(op: Op, flags: Flags, given: _Given, seat: Seat | None) -> int:
     """As asked for; else as many as there are rows or named ranks; else the op's default."""
     default = op.default_world
     named = named_ranks(flags.get("group"))
@@ -136,7 +143,7 @@ def _world_size(op: Op, flags: Flags, given: _Given) -> int:
         default = told
     why = f"{op.command} needs two ranks: one can't send to itself."
     why = why if op.smallest_world > 1 else ""
-    return parse_world_size(flags["world_size"], default, op.smallest_world, why)
+    return size_of_world(seat, flags["world_size"], default, op.smallest_world, why)
 
 
 def _base(op: Op, flags: Flags, size: int) -> OpSpec:

@@ -34,10 +34,22 @@ class Crew:
     Attributes:
         ended: why the wait for them was over.
         began: when the first was started, on the monotonic clock.
+
+    Args:
+        world: the whole world that they are ranks of.
+        site: which of its ranks these are.
+        method: how their processes are started.
+        interrupts: signals that end the wait.
+        private: further descriptors of this process that a forked rank has to close.
     """
 
     def __init__(
-        self, world: WorldSpec, site: Site, method: StartMethod, interrupts: Interrupts
+        self,
+        world: WorldSpec,
+        site: Site,
+        method: StartMethod,
+        interrupts: Interrupts,
+        private: Sequence[int] = (),
     ) -> None:
         import torch.multiprocessing as mp
 
@@ -47,6 +59,7 @@ class Crew:
         self._site = site
         self._method = method
         self._interrupts = interrupts
+        self._private = private
         self._context: BaseContext = mp.get_context(method.name)
         self._members: list[Member] = []
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
@@ -106,6 +119,7 @@ class Crew:
         mine = [self._gate_writer, *ends]
         mine += [end for member in self._members for end in (member.reader, member.output)]
         return (
+            *self._private,
             *self._interrupts.descriptors(),
             *(end.fileno() for end in mine if end is not None),
         )
@@ -123,13 +137,17 @@ class Crew:
         )
         self.ended = watch.until_the_end()
 
+    @property
+    def well(self) -> bool:
+        """Whether every rank has returned."""
+        return all(isinstance(member.outcome, Returned) for member in self._members)
+
     # ----------------------------------------------------------------------------------- end
 
     def end(self) -> None:
         """Let the ranks go, ask those that stay to stop, kill those that don't; forget nothing."""
         self._gate_writer.close()
-        well = all(isinstance(member.outcome, Returned) for member in self._members)
-        if not (well and self._interrupts.received is None and gone(self._members, GRACE)):
+        if not (self.well and self._interrupts.received is None and gone(self._members, GRACE)):
             self._stop()
         for member in self._members:
             member.close()

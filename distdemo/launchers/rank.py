@@ -101,7 +101,7 @@ class Rank:
 
         # The launcher judges at the deadline; the backend's own timeout is only a second net.
         patience = timedelta(seconds=2 * self._timeout + 60)
-        self._store = rendezvous.store(self.world_size, patience)
+        self._store = rendezvous.store(self, patience)
         dist.init_process_group(
             self.backend,
             store=self._store,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from torch._C._distributed_c10d import Store
 
+    from distdemo.launchers.rank import Rank
+
 from contextlib import contextmanager
 
 
@@ -32,7 +34,7 @@ class Rendezvous(Protocol):
     def directory(self) -> str | None:
         """What has to be removed with it, if there is something."""
 
-    def store(self, world_size: int, patience: timedelta) -> Store:
+    def store(self, rank: Rank, patience: timedelta) -> Store:
         """Collective: the store that all ranks share; it waits so long for a key."""
 
 
@@ -43,11 +45,11 @@ class FileRendezvous:
     path: str
     directory: str | None = None
 
-    def store(self, world_size: int, patience: timedelta) -> Store:
+    def store(self, rank: Rank, patience: timedelta) -> Store:
         """The FileStore at this path."""
         from torch._C._distributed_c10d import FileStore
 
-        found = FileStore(self.path, world_size)
+        found = FileStore(self.path, rank.world_size)
         found.set_timeout(patience)
         return found
 

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Sequence
 
 from distdemo.model import WorldSpec
-from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, Verdict, headline
+from distdemo.outcomes import Died, Lost, Outcome, Raised, Returned, TimedOut, Verdict, headline
 
 # What gloo, NCCL and the stores say when the other side is gone (torch 2.8 to 2.15).
 _LOST_PEER = re.compile(
@@ -58,7 +58,9 @@ def judge(
 
 def _is_cause(outcome: Outcome) -> bool:
     """Whether it failed by itself."""
-    return isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
+    if isinstance(outcome, Raised):
+        return not outcome.consequence
+    return isinstance(outcome, Died | Lost)
 
 
 # ------------------------------------------------------------------------------- death and errors
@@ -68,20 +70,34 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
     first = causes[0]
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
-    if isinstance(first, Died):
-        what, hint = _death(first)
-        trace = ""
-    else:
-        assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what `causes` holds
-        what = f"Rank {first.rank} raised {first.type}: {headline(first.message)}".rstrip(": ")
-        hint = _advice(first)
-        trace = first.traceback
+    if isinstance(first, Lost):
+        return _lost(first, causes, outcomes)
+    what, hint, trace = _what(first)
     why = f"{_last_words(first)}It had got as far as: {first.phase.name}."
     if len(guilty) > 1:
         why += f" {_ranks(guilty[1:])} failed by {_themselves(guilty[1:])} after it."
     if others:
         why += f" {_ranks(others)} lost it or {_were(others)} stopped: a consequence."
     return Verdict(what, why, hint, guilty, others, trace)
+
+
+def _what(first: Outcome) -> tuple[str, str, str]:
+    """What the first cause is, what to try, and its traceback."""
+    if isinstance(first, Died):
+        return *_death(first), ""
+    assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what causes there are
+    what = f"Rank {first.rank} raised {first.type}: {headline(first.message)}".rstrip(": ")
+    return what, _advice(first), first.traceback
+
+
+def _lost(first: Lost, causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
+    """A site is lost: all its ranks are, for the same reason."""
+    guilty = tuple(o.rank for o in causes if isinstance(o, Lost) and o.why == first.why)
+    left = tuple(o.rank for o in outcomes if not isinstance(o, Lost | Returned))
+    why = "The other ranks had already returned."
+    if left:
+        why = f"{_ranks(left)} had to be stopped, or lost {_it(guilty)}: a consequence."
+    return Verdict(f"{_ranks(guilty)}: {first.why}.", why, first.hint, guilty, left)
 
 
 def _last_words(outcome: Outcome) -> str:

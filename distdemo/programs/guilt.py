@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distdemo.outcomes import Died, Outcome, Raised, Returned, TimedOut, WorldReport, headline
+from distdemo.outcomes import Died, Lost, Outcome, Raised, Returned, TimedOut, WorldReport, headline
 from distdemo.programs.check import Finding, case_of
 
 LOST = "lost its peer: "
@@ -39,7 +39,7 @@ def _cases_at_fault(report: WorldReport) -> list[int]:
     """The cases in which the ranks at fault were; of all that had not ended, if none is."""
     verdict = report.verdict
     first = report.outcomes[verdict.ranks[0]] if verdict and verdict.ranks else None
-    if isinstance(first, Raised | Died):
+    if isinstance(first, Raised | Died | Lost):
         return _case_numbers([first])
     return _case_numbers([each for each in report.outcomes if not isinstance(each, Returned)])
 
@@ -54,6 +54,8 @@ def words_of(outcome: Outcome) -> str:
     if isinstance(outcome, Died):
         how = f"signal {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"
         return f"rank {outcome.rank}: ended by {how}"
+    if isinstance(outcome, Lost):
+        return f"rank {outcome.rank}: {outcome.why}"
     if isinstance(outcome, Raised):
         lost = LOST if outcome.consequence else ""
         return f"rank {outcome.rank}: {outcome.type}: {lost}{headline(outcome.message)}"

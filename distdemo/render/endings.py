@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdemo.outcomes import Died, Outcome, Raised, Stopped, TimedOut, WorldReport
+from distdemo.outcomes import Died, Lost, Outcome, Raised, Stopped, TimedOut, WorldReport
 
 Json = Any
 
@@ -31,6 +31,8 @@ def ending(outcome: Outcome) -> dict[str, Json]:
             "exit_code": outcome.exit_code,
             "message": outcome.message or None,
         }
+    elif isinstance(outcome, Lost):
+        entry["message"] = outcome.why
     elif isinstance(outcome, TimedOut) and outcome.where is not None:
         entry |= {
             "waiting_in": outcome.where.collective or None,
@@ -41,7 +43,13 @@ def ending(outcome: Outcome) -> dict[str, Json]:
     return entry
 
 
-_NAMES = {Raised: "raised", Died: "died", TimedOut: "timed out", Stopped: "stopped"}
+_NAMES = {
+    Raised: "raised",
+    Died: "died",
+    Lost: "lost",
+    TimedOut: "timed out",
+    Stopped: "stopped",
+}
 
 
 def world_errors(world: WorldReport) -> list[Json]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from distdemo.errors import DistdemoError
 from distdemo.outcomes import (
     Died,
+    Lost,
     Outcome,
     Raised,
     Returned,
@@ -106,9 +107,12 @@ def _what(outcome: Outcome, *, at_fault: bool) -> str:
         return f"ended with exit code {outcome.exit_code}"
     if isinstance(outcome, TimedOut):
         return _late(outcome, at_fault=at_fault)
-    if isinstance(outcome, Stopped):
-        return "stopped with the others"
-    return "returned" if isinstance(outcome, Returned) else "unknown"
+    if isinstance(outcome, Lost):
+        return outcome.why
+    return _WORDS.get(type(outcome), "unknown")
+
+
+_WORDS = {Stopped: "stopped with the others", Returned: "returned"}
 
 
 def _late(outcome: TimedOut, *, at_fault: bool) -> str:

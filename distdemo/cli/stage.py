@@ -1,0 +1,129 @@
+"""Where a command's ranks run: in worlds of its own, or as a part of one that an engine started.
+
+In the second case every process of the world runs the same command. The one with rank 0 goes on
+as if the world were its own; the others do as it says, and leave with the exit code that it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from distdemo.cli.main_exits import AlreadyTold
+from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
+
+if TYPE_CHECKING:
+    from distdemo.launchers.joined.follower import Follower, Resume
+    from distdemo.launchers.joined.leader import Leader
+    from distdemo.launchers.joined.seat import Seat
+    from distdemo.model import WorldSpec
+    from distdemo.outcomes import WorldReport
+
+Start = Callable[..., "WorldReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequel:
+    """How the sites agree on the worlds after the first.
+
+    Attributes:
+        order: from the arguments of a program to what tells other sites to run the same.
+        resume: from that to the program and its arguments.
+    """
+
+    order: Callable[[tuple[Any, ...]], Any]
+    resume: Resume
+
+
+@contextmanager
+def stage(
+    seat: Seat | None, world: WorldSpec, command: str, sequel: Sequel | None = None
+) -> Iterator[Start]:
+    """What starts worlds for this command: ``run_world``, or a site's part in a larger world.
+
+    Args:
+        seat: this process's place in a world that an engine started; None: there is none.
+        world: the largest world of the command.
+        command: what was asked for, as all sites have to have been asked alike.
+        sequel: for commands that run several worlds.
+
+    Raises:
+        typer.Exit: on a site without rank 0, when its part is done.
+    """
+    if seat is None:
+        from distdemo.launchers.local import run_world
+
+        yield run_world
+    elif seat.site == 0:
+        from distdemo.launchers.joined.leader import Leader
+
+        with _leading(Leader(seat, command, world.timeout)) as leader:
+            yield _led(leader, sequel)
+    else:
+        from distdemo.launchers.joined.follower import Follower
+
+        follower = Follower(seat, command, world.timeout)
+        with _following(follower):
+            yield _followed(follower, sequel)
+
+
+@contextmanager
+def _leading(leader: Leader) -> Iterator[Leader]:
+    """Whatever ends the block, the other sites leave with the exit code that it means."""
+    code = EXIT_FAILED
+    try:
+        yield leader
+    except (typer.Exit, AlreadyTold) as end:
+        code = end.exit_code if isinstance(end, typer.Exit) else end.code
+        raise
+    except UsageError:
+        code = EXIT_USAGE
+        raise
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+        raise
+    finally:
+        leader.end(code)
+
+
+@contextmanager
+def _following(follower: Follower) -> Iterator[None]:
+    """An error of this site alone is told to the leader, who shows it."""
+    try:
+        yield
+    except DistdemoError as error:
+        with suppress(OSError):
+            follower.refuse(error)
+        raise
+    finally:
+        follower.leave()
+
+
+def _led(leader: Leader, sequel: Sequel | None) -> Start:
+    def start(
+        world: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        **how: Any,  # noqa: ANN401 - the launcher's own
+    ) -> WorldReport:
+        order = None if sequel is None else sequel.order(args)
+        return leader.run(world, target, args, order=order, **how)
+
+    return start
+
+
+def _followed(follower: Follower, sequel: Sequel | None) -> Start:
+    def start(
+        world: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        **_: Any,  # noqa: ANN401 - what is the leader's alone
+    ) -> WorldReport:
+        resume = None if sequel is None else sequel.resume
+        raise typer.Exit(follower.serve(world, target, args, resume))
+
+    return start

@@ -1,0 +1,166 @@
+"""A site without rank 0: it runs its ranks, says how they fared, and does as the leader says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from distdemo.errors import DistdemoError
+from distdemo.launchers.interrupts import Interrupts
+from distdemo.launchers.joined import codec
+from distdemo.launchers.joined.link import Ear, Message
+from distdemo.launchers.joined.post import Post
+from distdemo.launchers.limits import open_files
+from distdemo.launchers.watch import End
+
+if TYPE_CHECKING:
+    from distdemo.launchers.crew import Crew
+    from distdemo.launchers.joined.seat import Seat
+    from distdemo.model import WorldSpec
+
+GRACE = 20.0  # seconds beyond a world's timeout that the leader may take for its verdict
+
+Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
+"""From what an order says to the function to run and its arguments."""
+
+
+class LeaderLostError(DistdemoError):
+    """The site of rank 0 is gone or can't be reached: nobody will judge this world."""
+
+
+class Follower:
+    """A site without rank 0; the arguments are a leader's."""
+
+    def __init__(self, seat: Seat, command: str, patience: float) -> None:
+        self._post = Post(seat, patience)
+        self._seat = seat
+        self._patience = patience
+        self._orders: list[dict[str, Any]] = []
+        self._lost: str | None = None
+        self._post.send("post", "here", site=seat.site, host=self._post.host, command=command)
+
+    def serve(
+        self,
+        world: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        resume: Resume | None = None,
+    ) -> int:
+        """Run this site's ranks of one world after the other, until the leader says how it ends.
+
+        Args:
+            world: all of it.
+            target: what its ranks run first, as for ``run_world``.
+            args: as for ``run_world``.
+            resume: what they run next, by the leader's order.
+
+        Returns:
+            The exit code that the leader chose for all.
+
+        Raises:
+            LeaderLostError: nobody will.
+            KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers.
+        """
+        number = 0
+        while True:
+            self._one_world(world, number, target, args)
+            order = self._next_order(("world", "end"), self._patience + world.timeout + GRACE)
+            if order["kind"] == "end":
+                return int(order["code"])
+            assert resume is not None  # noqa: S101 - only commands of several worlds get such orders
+            number = int(order["number"])
+            target, args = resume(order["what"])
+
+    def refuse(self, error: DistdemoError) -> None:
+        """Tell the leader that this site can't take part."""
+        self._post.send(
+            "post",
+            "refused",
+            site=self._seat.site,
+            host=self._post.host,
+            what=error.what,
+            why=error.why,
+            hint=error.hint,
+        )
+
+    def leave(self) -> None:
+        """Let the herald go."""
+        self._post.leave()
+
+    # ------------------------------------------------------------------------------ one world
+
+    def _one_world(
+        self, world: WorldSpec, number: int, target: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        interrupts = Interrupts()
+        with interrupts, open_files(world):
+            began = time.time()
+            crew = self._post.crew(world, number, interrupts)
+            try:
+                crew.start(target, args)
+                ear = Ear(self._post.link, self._note, lambda: self._over(number))
+                crew.watch(lambda rank, value: self._tell(number, rank, value), [ear])
+                self._report(crew, number, began)
+                deadline = crew.began + world.timeout + GRACE
+                self._post.wait(interrupts, self._note, lambda: self._over(number), deadline)
+            finally:
+                crew.end()
+        interrupts.redeliver()
+
+    def _tell(self, number: int, rank: int, value: Any) -> None:  # noqa: ANN401 - what a rank tells
+        self._post.send("post", "told", site=self._seat.site, number=number, rank=rank, value=value)
+
+    def _report(self, crew: Crew, number: int, began: float) -> None:
+        self._post.send(
+            "post",
+            "ended",
+            site=self._seat.site,
+            number=number,
+            began=began,
+            outcomes=crew.outcomes(),
+            stalled=crew.ended is End.STALLED,
+        )
+
+    # ------------------------------------------------------------------------------- the leader
+
+    def _note(self, message: Message) -> None:
+        kind, *rest = message
+        if kind == "lost":
+            self._lost = str(rest[0])
+        elif kind == "order":
+            self._orders.append(codec.decode(rest[0]))
+
+    def _over(self, number: int) -> bool:
+        """Whether the ranks of this world are to leave."""
+        if self._lost is not None or self._post.link.closed:
+            return True
+        return any(
+            order["kind"] in ("end", "gone") or order.get("number", -1) >= number
+            for order in self._orders
+        )
+
+    def _next_order(self, kinds: tuple[str, ...], seconds: float) -> dict[str, Any]:
+        """The next order of one of these kinds; others are for a world that has ended."""
+        until = time.monotonic() + seconds
+        while True:
+            while self._orders:
+                order = self._orders.pop(0)
+                if order["kind"] in kinds:
+                    return order
+                if order["kind"] == "gone":
+                    raise _lost_leader("its process is gone")
+            if self._lost is not None or self._post.link.closed:
+                raise _lost_leader(self._lost or "the connection to it is gone")
+            if not self._post.wait(
+                None, self._note, lambda: bool(self._orders or self._lost), until
+            ):
+                raise _lost_leader("it gave no order in time")
+
+
+def _lost_leader(why: str) -> LeaderLostError:
+    return LeaderLostError(
+        "The verdict of rank 0 is not to be had.",
+        f"{why}.".capitalize(),
+        "Look at what rank 0 printed, and whether its host can be reached.",
+    )

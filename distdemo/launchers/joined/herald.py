@@ -1,0 +1,207 @@
+"""The herald of a site: the process that talks with the other sites through the store they share.
+
+It is forked from the site's process, holds the only connection to the store, and ends when the
+site ends. So the site itself never waits on a network and keeps a single thread; and if the site's
+process is killed, its herald is left to say so to the others.
+
+What sites say to the leader goes into one sequence of posts, what the leader says to all into one
+of orders. Posts and orders are texts of ``joined.codec``: nothing in them is ever unpickled, as a
+store has no authentication.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distdemo.launchers.joined.codec import encode
+from distdemo.launchers.joined.link import Link
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+PAUSE = 0.02  # seconds between two looks at the store, for a small world; see ``_pause``
+BEAT = 0.5  # seconds between two signs of life
+ANSWER = 8.0  # seconds that the store may take for an answer until it counts as lost
+GAP = 2.0  # seconds that a post may be announced without being there: its herald has died
+FAREWELL = 2.0  # seconds that the leader's store stays for the others to read the last order
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the store of the sites is.
+
+    Attributes:
+        host: its address.
+        port: its port.
+        prefix: before all keys, so that several worlds can share a store.
+        listening: the socket on which this site holds the store itself; None: another one does.
+    """
+
+    host: str
+    port: int
+    prefix: str
+    listening: int | None = None
+
+
+@dataclass(slots=True)
+class Herald:
+    """One site's voice and ear.
+
+    Attributes:
+        site: its number; 0 is the leader.
+        sites: how many there are.
+        link: to the site's process.
+        patience: seconds that the store may take to appear.
+    """
+
+    site: int
+    sites: int
+    link: Link
+    patience: float
+    _store: Store | None = None
+    _next_post: int = 1
+    _next_order: int = 1
+    _missing_since: float | None = None
+    _beat_at: float = 0.0
+    _beats: int = 0
+    _heard: dict[int, tuple[bytes, float]] = field(default_factory=dict)
+    _waiting: list[tuple[str, str]] = field(default_factory=list)
+
+    def live(self, meeting: Meeting | None) -> None:
+        """The whole life of the herald's process.
+
+        Args:
+            meeting: where the store is; None: the site will tell.
+        """
+        _detach()
+        try:
+            if meeting is not None:
+                self._open(meeting)
+            self._serve()
+        except Exception as error:  # noqa: BLE001 - whatever the network did, the site must hear of it
+            self.link.send("lost", str(error).strip().partition("\n")[0])
+        self._leave()
+
+    # --------------------------------------------------------------------------------- store
+
+    def _open(self, meeting: Meeting) -> None:
+        from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+        store = TCPStore(
+            meeting.host,
+            meeting.port,
+            None,
+            meeting.listening is not None,
+            timeout=timedelta(seconds=self.patience),
+            wait_for_workers=False,
+            master_listen_fd=meeting.listening,
+        )
+        store.set_timeout(timedelta(seconds=ANSWER))
+        self._store = PrefixStore(f"{meeting.prefix}/sites", store)
+        for kind, text in self._waiting:
+            self._say(kind, text)
+        self._waiting.clear()
+
+    def _serve(self) -> None:
+        """Pass on what comes from either side until the site has gone."""
+        poll = select.poll()
+        poll.register(self.link.fileno(), select.POLLIN | select.POLLHUP)
+        while not self.link.closed:
+            poll.poll(1000 * self._pause())
+            for kind, *rest in self.link.receive():
+                if kind == "meet":
+                    self._open(rest[0])
+                else:
+                    self._say(kind, rest[0])
+            if self._store is not None:
+                self._look(self._store)
+
+    def _pause(self) -> float:
+        """Seconds between two looks: longer with many sites, as one process answers them all."""
+        return max(PAUSE, 0.0005 * self.sites)
+
+    def _say(self, kind: str, text: str) -> None:
+        """Post to the leader, or order all."""
+        if self._store is None:
+            self._waiting.append((kind, text))
+            return
+        number = self._store.add(f"{kind}s", 1)
+        self._store.set(f"{kind}/{number}", text)
+
+    def _look(self, store: Store) -> None:
+        """See what is new: orders for a site, posts and signs of life for the leader."""
+        if self.site == 0:
+            self._take_posts(store)
+        else:
+            while store.check([f"order/{self._next_order}"]):
+                self.link.send("order", store.get(f"order/{self._next_order}").decode())
+                self._next_order += 1
+        if time.monotonic() - self._beat_at >= BEAT:
+            self._beat_at = time.monotonic()
+            self._beat(store)
+
+    def _take_posts(self, store: Store) -> None:
+        while store.check([f"post/{self._next_post}"]):
+            self.link.send("post", store.get(f"post/{self._next_post}").decode())
+            self._next_post += 1
+            self._missing_since = None
+        if store.add("posts", 0) < self._next_post:
+            return
+        # Announced, but not there: it comes within a moment, unless its herald died in between.
+        now = time.monotonic()
+        self._missing_since = self._missing_since or now
+        if now - self._missing_since > GAP:
+            self._next_post += 1
+            self._missing_since = None
+
+    def _beat(self, store: Store) -> None:
+        """Give a sign of life; the leader looks who gave none."""
+        self._beats += 1
+        store.set(f"beat/{self.site}", str(self._beats))
+        if self.site == 0:
+            self.link.send("silence", self._silence(store))
+
+    def _silence(self, store: Store) -> Mapping[int, float]:
+        """Seconds since the last new sign of life of each site that has given one."""
+        now = time.monotonic()
+        for site in range(1, self.sites):
+            if store.check([f"beat/{site}"]):
+                beat = store.get(f"beat/{site}")
+                if self._heard.get(site, (b"", 0.0))[0] != beat:
+                    self._heard[site] = (beat, now)
+        return {site: now - at for site, (_, at) in self._heard.items()}
+
+    # ----------------------------------------------------------------------------------- end
+
+    def _leave(self) -> None:
+        """Say that the site has gone, and keep the store until the others have read it all."""
+        store = self._store
+        if store is None:
+            return
+        with suppress(Exception):  # the network may be what failed
+            self._say("post", encode({"kind": "gone", "site": self.site}))
+            if self.site == 0:
+                self._say("order", encode({"kind": "gone"}))
+                until = time.monotonic() + FAREWELL
+                while store.add("left", 0) < self.sites - 1 and time.monotonic() < until:
+                    select.poll().poll(10)
+            else:
+                store.add("left", 1)
+
+
+def _detach() -> None:
+    """Whatever stops the site, the herald ends after it, and writes nothing anywhere."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # torch's own remarks on its connections would land in the result
+        os.dup2(nowhere, stream)
+    os.close(nowhere)

@@ -1,0 +1,66 @@
+"""Where the sites of a world meet, and on which interface: from the engine's words to a store.
+
+The store holds on to one address only. Where the engine holds it (torchrun's agent), that is the
+engine's choice; where this program does, it is the address that was named, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distdemo.launchers.joined import interfaces
+from distdemo.launchers.joined.herald import Meeting
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import Store
+
+    from distdemo.launchers.joined.seat import Seat
+    from distdemo.launchers.rank import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class TcpRendezvous:
+    """A store over TCP that another process holds, for one world of several that share it."""
+
+    host: str
+    port: int
+    prefix: str
+    directory: None = None
+
+    def store(self, rank: Rank, patience: timedelta) -> Store:
+        """A new connection to it, with keys of its own."""
+        from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+        store = TCPStore(
+            self.host, self.port, None, False, timeout=patience, wait_for_workers=False
+        )
+        return PrefixStore(self.prefix, store)
+
+
+def prefix_of(seat: Seat) -> str:
+    """Before the keys of all that belongs to this start of the program."""
+    return f"distdemo/{seat.job}"
+
+
+def interface_for(seat: Seat) -> str:
+    """The interface that leads to the other hosts; empty: there are none, loopback will do."""
+    if seat.local_size == seat.world_size or interfaces.is_loopback(seat.master):
+        return ""
+    address = interfaces.address_towards(seat.master, seat.port)
+    return interfaces.interface_of(address) or ""
+
+
+def meeting_for(seat: Seat) -> Meeting:
+    """Where the sites meet; the first one holds the store there unless the engine does.
+
+    Raises:
+        UsageError: the address is not this machine's, or the port is taken.
+    """
+    if seat.rank > 0 or seat.hosted:
+        return Meeting(seat.master, seat.port, prefix_of(seat))
+    socket = interfaces.listening_socket(seat.master, seat.port)
+    port = socket.getsockname()[1]
+    return Meeting(seat.master, port, prefix_of(seat), listening=socket.detach())

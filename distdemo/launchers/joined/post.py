@@ -1,0 +1,131 @@
+"""What every site of a joined world does: start its ranks, hear its herald, let the ranks go.
+
+A site is one process that an engine started (or a person, in a terminal), with the ranks that it
+looks after: one under torchrun, mpiexec and srun, several where a node starts its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from select import POLLIN, poll
+from typing import TYPE_CHECKING, Any
+
+from distdemo.launchers.crew import Crew
+from distdemo.launchers.interrupts import Interrupts
+from distdemo.launchers.joined import codec
+from distdemo.launchers.joined.herald import Herald
+from distdemo.launchers.joined.link import Message, linked
+from distdemo.launchers.joined.place import TcpRendezvous, interface_for, meeting_for, prefix_of
+from distdemo.launchers.site import Site
+from distdemo.launchers.start_method import StartMethod, choose
+from distdemo.torch_import import load_torch
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from distdemo.launchers.joined.seat import Seat
+    from distdemo.model import WorldSpec
+
+Order = dict[str, Any]
+
+
+class Post:
+    """This process's part in a world of several sites: its herald, and its ranks.
+
+    Args:
+        seat: which part that is.
+        patience: seconds that the other sites may take to appear.
+    """
+
+    def __init__(self, seat: Seat, patience: float) -> None:
+        load_torch()
+        self.seat = seat
+        self.host = socket.gethostname()
+        self._meeting = meeting_for(seat)
+        self._interface = interface_for(seat)
+        self._link, theirs = linked()
+        self._herald = self._fork_herald(Herald(seat.site, seat.sites, theirs, patience))
+        theirs.close()
+        if self._meeting.listening is not None:
+            os.close(self._meeting.listening)
+
+    def _fork_herald(self, herald: Herald) -> BaseProcess:
+        import torch.multiprocessing as mp
+
+        mine = self._link
+
+        def live() -> None:
+            mine.close()
+            herald.live(self._meeting)
+
+        process = mp.get_context("fork").Process(target=live, name="herald")
+        process.start()
+        return process
+
+    # ------------------------------------------------------------------------------ one world
+
+    def crew(self, world: WorldSpec, number: int, interrupts: Interrupts) -> Crew:
+        """The ranks of this site in the world of this number."""
+        seat, meeting = self.seat, self._meeting
+        place = TcpRendezvous(meeting.host, meeting.port, f"{prefix_of(seat)}/world{number}")
+        site = Site(seat.ranks_of(seat.site), place, seat.local_rank, self._interface)
+        return Crew(world, site, self.method(world), interrupts, self._link.descriptors())
+
+    def method(self, world: WorldSpec) -> StartMethod:
+        """How this site starts the processes of its ranks."""
+        return choose(world.start_method, world.device)
+
+    def send(self, way: str, kind: str, **words: Any) -> None:  # noqa: ANN401 - what the codec takes
+        """Say something to the herald for the others.
+
+        Args:
+            way: ``post``, to the leader, or ``order``, to all.
+            kind: of what is said.
+            words: all that belongs to it.
+        """
+        self._link.send(way, codec.encode({"kind": kind, **words}))
+
+    def wait(
+        self,
+        interrupts: Interrupts | None,
+        note: Callable[[Message], object],
+        until: Callable[[], bool],
+        deadline: float,
+    ) -> bool:
+        """Hear the herald until a condition holds; False: time ran out, or a signal came.
+
+        Args:
+            interrupts: signals that end the wait; None: none does.
+            note: called with each message.
+            until: the condition, looked at after each message and now and then.
+            deadline: on the monotonic clock.
+        """
+        ears = poll()
+        ears.register(self._link.fileno(), POLLIN)
+        if interrupts is not None and interrupts.received is None:
+            ears.register(interrupts.fileno(), POLLIN)
+        while not until():
+            left = deadline - time.monotonic()
+            signalled = interrupts is not None and interrupts.received is not None
+            if left <= 0 or signalled or self._link.closed:
+                return False
+            ears.poll(1000 * min(left, 0.05))
+            for message in self._link.receive():
+                note(message)
+        return True
+
+    @property
+    def link(self) -> Any:  # noqa: ANN401 - for the watch alone
+        """To the herald."""
+        return self._link
+
+    def leave(self) -> None:
+        """Let the herald go; it takes its leave of the others first."""
+        self._link.close()
+        self._herald.join(5.0)
+        if self._herald.exitcode is None:
+            self._herald.kill()
+            self._herald.join()
