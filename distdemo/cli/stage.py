@@ -6,6 +6,7 @@ as if the world were its own; the others do as it says, and leave with the exit 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ def _leading(leader: Leader) -> Iterator[Leader]:
         code = EXIT_INTERRUPTED
         raise
     finally:
+        with suppress(OSError):  # whoever read it has gone
+            sys.stdout.flush()  # an engine may kill us when the first of the others has left
         leader.end(code)
 
 

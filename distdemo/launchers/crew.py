@@ -147,7 +147,8 @@ class Crew:
     def end(self) -> None:
         """Let the ranks go, ask those that stay to stop, kill those that don't; forget nothing."""
         self._gate_writer.close()
-        if not (self.well and self._interrupts.received is None and gone(self._members, GRACE)):
+        quiet = self.well and self._interrupts.received is None
+        if not (quiet and gone(self._members, self._site.farewell)):
             self._stop()
         for member in self._members:
             member.close()

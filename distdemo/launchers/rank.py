@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distdemo.launchers import stacks
+from distdemo.launchers import gpu, stacks
 from distdemo.launchers.channel import Sender, Work, dumps
 from distdemo.launchers.report import flush, report_error, report_exit, report_value
 from distdemo.launchers.surroundings import detach, take_interface, wait_at
@@ -108,6 +108,7 @@ class Rank:
             rank=self.rank,
             world_size=self.world_size,
             timeout=patience,
+            device_id=gpu.bound_device(self.backend, self.device),
         )
 
     def meet(self, place: str, among: int | None = None) -> None:
@@ -163,8 +164,9 @@ def live(assignment: Assignment) -> None:
         report_value(sender, value)
     flush()
     wait_at(assignment.gate.fileno())
-    if dist.is_initialized() and "nccl" in assignment.world.backend.lower():
-        dist.destroy_process_group()
+    assignment.site.rendezvous.leave()
+    if gpu.has_nccl(assignment.world.backend):
+        gpu.leave_group()
 
 
 def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
@@ -176,8 +178,7 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     rank = Rank(assignment, sender)
     rank.reach("started")
     target, args = assignment.work.unpack()
-    if rank.device != "cpu":
-        torch.cuda.set_device(rank.device)
+    gpu.take(rank.device)
     rank.join(assignment.site.rendezvous)
     rank.startup_seconds = time.monotonic() - born
     rank.reach("joined the group")
@@ -190,7 +191,8 @@ def _local_rank(assignment: Assignment) -> int:
 
 
 def _device(device: str, local_rank: int) -> str:
-    """This rank's own: with more ranks than GPUs on a host, several share one."""
-    if device == "cpu":
-        return "cpu"
-    return f"cuda:{local_rank % torch.cuda.device_count()}"
+    return device if device == "cpu" else gpu.device_of(device, local_rank, _gpus())
+
+
+def _gpus() -> int:
+    return int(torch.cuda.device_count())

@@ -37,6 +37,9 @@ class Rendezvous(Protocol):
     def store(self, rank: Rank, patience: timedelta) -> Store:
         """Collective: the store that all ranks share; it waits so long for a key."""
 
+    def leave(self) -> None:
+        """Collective: what ranks that all went well do together before they end."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileRendezvous:
@@ -52,6 +55,9 @@ class FileRendezvous:
         found = FileStore(self.path, rank.world_size)
         found.set_timeout(patience)
         return found
+
+    def leave(self) -> None:
+        """Nothing: the launcher looks after the file."""
 
 
 @contextmanager

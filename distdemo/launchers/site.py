@@ -19,9 +19,11 @@ class Site:
         local_rank: the number of the first of them among those of its host; it chooses the GPU.
         interface: the network interface that backends take where the user named none; empty: the
             loopback interface, whatever the user named, as nobody else needs to reach us.
+        farewell: seconds that ranks which went well get to end by themselves.
     """
 
     ranks: range
     rendezvous: Rendezvous
     local_rank: int = 0
     interface: str = ""
+    farewell: float = 0.7

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 HOME = "distdemo."  # modules whose records and enums may travel
-DEEPEST = 64  # values within values
+DEEPEST = 128  # lists within lists; a dict counts as two, itself and its pairs
 LONGEST = 1 << 28  # characters of one text
 _PLAIN_INT = 1 << 63  # below it an integer is written as JSON writes it
 _DIGITS = 20  # of an integer as JSON writes it
@@ -111,7 +111,7 @@ _PARTS: dict[type, tuple[str, Callable[[Any], Iterable[object]]]] = {
 
 
 def _get(parsed: Json, depth: int) -> Any:  # noqa: ANN401 - whatever was encoded
-    if depth > 2 * DEEPEST:  # the pairs of a dict count here, as lists
+    if depth > DEEPEST:
         raise ValueError("the text is nested too deeply")
     if isinstance(parsed, list):
         return [_get(each, depth + 1) for each in parsed]

@@ -10,6 +10,7 @@ from distdemo.errors import DistdemoError
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
 from distdemo.launchers.joined.link import Ear, Message
+from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.post import Post
 from distdemo.launchers.limits import open_files
 from distdemo.launchers.watch import End
@@ -109,6 +110,9 @@ class Follower:
         interrupts.redeliver()
 
     def _tell(self, number: int, rank: int, value: Any) -> None:  # noqa: ANN401 - what a rank tells
+        if isinstance(value, Meeting):
+            self._post.meet(value)
+            return
         self._post.send("post", "told", site=self._seat.site, number=number, rank=rank, value=value)
 
     def _report(self, crew: Crew, number: int, began: float) -> None:

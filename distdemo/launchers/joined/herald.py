@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.launchers.joined.codec import encode
 from distdemo.launchers.joined.link import Link
+from distdemo.launchers.joined.meeting import Meeting
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -32,23 +33,6 @@ BEAT = 0.5  # seconds between two signs of life
 ANSWER = 8.0  # seconds that the store may take for an answer until it counts as lost
 GAP = 2.0  # seconds that a post may be announced without being there: its herald has died
 FAREWELL = 2.0  # seconds that the leader's store stays for the others to read the last order
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the store of the sites is.
-
-    Attributes:
-        host: its address.
-        port: its port.
-        prefix: before all keys, so that several worlds can share a store.
-        listening: the socket on which this site holds the store itself; None: another one does.
-    """
-
-    host: str
-    port: int
-    prefix: str
-    listening: int | None = None
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
 from distdemo.launchers.joined.course import Course, SiteState
 from distdemo.launchers.joined.link import Ear, Message
+from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.post import Post
 from distdemo.launchers.limits import open_files
 from distdemo.launchers.watch import SETTLE, End, Hear
@@ -112,7 +113,9 @@ class Leader:
         crew.watch(self._told, [Ear(self._post.link, self._note, self._over)])
 
     def _told(self, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank tells
-        if self._hear is not None and not self._enough:
+        if isinstance(value, Meeting):
+            self._post.meet(value)
+        elif self._hear is not None and not self._enough:
             self._enough = self._hear(rank, value) is True
         return self._enough
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distdemo.launchers.joined import interfaces
-from distdemo.launchers.joined.herald import Meeting
+from distdemo.launchers.joined.meeting import Meeting
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -39,6 +39,9 @@ class TcpRendezvous:
         )
         return PrefixStore(self.prefix, store)
 
+    def leave(self) -> None:
+        """Nothing: who holds the store looks after it."""
+
 
 def prefix_of(seat: Seat) -> str:
     """Before the keys of all that belongs to this start of the program."""
@@ -46,19 +49,26 @@ def prefix_of(seat: Seat) -> str:
 
 
 def interface_for(seat: Seat) -> str:
-    """The interface that leads to the other hosts; empty: there are none, loopback will do."""
-    if seat.local_size == seat.world_size or interfaces.is_loopback(seat.master):
+    """The interface that leads to the other hosts; empty: there are none, loopback will do.
+
+    Where the master is not known yet, the ranks find out once it is.
+    """
+    if not seat.master or seat.local_size == seat.world_size or interfaces.is_loopback(seat.master):
         return ""
     address = interfaces.address_towards(seat.master, seat.port)
     return interfaces.interface_of(address) or ""
 
 
-def meeting_for(seat: Seat) -> Meeting:
+def meeting_for(seat: Seat) -> Meeting | None:
     """Where the sites meet; the first one holds the store there unless the engine does.
+
+    None: the engine does not say, the ranks have to find out.
 
     Raises:
         UsageError: the address is not this machine's, or the port is taken.
     """
+    if not seat.master:
+        return None
     if seat.rank > 0 or seat.hosted:
         return Meeting(seat.master, seat.port, prefix_of(seat))
     socket = interfaces.listening_socket(seat.master, seat.port)

@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from distdemo.launchers.joined import codec
 from distdemo.launchers.joined.herald import Herald
 from distdemo.launchers.joined.link import Message, linked
 from distdemo.launchers.joined.place import TcpRendezvous, interface_for, meeting_for, prefix_of
+from distdemo.launchers.joined.through_mpi import MpiRendezvous, Offers, check_bridge, offers
 from distdemo.launchers.site import Site
 from distdemo.launchers.start_method import StartMethod, choose
 from distdemo.torch_import import load_torch
@@ -26,10 +28,12 @@ from distdemo.torch_import import load_torch
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
+    from distdemo.launchers.joined.meeting import Meeting
     from distdemo.launchers.joined.seat import Seat
+    from distdemo.launchers.rendezvous import Rendezvous
     from distdemo.model import WorldSpec
 
-Order = dict[str, Any]
+FAREWELL = 5.0  # seconds for ranks to end together, on several hosts and over MPI
 
 
 class Post:
@@ -45,11 +49,12 @@ class Post:
         self.seat = seat
         self.host = socket.gethostname()
         self._meeting = meeting_for(seat)
+        self._offers = None if self._meeting else _offers(seat)
         self._interface = interface_for(seat)
         self._link, theirs = linked()
         self._herald = self._fork_herald(Herald(seat.site, seat.sites, theirs, patience))
         theirs.close()
-        if self._meeting.listening is not None:
+        if self._meeting is not None and self._meeting.listening is not None:
             os.close(self._meeting.listening)
 
     def _fork_herald(self, herald: Herald) -> BaseProcess:
@@ -69,10 +74,21 @@ class Post:
 
     def crew(self, world: WorldSpec, number: int, interrupts: Interrupts) -> Crew:
         """The ranks of this site in the world of this number."""
-        seat, meeting = self.seat, self._meeting
-        place = TcpRendezvous(meeting.host, meeting.port, f"{prefix_of(seat)}/world{number}")
-        site = Site(seat.ranks_of(seat.site), place, seat.local_rank, self._interface)
-        return Crew(world, site, self.method(world), interrupts, self._link.descriptors())
+        seat, prefix = self.seat, f"{prefix_of(self.seat)}/world{number}"
+        place: Rendezvous = MpiRendezvous(prefix, self._offers)
+        if self._meeting is not None:
+            place = TcpRendezvous(self._meeting.host, self._meeting.port, prefix)
+        ranks = seat.ranks_of(seat.site)
+        site = Site(ranks, place, seat.local_rank, self._interface, FAREWELL)
+        # The engine has seen to it that the processes of an MPI find each other.
+        mine = replace(world, wireup=None)
+        return Crew(mine, site, self.method(world), interrupts, self._link.descriptors())
+
+    def meet(self, meeting: Meeting) -> None:
+        """Where the store is, as this site's rank has found out."""
+        if self._meeting is None:
+            self._meeting = meeting
+            self._link.send("meet", meeting)
 
     def method(self, world: WorldSpec) -> StartMethod:
         """How this site starts the processes of its ranks."""
@@ -129,3 +145,9 @@ class Post:
         if self._herald.exitcode is None:
             self._herald.kill()
             self._herald.join()
+
+
+def _offers(seat: Seat) -> Offers | None:
+    """Where this site could hold the store, if it is the first; the ranks will choose."""
+    check_bridge()
+    return offers(prefix_of(seat)) if seat.site == 0 else None

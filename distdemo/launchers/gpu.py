@@ -1,0 +1,114 @@
+"""A rank and its GPU: which one it takes, what its group has to know of it, and how it leaves.
+
+Under nccl a rank's group is bound to its GPU (``device_id`` of ``init_process_group``): NCCL then
+connects at once, so that a GPU which it can't use is told when the rank joins and not in the middle
+of an op, and barriers and groups made later keep to that GPU. gloo gets none: it has no use for
+it, and from torch 2.11 on would take it as the wish to connect all ranks at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from distdemo.errors import DistdemoError
+
+if TYPE_CHECKING:
+    import torch
+
+LEAVING = 5.0  # seconds that NCCL gets to close its connections
+
+
+def device_of(device: str, local_rank: int, gpus: int) -> str:
+    """This rank's own: with more ranks than GPUs on a host, several share one.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        local_rank: its number among the ranks of its host.
+        gpus: how many GPUs this process sees.
+
+    Raises:
+        DistdemoError: it sees none.
+    """
+    if device == "cpu":
+        return "cpu"
+    if gpus == 0:
+        raise DistdemoError(
+            "This rank sees no GPU.",
+            f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}.",
+            "See whether nvidia-smi works on its host.",
+        )
+    return f"{device}:{local_rank % gpus}"
+
+
+def take(device: str) -> None:
+    """Make this the GPU of the process. The first use of CUDA in it.
+
+    Raises:
+        DistdemoError: CUDA can't be initialised, or not on this GPU.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    try:
+        torch.cuda.set_device(device)
+        torch.cuda.current_stream()  # set_device alone does not initialise it in every release
+    except (RuntimeError, AssertionError, AttributeError) as error:
+        raise DistdemoError(f"{device} can't be used.", _reason(error), _advice(error)) from error
+
+
+def bound_device(backend: str, device: str) -> torch.device | None:
+    """What ``init_process_group`` gets as ``device_id``; None: nothing.
+
+    Args:
+        backend: of the world, ``nccl`` or ``cpu:gloo,cuda:nccl``.
+        device: the rank's own, ``cuda:1``.
+    """
+    if device == "cpu" or not has_nccl(backend):
+        return None
+    import torch
+
+    return torch.device(device)
+
+
+def has_nccl(backend: str) -> bool:
+    """Whether CUDA tensors of this backend, or mixture of backends, go over NCCL."""
+    names = [part.strip().lower().split(":") for part in backend.split(",")]
+    return any(name[-1] == "nccl" and name[0] in ("nccl", "cuda") for name in names)
+
+
+def leave_group() -> None:
+    """Destroy the default group; if NCCL takes too long for that, end the process instead.
+
+    There is nothing to lose by then: every rank has told its result.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return
+    patience = threading.Timer(LEAVING, os._exit, (0,))
+    patience.daemon = True
+    patience.start()
+    dist.destroy_process_group()
+    patience.cancel()
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentences of what torch says, on one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__)
+
+
+def _advice(error: BaseException) -> str:
+    said = str(error).lower()
+    if "too old" in said or "insufficient" in said:
+        return "Update the NVIDIA driver, or install a torch for an older CUDA."
+    if "forked subprocess" in said or "initialization error" in said:
+        return "The process that started it had used CUDA: take --start-method forkserver."
+    if "not compiled with cuda" in said or "_cuda_" in said:
+        return "This torch is for the CPU alone: install its wheel for CUDA."
+    if "busy" in said or "unavailable" in said:
+        return "Another process may have it for itself alone: see nvidia-smi -q -d COMPUTE."
+    return "See whether nvidia-smi works there, and what CUDA_VISIBLE_DEVICES says."
