@@ -19,7 +19,9 @@ from distdemo.cli.parse import (
     whole,
 )
 from distdemo.cli.parse_data import parse_dtype
+from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.errors import DistdemoError, UsageError
+from distdemo.launchers.joined.seat import Seat
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
 from distdemo.programs import matrix
@@ -38,6 +40,7 @@ class CheckRequest:
     isolate: bool
     junit: Path | None
     view: View
+    seat: Seat | None = None
 
 
 def parse_check(flags: Flags) -> CheckRequest:
@@ -48,11 +51,12 @@ def parse_check(flags: Flags) -> CheckRequest:
     """
     scope = _scope(flags)
     seed = _seed(flags["order"])
-    sizes = _sizes(flags["only_sizes"])
+    seat = _engines_seat(flags)
+    sizes = _sizes(flags["only_sizes"]) if seat is None else _size_of(seat, flags["only_sizes"])
     cases = _cases(flags, scope, seed, sizes)
     largest = max(case.world_size for case in cases)
     world = parse_case_world(flags, flags["backend"], largest)
-    check_machine(world)
+    check_machine(replace(world, world_size=ranks_here(seat, largest)))
     return CheckRequest(
         cases=tuple(cases),
         world=world,
@@ -62,6 +66,7 @@ def parse_check(flags: Flags) -> CheckRequest:
         isolate=flags["isolate"],
         junit=writable("--junit-xml", flags["junit"]),
         view=parse_view(flags, largest),
+        seat=placed(seat, largest),
     )
 
 
@@ -145,6 +150,30 @@ def _seed(text: str) -> int:
     if not 0 <= seed < 2**31 - 1:
         raise UsageError(f"--seed {text} is out of range.", "It goes from 0 to 2³¹ − 2.", "Try 1.")
     return seed
+
+
+def _engines_seat(flags: Flags) -> Seat | None:
+    """The place of this process in a world that an engine started."""
+    seat = parse_seat(flags)
+    if seat is not None and flags["isolate"] and seat.engine == "mpi":
+        raise UsageError(
+            "--isolate can't be had under mpiexec.",
+            "It wants a new world for each case, and MPI begins once in a process.",
+            "Leave it out, or add --launcher local.",
+        )
+    return seat
+
+
+def _size_of(seat: Seat, text: str | None) -> tuple[int, ...]:
+    """The one size that a world has which an engine started."""
+    asked = _sizes(text) or ()
+    if len(asked) > 1:
+        raise UsageError(
+            f"--world-size {text}: here is one world.",
+            "The ranks that take part are those that were started.",
+            "Name one size, or leave it out.",
+        )
+    return (size_of_world(seat, str(asked[0]) if asked else None, default=4),)
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:

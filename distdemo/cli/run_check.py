@@ -14,6 +14,7 @@ from distdemo import backends
 from distdemo.cli.execute import check_backend, show_error
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_check import CheckRequest, parse_check, write_file
+from distdemo.cli.stage import Sequel, Start, stage
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, DistdemoError
 from distdemo.reports import CheckReport
 
@@ -21,17 +22,30 @@ from distdemo.reports import CheckReport
 def run_check(flags: dict[str, Any]) -> None:
     """``distdemo check``."""
     request = parse_check(flags)
-    report = _run(request)
-    unwritten = _write(report, request)
-    with suppress(BrokenPipeError):  # a reader that left does not change the exit code
-        _show(report, request)
-        _annotate(report, request)
-    if unwritten is not None:
-        show_error(unwritten)
-        raise AlreadyTold(EXIT_INTERRUPTED if report.interrupted else EXIT_FAILED)
-    if report.interrupted:
-        raise AlreadyTold(EXIT_INTERRUPTED)
-    raise typer.Exit(EXIT_OK if report.ok else EXIT_FAILED)
+    asked = f"check {request.scope} {[case.id for case in request.cases]}"
+    with stage(request.seat, request.world, asked, _sequel(request)) as start:
+        report = _run(request, start)
+        unwritten = _write(report, request)
+        with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+            _show(report, request)
+            _annotate(report, request)
+        if unwritten is not None:
+            show_error(unwritten)
+            raise AlreadyTold(EXIT_INTERRUPTED if report.interrupted else EXIT_FAILED)
+        if report.interrupted:
+            raise AlreadyTold(EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_OK if report.ok else EXIT_FAILED)
+
+
+def _sequel(request: CheckRequest) -> Sequel:
+    """The sites of a joined world tell each other which cases the next world runs."""
+
+    def resume(numbers: list[int]) -> tuple[Any, tuple[Any, ...]]:
+        from distdemo.programs.check import run_cases
+
+        return run_cases, (tuple((number, request.cases[number]) for number in numbers),)
+
+    return Sequel(lambda args: [number for number, _ in args[0]], resume)
 
 
 def _write(report: CheckReport, request: CheckRequest) -> DistdemoError | None:
@@ -47,16 +61,17 @@ def _write(report: CheckReport, request: CheckRequest) -> DistdemoError | None:
     return None
 
 
-def _run(request: CheckRequest) -> CheckReport:
+def _run(request: CheckRequest, start: Start) -> CheckReport:
     from distdemo.render.progress import Progress
 
-    with Progress(len(request.cases), enabled=not request.view.quiet) as progress:
+    seat = request.seat
+    shown = not request.view.quiet and (seat is None or seat.site == 0)
+    with Progress(len(request.cases), enabled=shown) as progress:
         from distdemo.torch_import import load_torch
 
         load_torch()
         request, gpus = _on_these_gpus(request)
         check_backend(request.world)
-        from distdemo.launchers.local import run_world
         from distdemo.programs.checker import Plan, check
 
         plan = Plan(
@@ -64,11 +79,12 @@ def _run(request: CheckRequest) -> CheckReport:
             request.world,
             request.scope,
             request.seed,
-            request.fail_fast,
+            # MPI begins once in a process that mpiexec started: there is no second world.
+            request.fail_fast or (seat is not None and seat.engine == "mpi"),
             request.isolate,
             gpus=gpus,
         )
-        return check(plan, run_world, progress.advance)
+        return check(plan, start, progress.advance)
 
 
 def _on_these_gpus(request: CheckRequest) -> tuple[CheckRequest, int | None]:
