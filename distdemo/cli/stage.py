@@ -6,6 +6,7 @@ as if the world were its own; the others do as it says, and leave with the exit 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import typer
 
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
+from distdemo.launchers.joined.errand import Errand
 
 if TYPE_CHECKING:
     from distdemo.launchers.joined.follower import Follower, Resume
@@ -42,14 +44,14 @@ class Sequel:
 
 @contextmanager
 def stage(
-    seat: Seat | None, world: WorldSpec, command: str, sequel: Sequel | None = None
+    seat: Seat | None, world: WorldSpec, meaning: str, sequel: Sequel | None = None
 ) -> Iterator[Start]:
     """What starts worlds for this command: ``run_world``, or a site's part in a larger world.
 
     Args:
         seat: this process's place in a world that an engine started; None: there is none.
         world: the largest world of the command.
-        command: what was asked for, as all sites have to have been asked alike.
+        meaning: of the command, in which all sites have to agree.
         sequel: for commands that run several worlds.
 
     Raises:
@@ -62,14 +64,19 @@ def stage(
     elif seat.site == 0:
         from distdemo.launchers.joined.leader import Leader
 
-        with _leading(Leader(seat, command, world.timeout)) as leader:
+        with _leading(Leader(seat, _errand(meaning, world), world.timeout)) as leader:
             yield _led(leader, sequel)
     else:
         from distdemo.launchers.joined.follower import Follower
 
-        follower = Follower(seat, command, world.timeout)
+        follower = Follower(seat, _errand(meaning, world), world.timeout)
         with _following(follower):
-            yield _followed(follower, sequel)
+            yield _followed(follower, seat, sequel)
+
+
+def _errand(meaning: str, world: WorldSpec) -> Errand:
+    settings = (world.world_size, world.backend, world.device)
+    return Errand(f"{meaning} {settings}", shlex.join(sys.argv[1:]))
 
 
 @contextmanager
@@ -119,7 +126,7 @@ def _led(leader: Leader, sequel: Sequel | None) -> Start:
     return start
 
 
-def _followed(follower: Follower, sequel: Sequel | None) -> Start:
+def _followed(follower: Follower, seat: Seat, sequel: Sequel | None) -> Start:
     def start(
         world: WorldSpec,
         target: Callable[..., Any],
@@ -127,6 +134,17 @@ def _followed(follower: Follower, sequel: Sequel | None) -> Start:
         **_: Any,  # noqa: ANN401 - what is the leader's alone
     ) -> WorldReport:
         resume = None if sequel is None else sequel.resume
-        raise typer.Exit(follower.serve(world, target, args, resume))
+        code = follower.serve(world, target, args, resume)
+        if seat.nodes:  # somebody sits in front of this terminal
+            typer.echo(_elsewhere(seat, code), err=True)
+        raise typer.Exit(code)
 
     return start
+
+
+def _elsewhere(seat: Seat, code: int) -> str:
+    """For the terminal of a node other than the first: where to look."""
+    ranks = seat.ranks_of(seat.site)
+    these = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {ranks[0]} to {ranks[-1]}"
+    how = "all went well" if code == 0 else f"it failed, exit code {code}"
+    return f"{these} ran here; {how}. Node 0 ({seat.master}) shows the result."

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distdemo import backends
 from distdemo.holdings import Attendance, Holding, RankRecord, Step, Verification
 from distdemo.ops.buffers import expected, expected_things, make_buffers
 from distdemo.ops.contract import Op, is_joined
 from distdemo.ops.parts import Undefined
 from distdemo.outcomes import Returned, WorldReport
 from distdemo.programs.attendance import attend, dawdle, verify_attendance
+from distdemo.programs.clock import clock_of
 from distdemo.programs.holding import keep, keep_things
 from distdemo.programs.part import Groups, Part, inference, part_of
 from distdemo.programs.verify import verify, verify_things
@@ -54,9 +55,9 @@ def report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
         first,
         world,
         op.traffic(first),
-        _on_one_clock(records),
-        op.notes(first),
-        versions(),
+        _on_one_clock(records, world.hosts),
+        (*op.notes(first), *_note_on_clocks(records, world.hosts)),
+        versions() | backends.versions_of(world.world),
         op.form(first).name,
         op.form(first).calls,
         specs,
@@ -116,6 +117,7 @@ def _record(rank: Rank, part: Part, group: ProcessGroup | None) -> RankRecord:
         events=timing.events,
         steps=_steps(buffers),
         attendance=attendance,
+        clock=timing.clock,
     )
 
 
@@ -127,10 +129,12 @@ def _timed(
     def call() -> Timing:
         if spec.async_op:
             return witness(rank, part, buffers, group)
-        started = time.perf_counter()
+        clock = clock_of(rank.device, op, spec)
+        started = clock.mark()
         op.run(buffers, spec, group, async_op=False)
+        seconds = clock.between(started, clock.mark())
         rank.synchronize()
-        return Timing(time.perf_counter() - started)
+        return Timing(seconds, clock=clock.name)
 
     return attend(rank, part, call) if op.meets else (call(), None)
 
@@ -172,12 +176,31 @@ def _is_exact(verification: Verification) -> bool:
     return verification.ok and verification.tolerance == 0
 
 
-def _on_one_clock(records: list[RankRecord]) -> tuple[RankRecord, ...]:
-    """The records with their moments counted from the first of the world."""
+def _on_one_clock(records: list[RankRecord], hosts: Sequence[str]) -> tuple[RankRecord, ...]:
+    """The records with their moments counted from the first of the world.
+
+    Where there are several hosts: from the first of each, as their clocks can't be compared.
+    """
+    if not hosts:
+        return tuple(_counted(record, _first(records)) for record in records)
+    homes = {record.rank: hosts[record.rank] for record in records}
+    began = {
+        host: _first([record for record in records if homes[record.rank] == host]) for host in hosts
+    }
+    return tuple(_counted(record, began[homes[record.rank]]) for record in records)
+
+
+def _first(records: Sequence[RankRecord]) -> float:
+    """The first moment that any of them took note of."""
     events = [event.at for record in records for event in record.events]
     arrivals = [record.attendance.arrived for record in records if record.attendance]
-    first = min([*events, *arrivals], default=0.0)
-    return tuple(_counted(record, first) for record in records)
+    return min([*events, *arrivals], default=0.0)
+
+
+def _note_on_clocks(records: Sequence[RankRecord], hosts: Sequence[str]) -> tuple[str, ...]:
+    if hosts and any(record.events or record.attendance for record in records):
+        return ("Moments are counted on each host from its own first one.",)
+    return ()
 
 
 def _counted(record: RankRecord, first: float) -> RankRecord:

@@ -109,6 +109,8 @@ def _world(report: WorldReport) -> dict[str, Json]:
         "backend": world.backend,
         "device": world.device,
         "timeout": world.timeout,
+        "launcher": report.engine,
+        "hosts": list(report.hosts) or None,
         "start_method": report.start_method,
         "start_reason": report.start_reason,
     }

@@ -71,6 +71,8 @@ def _hint(verdict: Verdict, *, traceback: bool) -> str:
 def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType:
     table = frame()
     table.add_column("Rank", justify="right", no_wrap=True)
+    if report.hosts:
+        table.add_column("Host", overflow="fold")
     table.add_column("What happened", overflow="fold")
     table.add_column("Had got to", overflow="fold")
     table.add_column("After", justify="right", no_wrap=True)
@@ -79,6 +81,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
         at_fault = outcome.rank in verdict.ranks
         table.add_row(
             Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
+            *report.hosts[outcome.rank : outcome.rank + 1],
             Text(_what(outcome, at_fault=at_fault), style=colours.WRONG if at_fault else ""),
             outcome.phase.name,
             duration(outcome.at),
@@ -86,7 +89,9 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
     if left_out:
         hidden = len(verdict.ranks) - sum(o.rank in verdict.ranks for o in outcomes)
         fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
-        table.add_row(sign.more, f"{plural(left_out, 'rank')} more, {fault}")
+        table.add_row(
+            sign.more, *[""] * bool(report.hosts), f"{plural(left_out, 'rank')} more, {fault}"
+        )
     return table
 
 

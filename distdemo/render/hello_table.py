@@ -47,6 +47,8 @@ def hello_table(
         verdict = Text(f"{sign.wrong} Not every rank heard from all.", style=colours.WRONG)
     world = report.world
     how = f"Started by {world.start_method}: {world.start_reason}."
+    if world.engine != "local":
+        how = f"Ranks of a world that others started too ({world.engine})."
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     quiet = Text(f"{how}\n{versions}", style=colours.QUIET)
     table = fitting(console, lambda _: grid)

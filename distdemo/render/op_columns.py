@@ -27,6 +27,7 @@ def columns(report: OpReport, sign: Signs, room: int) -> list[Told]:
     """The columns for this report, with so many characters for one tensor."""
     return [
         Told(Column("Rank", right=True), _rank),
+        *_hosted(report),
         *_grouped(report),
         *(_met(sign) if _is_meeting(report) else _held(report, sign, room)),
         Told(Column("Verified"), lambda record: _verified(record, sign)),
@@ -53,6 +54,12 @@ def _is_meeting(report: OpReport) -> bool:
 
 def _rank(record: RankRecord) -> Text:
     return Text(str(record.rank), style=colours.of_rank(record.rank))
+
+
+def _hosted(report: OpReport) -> Iterator[Told]:
+    hosts = report.world.hosts
+    if hosts:
+        yield Told(Column("Host", folds=True), lambda record: hosts[record.rank])
 
 
 def _grouped(report: OpReport) -> Iterator[Told]:

@@ -70,6 +70,11 @@ class Course:
         """Whether every site has ended or is lost."""
         return all(site.done for site in self.sites.values())
 
+    @property
+    def answered(self) -> bool:
+        """Whether there is nothing to wait for but sites of which nothing was ever heard."""
+        return all(site.done or not site.host for site in self.sites.values())
+
     def ended(self, site: int, post: dict[str, Any]) -> None:
         """A site says how its ranks ended; their moments are moved onto the leader's clock."""
         shift = float(post["began"]) - self.began[0]
@@ -85,6 +90,12 @@ class Course:
             state.lost = (why, hint)
             state.lost_at = time.monotonic()
             self._look(site)
+
+    def refuse(self, site: int, why: str, hint: str) -> None:
+        """A site should not have begun: whatever else went wrong is a consequence."""
+        self.sites[site].outcomes = None
+        self.lose(site, why, hint)
+        self.sites[site].lost_at = self.began[1]
 
     def gone(self, site: int) -> None:
         """Its process is gone, its herald says."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.errors import DistdemoError
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
+from distdemo.launchers.joined.errand import Errand
 from distdemo.launchers.joined.link import Ear, Message
 from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.post import Post
@@ -33,13 +34,20 @@ class LeaderLostError(DistdemoError):
 class Follower:
     """A site without rank 0; the arguments are a leader's."""
 
-    def __init__(self, seat: Seat, command: str, patience: float) -> None:
+    def __init__(self, seat: Seat, errand: Errand, patience: float) -> None:
         self._post = Post(seat, patience)
         self._seat = seat
         self._patience = patience
         self._orders: list[dict[str, Any]] = []
         self._lost: str | None = None
-        self._post.send("post", "here", site=seat.site, host=self._post.host, command=command)
+        self._post.send(
+            "post",
+            "here",
+            site=seat.site,
+            host=self._post.host,
+            digest=errand.digest,
+            words=errand.words,
+        )
 
     def serve(
         self,
@@ -165,6 +173,6 @@ class Follower:
 def _lost_leader(why: str) -> LeaderLostError:
     return LeaderLostError(
         "The verdict of rank 0 is not to be had.",
-        f"{why}.".capitalize(),
+        f"{why[:1].upper()}{why[1:].rstrip('.')}.",
         "Look at what rank 0 printed, and whether its host can be reached.",
     )

@@ -71,7 +71,7 @@ class Herald:
                 self._open(meeting)
             self._serve()
         except Exception as error:  # noqa: BLE001 - whatever the network did, the site must hear of it
-            self.link.send("lost", str(error).strip().partition("\n")[0])
+            self.link.send("lost", self._in_words(meeting, error))
         self._leave()
 
     # --------------------------------------------------------------------------------- store
@@ -90,9 +90,17 @@ class Herald:
         )
         store.set_timeout(timedelta(seconds=ANSWER))
         self._store = PrefixStore(f"{meeting.prefix}/sites", store)
+        if self.site > 0:
+            self._store.add("came", 1)
         for kind, text in self._waiting:
             self._say(kind, text)
         self._waiting.clear()
+
+    def _in_words(self, meeting: Meeting | None, error: Exception) -> str:
+        if self._store is None and meeting is not None:
+            place = f"{meeting.host}:{meeting.port}"
+            return f"nothing answered at {place} within {self.patience:g} s"
+        return str(error).strip().partition("\n")[0]
 
     def _serve(self) -> None:
         """Pass on what comes from either side until the site has gone."""
@@ -175,7 +183,7 @@ class Herald:
             if self.site == 0:
                 self._say("order", encode({"kind": "gone"}))
                 until = time.monotonic() + FAREWELL
-                while store.add("left", 0) < self.sites - 1 and time.monotonic() < until:
+                while store.add("left", 0) < store.add("came", 0) and time.monotonic() < until:
                     select.poll().poll(10)
             else:
                 store.add("left", 1)

@@ -77,6 +77,32 @@ def is_loopback(host: str) -> bool:
     return all(number is not None and number.is_loopback for number in numbers)
 
 
+def name_for_others(host: str) -> str:
+    """The host as others reach it: itself, unless it is a name of this machine for loopback.
+
+    Debian's installer writes the own name into /etc/hosts as 127.0.1.1, where no other host comes
+    in. Then it is the address from which this machine would reach other networks; without such a
+    route it is the only address that it has. ``localhost`` and written addresses stay as they are.
+
+    Raises:
+        UsageError: this machine has several addresses, and none is on the way out.
+    """
+    if numeric(host) is not None or host.rstrip(".").lower() == "localhost":
+        return host
+    if not is_loopback(host):
+        return host
+    with suppress(UsageError):
+        return address_towards("192.0.2.1", 0)  # of a network that is only for examples
+    own = _reachable()
+    if len(own) > 1:
+        raise UsageError(
+            f"{host} is this machine, but which of its addresses the others reach is open.",
+            f"Its name resolves to loopback here; it has {', '.join(own)}.",
+            "Give the address instead of the name, on all hosts alike.",
+        )
+    return own[0] if own else host
+
+
 def listening_socket(address: str, port: int) -> socket.socket:
     """A TCP socket that listens on this one address of this machine, and on no other.
 
@@ -98,8 +124,6 @@ def listening_socket(address: str, port: int) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind(where)
         made.listen(_BACKLOG)
     except OSError as error:
@@ -170,13 +194,13 @@ def _refusal(address: str, port: int, error: OSError) -> UsageError:
 
 def _own_addresses() -> str:
     """Those of this machine that others could reach, for people."""
-    own = [
-        address
-        for each in addresses().values()
-        for address in each
-        if (number := numeric(address)) and not number.is_loopback and not number.is_link_local
-    ]
-    return ", ".join(own) or "none but loopback"
+    return ", ".join(_reachable()) or "none but loopback"
+
+
+def _reachable() -> list[str]:
+    """The addresses of this machine that others could reach."""
+    known = [(each, numeric(each)) for own in addresses().values() for each in own]
+    return [text for text, n in known if n and not n.is_loopback and not n.is_link_local]
 
 
 def _holder(port: int) -> str:

@@ -10,6 +10,7 @@ from distdemo.launchers import verdict
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
 from distdemo.launchers.joined.course import Course, SiteState
+from distdemo.launchers.joined.errand import Errand
 from distdemo.launchers.joined.link import Ear, Message
 from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.post import Post
@@ -33,14 +34,14 @@ class Leader:
 
     Args:
         seat: its place in the world.
-        command: what this program was asked to do; the other sites must have been asked the same.
+        errand: what this program was asked to do; the other sites must have been asked the same.
         patience: seconds that the other sites may take to appear.
     """
 
-    def __init__(self, seat: Seat, command: str, patience: float) -> None:
+    def __init__(self, seat: Seat, errand: Errand, patience: float) -> None:
         self._post = Post(seat, patience)
         self._seat = seat
-        self._command = command
+        self._errand = errand
         self._hosts: dict[int, str] = {0: self._post.host}
         self._refused: dict[int, tuple[str, str]] = {}
         self._worlds = 0
@@ -104,7 +105,7 @@ class Leader:
             {site: SiteState(self._hosts.get(site, "")) for site in range(1, self._seat.sites)}
         )
         for site, (why, hint) in self._refused.items():
-            course.lose(site, why, hint)
+            course.refuse(site, why, hint)
         return course
 
     def _watch(self, crew: Crew, world: WorldSpec, hear: Hear | None) -> None:
@@ -136,10 +137,10 @@ class Leader:
 
     def _here(self, site: int, post: dict[str, Any]) -> None:
         self._hosts[site] = self._course.sites[site].host = post["host"]
-        if post["command"] != self._command:
+        if post["digest"] != self._errand.digest:
             self._refuse(
                 site,
-                f"was asked for something else ({post['command']})",
+                f"was asked for something else than rank 0: distdemo {post['words']}",
                 "Give every process the same command.",
             )
 
@@ -160,7 +161,7 @@ class Leader:
 
     def _refuse(self, site: int, why: str, hint: str) -> None:
         self._refused[site] = (why, hint)
-        self._course.lose(site, why, hint)
+        self._course.refuse(site, why, hint)
 
     def _gone(self, site: int, post: dict[str, Any]) -> None:
         if site in self._course.sites:
@@ -175,12 +176,15 @@ class Leader:
             self._post.wait(interrupts, self._note, self._all_or_failed, until)
         stop = not self._course.done
         settled = time.monotonic() + (LAST_WORDS if interrupts.received else SETTLE)
-        self._post.wait(None, self._note, lambda: self._course.done, settled)
+        self._post.wait(None, self._note, self._answered, settled)
         if stop:
             self._post.send("order", "stop", number=number)
         until = time.monotonic() + (LAST_WORDS if interrupts.received else GRACE)
-        self._post.wait(None, self._note, lambda: self._course.done, until)
+        self._post.wait(None, self._note, self._answered, until)
         self._course.give_up()
+
+    def _answered(self) -> bool:
+        return self._course.answered
 
     def _all_or_failed(self) -> bool:
         return self._course.done or self._over()

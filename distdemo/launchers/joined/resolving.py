@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import queue
 import socket
 import threading
 from typing import Any
@@ -23,24 +22,22 @@ def resolved(host: str, port: int) -> list[Found]:
     """
     if numeric(host) is not None:
         return _looked_up(host, port)
-    answers: queue.SimpleQueue[list[Found] | UsageError] = queue.SimpleQueue()
+    answers: list[list[Found] | UsageError] = []
 
     def ask() -> None:
         try:
-            answers.put(_looked_up(host, port))
+            answers.append(_looked_up(host, port))
         except UsageError as error:
-            answers.put(error)
+            answers.append(error)
 
     asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
     asking.start()
-    try:
-        answer = answers.get(timeout=PATIENCE)
-    except queue.Empty:
-        raise _unresolved(host, f"nobody answered within {PATIENCE:g} s") from None
-    asking.join()  # whoever forks next must not find a second thread
-    if isinstance(answer, UsageError):
-        raise answer
-    return answer
+    asking.join(PATIENCE)  # whoever forks next must not find a second thread
+    if not answers:
+        raise _unresolved(host, f"nobody answered within {PATIENCE:g} s")
+    if isinstance(answers[0], UsageError):
+        raise answers[0]
+    return answers[0]
 
 
 def numeric(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
