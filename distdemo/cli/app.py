@@ -12,6 +12,7 @@ from distdemo.cli import options
 from distdemo.cli.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.cli.run_backends import run_backends
 from distdemo.cli.run_check import run_check
+from distdemo.cli.run_doctor import run_doctor
 from distdemo.ops.contract import Op
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
@@ -105,6 +106,16 @@ app.command(
     epilog="Try: distdemo backends; distdemo backends --probe gloo",
     rich_help_panel=AROUND,
 )(options.with_options(run_backends, options.BACKENDS))
+
+app.command(
+    "doctor",
+    help="What stands between this machine and a working world: names, interfaces, limits, "
+    "memory, cores, torch, MPI, GPUs, variables; and the way to another machine. Exit code 1 if "
+    "something is broken.",
+    epilog="Try: distdemo doctor; distdemo doctor --listen 29600; distdemo doctor --peer "
+    "10.0.0.2:29600",
+    rich_help_panel=AROUND,
+)(options.with_options(run_doctor, options.DOCTOR))
 
 app.command("ops", help="List the operations.", rich_help_panel=AROUND)(
     options.with_options(run_ops, ("format",))

@@ -49,7 +49,7 @@ EXPLAIN = (
     "objects",
     "format",
 )
-DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "quiet")
+DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "problems")
 BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""

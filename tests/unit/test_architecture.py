@@ -10,7 +10,7 @@ import distdemo
 PACKAGE = Path(distdemo.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-RECORDS = ("model", "outcomes", "reports", "errors", "dtypes")
+RECORDS = ("model", "outcomes", "reports", "findings", "errors", "dtypes")
 WRONG_WAYS = {
     # a layer (or single module): what it must not import
     **dict.fromkeys(RECORDS, ("torch", "rich", "typer")),
@@ -33,12 +33,14 @@ WRONG_WAYS = {
     "ops": ("distdemo.launchers", "distdemo.programs", "distdemo.render", "distdemo.cli"),
     "backends": ("distdemo.launchers", "distdemo.programs", "distdemo.render", "distdemo.cli"),
     "programs": ("distdemo.render", "distdemo.cli"),
+    "doctor": ("distdemo.programs", "distdemo.ops", "distdemo.render", "distdemo.cli"),
     "render": (
         "torch",
         "distdemo.ops",
         "distdemo.backends",
         "distdemo.launchers",
         "distdemo.programs",
+        "distdemo.doctor",
         "distdemo.cli",
     ),
 }

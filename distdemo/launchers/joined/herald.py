@@ -21,17 +21,20 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from distdemo.launchers.joined.codec import encode
+from distdemo.launchers.joined.codec import decode, encode
 from distdemo.launchers.joined.link import Link
 from distdemo.launchers.joined.meeting import Meeting
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from distdemo.launchers.joined.seat import Seat
+
 PAUSE = 0.02  # seconds between two looks at the store, for a small world; see ``_pause``
 BEAT = 0.5  # seconds between two signs of life
 ANSWER = 8.0  # seconds that the store may take for an answer until it counts as lost
 GAP = 2.0  # seconds that a post may be announced without being there: its herald has died
+CONDOLENCE = 0.3  # seconds to learn whose process ended first, once the leader's is gone
 FAREWELL = 2.0  # seconds that the leader's store stays for the others to read the last order
 
 
@@ -40,16 +43,17 @@ class Herald:
     """One site's voice and ear.
 
     Attributes:
-        site: its number; 0 is the leader.
-        sites: how many there are.
+        seat: of the site; number 0 is the leader.
         link: to the site's process.
         patience: seconds that the store may take to appear.
     """
 
-    site: int
-    sites: int
+    seat: Seat
     link: Link
     patience: float
+    _dismissed: bool = False
+    _alone_since: float = 0.0  # on the wall clock
+    _stderr: int = 2
     _store: Store | None = None
     _next_post: int = 1
     _next_order: int = 1
@@ -65,7 +69,7 @@ class Herald:
         Args:
             meeting: where the store is; None: the site will tell.
         """
-        _detach()
+        self._stderr = _detach()
         try:
             if meeting is not None:
                 self._open(meeting)
@@ -90,7 +94,7 @@ class Herald:
         )
         store.set_timeout(timedelta(seconds=ANSWER))
         self._store = PrefixStore(f"{meeting.prefix}/sites", store)
-        if self.site > 0:
+        if self.seat.site > 0:
             self._store.add("came", 1)
         for kind, text in self._waiting:
             self._say(kind, text)
@@ -113,12 +117,14 @@ class Herald:
                     self._open(rest[0])
                 else:
                     self._say(kind, rest[0])
-            if self._store is not None:
+                    self._dismissed |= kind == "order" and '"end"' in rest[0]
+            if self._store is not None and not self.link.closed:
                 self._look(self._store)
+        self._alone_since = time.time()
 
     def _pause(self) -> float:
         """Seconds between two looks: longer with many sites, as one process answers them all."""
-        return max(PAUSE, 0.0005 * self.sites)
+        return max(PAUSE, 0.0005 * self.seat.sites)
 
     def _say(self, kind: str, text: str) -> None:
         """Post to the leader, or order all."""
@@ -130,7 +136,7 @@ class Herald:
 
     def _look(self, store: Store) -> None:
         """See what is new: orders for a site, posts and signs of life for the leader."""
-        if self.site == 0:
+        if self.seat.site == 0:
             self._take_posts(store)
         else:
             while store.check([f"order/{self._next_order}"]):
@@ -157,14 +163,14 @@ class Herald:
     def _beat(self, store: Store) -> None:
         """Give a sign of life; the leader looks who gave none."""
         self._beats += 1
-        store.set(f"beat/{self.site}", str(self._beats))
-        if self.site == 0:
+        store.set(f"beat/{self.seat.site}", str(self._beats))
+        if self.seat.site == 0:
             self.link.send("silence", self._silence(store))
 
     def _silence(self, store: Store) -> Mapping[int, float]:
         """Seconds since the last new sign of life of each site that has given one."""
         now = time.monotonic()
-        for site in range(1, self.sites):
+        for site in range(1, self.seat.sites):
             if store.check([f"beat/{site}"]):
                 beat = store.get(f"beat/{site}")
                 if self._heard.get(site, (b"", 0.0))[0] != beat:
@@ -173,15 +179,39 @@ class Herald:
 
     # ----------------------------------------------------------------------------------- end
 
+    def _speak_for_the_dead(self, store: Store) -> None:
+        """The process of rank 0 was killed before it could judge: say whose end came first.
+
+        hydra, for one, kills all ranks as soon as one of them is gone.
+        """
+        until = time.monotonic() + CONDOLENCE
+        ended: dict[int, float] = {}
+        while time.monotonic() < until:
+            if store.check([f"post/{self._next_post}"]):
+                post = decode(store.get(f"post/{self._next_post}").decode())
+                self._next_post += 1
+                if post["kind"] == "gone":
+                    ended[post["site"]] = post["at"]
+            select.poll().poll(5)
+        first = self.seat.ranks_of(min(ended, key=lambda site: ended[site], default=0))[0]
+        text = (
+            f"distdemo: the process of rank {first} ended without a word, before all others.\n"
+            "Then that of rank 0, which would have said more, was killed too.\n"
+        )
+        os.write(self._stderr, text.encode())
+
     def _leave(self) -> None:
         """Say that the site has gone, and keep the store until the others have read it all."""
         store = self._store
         if store is None:
             return
         with suppress(Exception):  # the network may be what failed
-            self._say("post", encode({"kind": "gone", "site": self.site}))
-            if self.site == 0:
+            gone = {"kind": "gone", "site": self.seat.site, "at": self._alone_since}
+            self._say("post", encode(gone))
+            if self.seat.site == 0:
                 self._say("order", encode({"kind": "gone"}))
+                if not self._dismissed:
+                    self._speak_for_the_dead(store)
                 until = time.monotonic() + FAREWELL
                 while store.add("left", 0) < store.add("came", 0) and time.monotonic() < until:
                     select.poll().poll(10)
@@ -189,11 +219,18 @@ class Herald:
                 store.add("left", 1)
 
 
-def _detach() -> None:
-    """Whatever stops the site, the herald ends after it, and writes nothing anywhere."""
+def _detach() -> int:
+    """Whatever stops the site, the herald ends after it, and writes nothing into the result.
+
+    Returns:
+        A descriptor of standard error as it was.
+    """
+    os.setsid()  # some engines kill the whole process group of a rank
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    stderr = os.dup(2)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # torch's own remarks on its connections would land in the result
         os.dup2(nowhere, stream)
     os.close(nowhere)
+    return stderr

@@ -52,7 +52,7 @@ class Post:
         self._offers = None if self._meeting else _offers(seat)
         self._interface = interface_for(seat)
         self._link, theirs = linked()
-        self._herald = self._fork_herald(Herald(seat.site, seat.sites, theirs, patience))
+        self._herald = self._fork_herald(Herald(seat, theirs, patience))
         theirs.close()
         if self._meeting is not None and self._meeting.listening is not None:
             os.close(self._meeting.listening)

@@ -1,0 +1,157 @@
+"""From the flags of ``doctor`` to a frozen request; needs no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from distdemo.cli.parse import Flags, View, choose, parse_view
+from distdemo.errors import UsageError
+from distdemo.findings import TOPICS
+
+LISTENS = 60.0  # seconds
+LONGEST = 3600.0  # seconds: a port that is open without authentication is closed again
+ALONE = {
+    "peer": ("--peer", "One side asks and the other answers."),
+    "only_topics": ("--only", "--listen looks at nothing here."),
+    "no_world": ("--no-world", "--listen starts no world."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorRequest:
+    """What to do.
+
+    Attributes:
+        topics: of ``findings.TOPICS``, in their order.
+        world: try a world.
+        peer: the host and port to visit.
+        listen: the address (empty: chosen) and port to listen on.
+        seconds: for so long.
+    """
+
+    view: View
+    topics: tuple[str, ...]
+    world: bool
+    peer: tuple[str, int] | None
+    listen: tuple[str, int] | None
+    seconds: float
+
+
+def parse_doctor(flags: Flags) -> DoctorRequest:
+    """The request.
+
+    Raises:
+        UsageError: the flags make none.
+    """
+    view = parse_view({**flags, "quiet": flags["problems"]}, 1)
+    listen, peer = flags["listen"], flags["peer"]
+    if listen is not None:
+        _refuse_beside_listen(flags)
+    elif flags["listen_seconds"] is not None:
+        raise UsageError(
+            "--for means nothing without --listen.",
+            "It says how long the port is open.",
+            "Add --listen 29600, or leave it out.",
+        )
+    topics = _topics(flags["only_topics"])
+    if peer is None and topics == ("peer",):
+        raise UsageError(
+            "--only peer needs --peer.",
+            "There is no other machine to test.",
+            "Add --peer HOST:PORT.",
+        )
+    return DoctorRequest(
+        view=view,
+        topics=topics,
+        world=not flags["no_world"],
+        peer=None if peer is None else _peer(peer),
+        listen=None if listen is None else _place(listen),
+        seconds=_seconds(flags["listen_seconds"]),
+    )
+
+
+def _refuse_beside_listen(flags: Flags) -> None:
+    for name, (flag, why) in ALONE.items():
+        if flags[name]:
+            raise UsageError(
+                f"{flag} and --listen don't go together.", why, f"Leave out {flag}, or --listen."
+            )
+
+
+def _topics(given: list[str] | None) -> tuple[str, ...]:
+    """Those that were named, in the order of ``TOPICS``; all if none was."""
+    named = {choose("only", name, TOPICS) for name in given or ()}
+    return tuple(topic for topic in TOPICS if not named or topic in named)
+
+
+def _peer(text: str) -> tuple[str, int]:
+    host, port = _split("--peer", text)
+    if not host:
+        raise UsageError(
+            f"--peer {text}: there is no host.",
+            "It names the machine that runs doctor --listen.",
+            "Try --peer 10.0.0.2:29600.",
+        )
+    if port == 0:
+        raise UsageError(
+            f"--peer {text}: nobody listens on port 0.",
+            "doctor --listen prints the port that it has.",
+            "Try --peer 10.0.0.2:29600.",
+        )
+    return host, port
+
+
+def _place(text: str) -> tuple[str, int]:
+    if ":" not in text:
+        return "", _port("--listen", text, text)
+    host, port = _split("--listen", text)
+    return host or _no_address(text), port
+
+
+def _no_address(text: str) -> str:
+    raise UsageError(
+        f"--listen {text}: there is no address.",
+        "Before the colon stands the address to open the port on.",
+        f"Try --listen {text.removeprefix(':')}, which takes the address of the default route.",
+    )
+
+
+def _split(flag: str, text: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``10.0.0.2:29600`` or ``[fd00::2]:29600``."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or (":" in host and bare == host) or any(c.isspace() for c in text):
+        raise UsageError(
+            f"{flag} {text}: that is no HOST:PORT.",
+            "A port belongs to it, and an IPv6 address goes in brackets.",
+            f"Try {flag} 10.0.0.2:29600, or {flag} [fd00::2]:29600.",
+        )
+    return bare, _port(flag, text, port)
+
+
+def _port(flag: str, text: str, port: str) -> int:
+    if port.isascii() and port.isdigit() and int(port) < 65536:
+        return int(port)
+    raise UsageError(
+        f"{flag} {text}: {port!r} is no port.",
+        "A port is a number from 1 to 65535.",
+        f"Try {flag} {text.removesuffix(port)}29600.",
+    )
+
+
+def _seconds(text: str | None) -> float:
+    """More than 0, at most an hour."""
+    if text is None:
+        return LISTENS
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= LONGEST:
+        raise UsageError(
+            f"--for {text}: that is no time to listen.",
+            f"The port is open for more than 0 s and at most {LONGEST:g} s.",
+            "Try --for 60.",
+        )
+    return seconds

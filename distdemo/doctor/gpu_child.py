@@ -1,0 +1,63 @@
+"""What torch sees of the GPUs, as JSON on standard output.
+
+Runs in a process of its own (``python -m distdemo.doctor.gpu_child``), which may initialise CUDA:
+a process that has done so can't fork ranks any more.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from typing import Any
+
+from distdemo.torch_import import load_torch
+
+
+def look() -> dict[str, Any]:
+    """Every GPU that torch can use, which pairs reach each other, and what torch warned of."""
+    load_torch()  # what it says of NumPy is none of the GPUs' business
+    import torch
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        usable = torch.cuda.is_available()
+        count = torch.cuda.device_count() if usable else 0
+        gpus = [_gpu(torch.cuda.get_device_properties(index)) for index in range(count)]
+        error = ""
+        if count:
+            try:
+                torch.zeros(1, device="cuda:0").item()
+            except RuntimeError as failure:
+                error = str(failure).strip().splitlines()[0]
+    return {
+        "gpus": gpus,
+        "archs": torch.cuda.get_arch_list() if usable else [],
+        "apart": _apart(count),
+        "error": error,
+        "warnings": [str(each.message).strip() for each in told],
+    }
+
+
+def _gpu(found: Any) -> dict[str, Any]:  # noqa: ANN401 - a class without a public name
+    return {
+        "name": found.name,
+        "memory": found.total_memory,
+        "capability": f"sm_{found.major}{found.minor}",
+    }
+
+
+def _apart(count: int) -> list[list[int]]:
+    """The pairs of GPUs that can't read each other's memory."""
+    import torch
+
+    return [
+        [one, other]
+        for one in range(count)
+        for other in range(one + 1, count)
+        if not torch.cuda.can_device_access_peer(one, other)
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(look()) + "\n")

@@ -1,0 +1,180 @@
+"""GPUs: which torch can use, whether they reach each other, driver, MIG and what hides them.
+
+The system is asked first; only where it shows a GPU, a child process asks torch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from distdemo.doctor.seen import Seen, broken, fine, several, size, skipped, warning
+from distdemo.doctor.surroundings import Surroundings
+
+NODES = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg", "dev/kfd")
+PATIENCE = 40.0  # seconds: torch's import and CUDA's start on a machine with eight GPUs
+QUERY = "name,driver_version,compute_mode,mig.mode.current,memory.used"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU as nvidia-smi shows it."""
+
+    name: str
+    driver: str
+    compute_mode: str
+    mig: str
+    used: str
+
+
+def gpus(around: Surroundings) -> Seen:
+    """What torch can use of what the system shows."""
+    shown = [node for node in NODES if around.exists(node)]
+    built = around.torch()
+    if not shown:
+        return skipped("this system shows no GPU", "", torch_cuda=built.cuda or built.rocm)
+    if not (built.cuda or built.rocm):
+        return warning(
+            "this system shows a GPU, and torch was built without CUDA",
+            "Worlds over nccl and tensors on the GPU need it.",
+            "Install a CUDA wheel of torch: pytorch.org/get-started has the command.",
+        )
+    code = [str(around.python), "-m", "distdemo.doctor.gpu_child"]
+    answer = around.ask(code, PATIENCE)
+    if answer.late:
+        return broken(
+            f"CUDA did not start within {PATIENCE:g} s",
+            "A GPU, its driver or another program holds it up; every rank would wait as long.",
+            "nvidia-smi and dmesg show whether a GPU has fallen off the bus.",
+        )
+    found = _document(answer.text)
+    if found is None:
+        return broken(
+            "asking CUDA ended the process that asked",
+            answer.text.strip().splitlines()[-1] if answer.text.strip() else "It said nothing.",
+            "nvidia-smi and dmesg show what is wrong with the GPU or its driver.",
+        )
+    return _judged(found)
+
+
+def _document(text: str) -> dict[str, Any] | None:
+    """The child's last line; None if that is not what it should be."""
+    lines = text.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _judged(found: dict[str, Any]) -> Seen:
+    """What is wrong with them, the worst first."""
+    listed = found["gpus"]
+    told = " ".join(found["warnings"])
+    if not listed:
+        return broken(
+            "this system shows a GPU, and torch can use none",
+            told or "CUDA_VISIBLE_DEVICES may hide all of them, or the driver is missing.",
+            "A driver that is too old for this torch: update it, or install a wheel of torch for "
+            "an older CUDA.",
+        )
+    names = ", ".join(dict.fromkeys(gpu["name"] for gpu in listed))
+    text = f"{several(len(listed), 'GPU')}: {names}, {size(listed[0]['memory'])} each"
+    facts = {"count": len(listed), "names": [gpu["name"] for gpu in listed]}
+    if found["error"]:
+        return broken(f"{text}, and the first kernel fails", found["error"], _newer(found), **facts)
+    if told:
+        return warning(text, told, _newer(found), **facts)
+    return fine(text, **facts)
+
+
+def _newer(found: dict[str, Any]) -> str:
+    made = ", ".join(found["archs"])
+    return f"This torch has kernels for {made}: install a wheel that has them for this GPU."
+
+
+def peers(around: Surroundings) -> Seen:
+    """Which pairs of GPUs can't read each other's memory."""
+    cards = smi(around)
+    if len(cards) < 2 and not around.exists("dev/nvidia1"):
+        return skipped("there are no two GPUs")
+    answer = around.ask([str(around.python), "-m", "distdemo.doctor.gpu_child"], PATIENCE)
+    found = _document(answer.text) or {"gpus": [], "apart": []}
+    count, apart = len(found["gpus"]), found["apart"]
+    if count < 2:
+        return skipped("torch can't use two GPUs")
+    if not apart:
+        return fine(f"all {count} GPUs read each other's memory")
+    pairs = ", ".join(f"{one}-{other}" for one, other in apart[:6])
+    return warning(
+        f"{several(len(apart), 'pair')} of {count} GPUs can't: {pairs}",
+        "NCCL copies between them through host memory, several times slower. PCIe access control "
+        "(ACS), a virtual machine or the boards themselves forbid it.",
+        "nvidia-smi topo -p2p r shows them; switch ACS off in the BIOS if it is that.",
+        apart=pairs,
+    )
+
+
+def hidden(around: Surroundings) -> Seen:
+    """CUDA_VISIBLE_DEVICES, which hides GPUs and counts the rest anew."""
+    value = around.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return skipped("CUDA_VISIBLE_DEVICES is not set")
+    names = [name.strip() for name in value.split(",")]
+    if names in ([""], ["-1"], ["NoDevFiles"]):
+        return warning(
+            f"CUDA_VISIBLE_DEVICES={value!r} hides every GPU",
+            "torch sees none, whatever there is.",
+            "unset CUDA_VISIBLE_DEVICES",
+        )
+    if len(set(names)) < len(names):
+        return broken(
+            f"CUDA_VISIBLE_DEVICES={value} names a GPU twice",
+            "CUDA shows none at all then.",
+            "Name each GPU once.",
+        )
+    if "-1" in names:
+        kept = names.index("-1")
+        return warning(
+            f"CUDA_VISIBLE_DEVICES={value}: all after -1 are hidden",
+            f"{several(kept, 'GPU')} can be used.",
+            "Leave -1 out.",
+        )
+    return fine(f"CUDA_VISIBLE_DEVICES={value}: {several(len(names), 'GPU')} at most")
+
+
+def driver(around: Surroundings) -> Seen:
+    """The driver, and modes of the GPUs that stand in the way."""
+    cards = smi(around)
+    if not cards:
+        return skipped("nvidia-smi shows nothing")
+    text = f"driver {cards[0].driver}"
+    exclusive = [card.name for card in cards if card.compute_mode.lower().startswith("exclusive")]
+    if exclusive:
+        return warning(
+            f"{text}; {several(len(exclusive), 'GPU')} in exclusive mode",
+            "One process at a time may use such a GPU: ranks that share it fail.",
+            "nvidia-smi -c 0",
+        )
+    if any(card.mig.lower() == "enabled" for card in cards):
+        return warning(
+            f"{text}; MIG is enabled",
+            "A GPU is cut into parts, a process sees one part only, and parts have no peer "
+            "access: NCCL runs one rank on it.",
+            "Give each rank its part (CUDA_VISIBLE_DEVICES=MIG-…), or switch MIG off: nvidia-smi "
+            "-mig 0.",
+        )
+    return fine(text, driver=cards[0].driver)
+
+
+def smi(around: Surroundings) -> list[Card]:
+    """The GPUs that nvidia-smi shows; none where there is no such program."""
+    if not any(around.exists(node) for node in NODES) or around.which("nvidia-smi") is None:
+        return []
+    program = str(around.which("nvidia-smi"))
+    answer = around.ask([program, f"--query-gpu={QUERY}", "--format=csv,noheader"], 10.0)
+    if answer.status != 0:
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.text.splitlines()]
+    return [Card(*row) for row in rows if len(row) == 5]

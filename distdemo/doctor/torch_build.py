@@ -1,0 +1,106 @@
+"""torch: which release, built for what, with which backends; and whether a world of it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distdemo.backends.capabilities import release_of
+from distdemo.doctor.seen import Seen, broken, fine, plain, skipped, warning
+from distdemo.doctor.surroundings import Surroundings
+from distdemo.errors import UsageError
+from distdemo.model import WorldSpec
+from distdemo.outcomes import WorldReport
+
+OLDEST = (2, 8)  # pyproject.toml says why
+NCCL_WHEELS = tuple(f"nvidia-nccl-cu{release}" for release in (11, 12, 13))
+TRIAL = WorldSpec(2, timeout=10.0, capture=True, lazy=True)
+
+Start = Callable[..., WorldReport]
+
+
+def build(around: Surroundings) -> Seen:
+    """The release, and what it was built for."""
+    found = around.torch()
+    made_for = f"CUDA {found.cuda}" if found.cuda else f"ROCm {found.rocm}" if found.rocm else "CPU"
+    text = f"{found.version}, for {made_for}"
+    facts = {"version": found.version, "cuda": found.cuda, "rocm": found.rocm}
+    if not found.distributed:
+        return broken(
+            f"{text}, without torch.distributed",
+            "Nothing of torch.distributed is in this build.",
+            "Install a wheel of torch for Linux: pip install torch.",
+            **facts,
+        )
+    if (0, 0) < release_of(found.version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return warning(
+            text,
+            f"distdemo is made for torch {oldest} and later.",
+            f"pip install 'torch>={oldest}'",
+            **facts,
+        )
+    return fine(text, **facts)
+
+
+def built_in(around: Surroundings) -> Seen:
+    """The backends that this torch was built with."""
+    found = around.torch()
+    names = [f"nccl {found.nccl}".strip() if n == "nccl" else n for n in found.backends]
+    if "gloo" not in found.backends:
+        return broken(
+            f"built in: {', '.join(names) or 'none'}; gloo is not",
+            "gloo is what CPU tensors, objects and most examples travel over.",
+            "Install a wheel of torch for Linux: pip install torch.",
+            backends=found.backends,
+        )
+    return fine(
+        f"built in: {', '.join(names)} (distdemo backends tries each)", backends=found.backends
+    )
+
+
+def nccl_wheels(around: Surroundings) -> Seen:
+    """How many NCCLs were installed beside torch: their files lie in one folder."""
+    found = [name for name in NCCL_WHEELS if around.installed(name)]
+    if len(found) < 2:
+        return fine(found[0]) if found else skipped("no NCCL came as a wheel")
+    return warning(
+        f"{' and '.join(found)} in one environment",
+        "Both write nvidia/nccl/lib, so torch may load the NCCL of another CUDA.",
+        "pip uninstall both, and install torch again.",
+        wheels=found,
+    )
+
+
+def world(start: Start | None) -> Seen:
+    """The proof: two ranks over gloo add up a number each.
+
+    Args:
+        start: starts a world; None to leave it.
+    """
+    if start is None:
+        return skipped("no world was tried (--no-world)")
+    from distdemo.doctor.trial import add_up
+
+    try:
+        report = start(TRIAL, add_up)
+    except UsageError as error:
+        return broken(f"no world could be started: {plain(error.what)}", error.why, error.hint)
+    return judged(report)
+
+
+def judged(report: WorldReport) -> Seen:
+    """What came of the trial."""
+    size, backend = report.world.world_size, report.world.backend
+    name = f"a world of {size} ranks over {backend}"
+    if report.verdict is not None:
+        found = report.verdict
+        return broken(f"{name} failed: {plain(found.what)}", found.why, found.hint)
+    wanted = float(size * (size + 1) // 2)
+    if any(value != wanted for value in report.values):
+        return broken(
+            f"{name} added up to {report.values[0]:g} instead of {wanted:g}",
+            "A library under torch computes or carries data wrongly.",
+            "distdemo check shows which operations are wrong; look at LD_PRELOAD and "
+            "LD_LIBRARY_PATH.",
+        )
+    return fine(f"{name}: verified in {report.seconds:.1f} s", seconds=report.seconds)

@@ -1,0 +1,183 @@
+"""``distdemo doctor`` on this machine: as it is, with faults planted, and with another doctor."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from helpers import PATIENCE, document, running
+
+from distdemo.doctor.gpus import _judged
+
+DOCTOR = [sys.executable, "-m", "distdemo", "doctor", "--format", "json"]
+
+
+def unshared(kind: str, before: str, *arguments: str) -> Any:
+    """The document of a doctor in a namespace of its own, in which this was done before."""
+    line = f"{before} && exec {shlex.join([*DOCTOR, *arguments])}"
+    command = ["unshare", kind, "sh", "-c", line]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=None
+    )
+    if done.returncode not in (0, 1) or not done.stdout:
+        pytest.skip(f"no namespace of one's own can be had here: {done.stderr.strip()[:200]}")
+    return json.loads(done.stdout)
+
+
+def finding(found: Any, check: str) -> Any:
+    (only,) = [each for each in found["findings"] if each["check"] == check]
+    return only
+
+
+def assert_explained(found: Any, check: str, *words: str) -> None:
+    """Broken, said in these words, with why and what to do, and the run is not ok."""
+    one = finding(found, check)
+    assert one["level"] == "broken", one
+    assert one["why"]
+    assert one["do"]
+    for word in words:
+        assert word in one["seen"]
+    assert found["ok"] is False
+    assert any(one["seen"] in error["what"] for error in found["errors"])
+
+
+# --------------------------------------------------------------------------------- this machine
+
+
+def test_it_looks_at_everything_and_tries_a_world():
+    done = subprocess.run(DOCTOR, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if found["ok"] else 1)
+    assert done.stderr == ""
+    assert finding(found, "world")["level"] == "fine"
+    assert "a world of 2 ranks over gloo: verified" in finding(found, "world")["seen"]
+    unlooked = [each for each in found["findings"] if "could not be looked at" in each["seen"]]
+    assert unlooked == []
+    assert {each["topic"] for each in found["findings"]} >= {"network", "mpi", "gpus"}
+    assert sum(found["counts"].values()) == len(found["findings"])
+
+
+def test_a_table_without_a_world_or_torch(command):
+    code, out, err = command("doctor", "--only", "memory", "--quiet")
+    assert code in (0, 1)
+    assert err == ""
+    assert out.splitlines()[-1].endswith("fine.") or "skipped" in out
+
+
+def test_the_child_that_asks_for_gpus_answers_what_is_read_of_it():
+    child = [sys.executable, "-m", "distdemo.doctor.gpu_child"]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    found = json.loads(done.stdout)
+    assert set(found) == {"gpus", "archs", "apart", "error", "warnings"}
+    level = _judged(found).level
+    assert level == "fine" if found["gpus"] else level == "broken"
+
+
+# --------------------------------------------------------------------------------- planted faults
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="renaming this machine needs root")
+def test_a_hostname_that_does_not_resolve():
+    found = unshared("--uts", "hostname no-such-host-of-ours", "--only", "network")
+    assert_explained(found, "hostname", "no-such-host-of-ours", "does not resolve")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_tiny_dev_shm():
+    mount = "mount -t tmpfs -o size=1m none /dev/shm"
+    found = unshared("--mount", mount, "--only", "memory")
+    assert_explained(found, "shared-memory", "has 1 MiB free of 1 MiB")
+
+
+def test_an_interface_for_gloo_that_is_not_there(command, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nonexistent0")
+    code, out, _ = command("doctor", "--only", "network", "--format", "json")
+    assert code == 1
+    assert_explained(json.loads(out), "gloo-interface", "no interface 'nonexistent0'")
+
+
+def test_few_open_files():
+    line = f"ulimit -n 64 && exec {shlex.join([*DOCTOR, '--only', 'memory'])}"
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 1
+    assert_explained(json.loads(done.stdout), "open-files", "64 at most")
+
+
+def test_an_mpiexec_of_another_mpi(command, tmp_path, monkeypatch):
+    pytest.importorskip("mpi4py", reason="without mpi4py no mpiexec is the wrong one")
+    code, out, _ = command("doctor", "--only", "mpi", "--format", "json")
+    own = finding(json.loads(out), "mpi-library")
+    if own["level"] != "fine":
+        pytest.skip(f"mpi4py has no MPI here: {own['seen']}")
+    said = "HYDRA build details:" if "Open MPI" in own["seen"] else "mpiexec (Open MPI) 5.0.11"
+    other = tmp_path / "mpiexec"
+    other.write_text(f"#!/bin/sh\necho '{said}'\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    code, out, _ = command("doctor", "--only", "mpi", "--format", "json")
+    assert code == 1
+    assert_explained(json.loads(out), "mpiexec", str(other), "and mpi4py loads")
+
+
+# -------------------------------------------------------------------------------- another machine
+
+
+def place_of(run: Any) -> str:
+    """Where a doctor listens, from what it prints on standard error."""
+    assert run.process.stderr is not None
+    line = run.process.stderr.readline()
+    assert line.startswith("Listening on ")
+    return str(line.split()[2])
+
+
+def listening(*more: str) -> list[str]:
+    return ["-m", "distdemo", "doctor", "--listen", "127.0.0.1:0", *more]
+
+
+def test_two_doctors_measure_the_way_between_them(tmp_path):
+    with running(listening("--for", "20", "--format", "json"), tmp_path) as run:
+        place = place_of(run)
+        found = document("doctor", "--only", "peer", "--peer", place)
+        levels = {each["check"]: each["level"] for each in found["findings"]}
+        assert levels["peer-way"] == levels["peer-address"] == levels["peer-back"] == "fine"
+        assert levels["peer-throughput"] in ("fine", "warning")  # other programs compute, too
+        run.process.send_signal(signal.SIGINT)
+        code, out, _ = run.finish()
+        assert code == 130
+        served = json.loads(out)
+        assert served["interrupted"] is True
+        assert served["port"] == int(place.rpartition(":")[2])
+        (visit,) = served["visits"]
+        assert visit["end"] == "done"
+        run.leaves_nothing()
+
+
+def test_listening_ends_by_itself_and_nobody_answers_then(command):
+    code, out, err = command("doctor", "--listen", "127.0.0.1:0", "--for", "0.05")
+    assert code == 0
+    assert "0 visits" in out
+    place = err.split()[2]
+    code, out, _ = command("doctor", "--only", "peer", "--peer", place, "--quiet")
+    assert code == 1
+    assert "refuses the connection" in " ".join(out.split())
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="there is no shell")
+def test_usage_errors_come_before_torch():
+    code = (
+        "import sys\nfrom distdemo.cli.main import run\n"
+        "code = run(['doctor', '--peer', 'nowhere'])\n"
+        "assert 'torch' not in sys.modules\nsys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 3
