@@ -7,16 +7,26 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format type bench picture clean
+.PHONY: help demo test host-tools lint format type bench picture clean gpu
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 	@$(BIN)/distdemo all-reduce --world-size 4
 
-test: $(READY)  ## Set up, then run the whole test suite
-	@$(BIN)/python -m pytest
+# make test ARGS="tests/unit -k scatter" hands what ARGS says to one plain pytest.
+test: $(READY) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
+	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/suite.py)
+
+# Tests across hosts make hosts of network namespaces. Elsewhere they are skipped, and say why.
+host-tools:  ## Install `ip` where that is apt-get's and root's to do
+	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] \
+		&& ! command -v ip >/dev/null && command -v apt-get >/dev/null; then \
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq install --yes --no-install-recommends iproute2; } >/dev/null 2>&1 \
+			|| echo "iproute2 could not be installed: tests across hosts will be skipped."; \
+	fi
 
 lint: $(READY)  ## Check style and format
 	@$(BIN)/ruff check .
@@ -48,3 +58,11 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+# Runs on whatever torch is in $(VENV): on a machine with GPUs, its wheel for CUDA.
+gpu: $(READY)  ## On a machine with GPUs: the tests that need one, and the checks over nccl and gloo
+	@$(BIN)/python -m pytest -m gpu tests/ranks/test_gpus.py
+	@$(BIN)/distdemo hello --device cuda
+	@$(BIN)/distdemo check --full --backend nccl --case-timeout 30
+	@$(BIN)/distdemo check --full --backend gloo --device cuda --case-timeout 30
+	@$(BIN)/distdemo backends

@@ -46,9 +46,10 @@ class Contest:
     status: int = 0
 
 
-def op(ranks: int) -> tuple[str, ...]:
+def op(ranks: int, backend: str = "gloo") -> tuple[str, ...]:
     """The command that is measured."""
-    return (PYTHON, "-m", "distdemo", "all-reduce", "--world-size", str(ranks), "--quiet")
+    sized = ("--world-size", str(ranks), "--backend", backend)
+    return (PYTHON, "-m", "distdemo", "all-reduce", *sized, "--quiet")
 
 
 def torchrun(ranks: int) -> tuple[str, ...]:
@@ -73,6 +74,9 @@ CONTESTS = (
     Contest("4 ranks / import", op(4), LIMIT, 9, most=1.35),
     Contest("16 ranks / import", op(16), LIMIT, 7, most=1.6),
     Contest("64 ranks / import", op(64), LIMIT, 5, most=2.0),
+    Contest("4 ranks over mpi / import", op(4, "mpi"), LIMIT, 9, most=1.6),
+    Contest("16 ranks over mpi / import", op(16, "mpi"), LIMIT, 7, most=2.5),
+    Contest("64 ranks over mpi / import", op(64, "mpi"), LIMIT, 5, most=4.0),
     Contest("256 ranks / import", op(256), LIMIT, 3, most=5.0),
     Contest("torchrun / distdemo, 4 ranks", op(4), torchrun(4), 5, least=2.3),
     Contest("torchrun / distdemo, 16 ranks", op(16), torchrun(16), 3, least=9.0),

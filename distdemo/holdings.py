@@ -10,6 +10,11 @@ from typing import Any
 
 from distdemo.model import Number
 
+HOST = "perf_counter"
+"""The clock of a call on the host."""
+EVENTS = "CUDA events"
+"""The clock of a call on tensors of a GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -150,6 +155,8 @@ class RankRecord:
         seconds: the call, and the wait if there was a handle.
         launch_seconds: until the call gave its handle back; None for a blocking call.
         wait_seconds: in ``wait``; None for a blocking call.
+        clock: what measured ``seconds`` and ``wait_seconds``, ``HOST`` or ``EVENTS``; when a call
+            gave its handle back is always the host's to say.
     """
 
     rank: int
@@ -166,3 +173,4 @@ class RankRecord:
     attendance: Attendance | None = None
     group_rank: int | None = None
     group: int = 0
+    clock: str = HOST

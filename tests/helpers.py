@@ -60,6 +60,21 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def segments() -> set[str]:
+    """The names of this machine's shared-memory segments."""
+    return set(os.listdir("/dev/shm"))  # noqa: S108 - looked at only
+
+
+def unused(names: set[str]) -> set[str]:
+    """Those of these segments that no living process has in its memory."""
+    left = set(names)
+    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+        with suppress(OSError):  # it ended while we looked
+            text = maps.read_text()
+            left -= {name for name in left if f"/{name}" in text}
+    return left
+
+
 def tcp_addresses(pid: int, *, listening: bool = False) -> list[str]:
     """The local addresses, as the kernel writes them, of a process's TCP sockets."""
     inodes = set()
@@ -100,29 +115,42 @@ class Run:
         return children(self.process.pid)
 
     def leaves_nothing(self, seconds: float = 2.0) -> None:
-        """Assert that no process, temporary file or shared-memory segment is left."""
+        """Assert that no process, temporary file or shared-memory segment is left.
+
+        A segment tells nobody who made it. One that a living process uses is of a world beside this
+        one, whose processes are all gone by then; that world may also be about to remove it.
+        """
         assert wait_until(lambda: not marked_processes(self.mark), seconds), marked_processes(
             self.mark
         )
         assert list(self.temporary.iterdir()) == []
-        assert set(os.listdir("/dev/shm")) - self.shared_memory == set()  # noqa: S108 - looked at only
+        new = segments() - self.shared_memory
+        assert wait_until(lambda: not unused(new & segments())), unused(new & segments())
 
 
 @contextmanager
 def running(arguments: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
-    """Start a Python command line; kill whatever of it is left at the end of the block."""
+    """Start a Python command line; kill whatever of it is left at the end of the block.
+
+    Args:
+        arguments: of the program.
+        temporary: where it may make files.
+        options: of Popen; ``env`` adds to this process's environment, and ``program`` is what is
+            started in place of Python.
+    """
     mark = uuid.uuid4().hex
     environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "NO_COLOR": "1"}
     environment |= options.pop("env", {})
     defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    before = segments()
     process = subprocess.Popen(
-        [sys.executable, *arguments],
+        [options.pop("program", sys.executable), *arguments],
         text=True,
         env=environment,
         stdin=subprocess.DEVNULL,
         **{**defaults, **options},
     )
-    run = Run(process, mark, temporary, set(os.listdir("/dev/shm")))  # noqa: S108 - looked at only
+    run = Run(process, mark, temporary, before)
     try:
         yield run
     finally:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from distdemo.backends.contract import Backend
 from distdemo.backends.gloo import Gloo
+from distdemo.backends.gpus import check_gpus, count_gpus, gpus_in_sight, versions_of
 from distdemo.backends.mpi_entry import Mpi
-from distdemo.backends.nccl import Nccl, count_gpus, gpus_in_sight
+from distdemo.backends.nccl import Nccl
 from distdemo.backends.ucc import Ucc
 from distdemo.backends.xccl import Xccl
 
 _ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc(), Xccl())
 
-__all__ = ["REGISTRY", "Backend", "automatic", "count_gpus", "gpus_in_sight"]
+__all__ = [
+    "REGISTRY",
+    "Backend",
+    "automatic",
+    "check_gpus",
+    "count_gpus",
+    "gpus_in_sight",
+    "versions_of",
+]
 
 REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
 """Every backend by torch's own name."""

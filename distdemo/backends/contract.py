@@ -15,7 +15,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
+    from distdemo.model import OpSpec, WorldSpec
     from distdemo.ops.contract import Op
 
 
@@ -29,6 +29,7 @@ class Backend(ABC):
         dtypes: the element types that its collectives take by its documentation.
         monitors: whether it has monitored_barrier, by its documentation.
         get: how to get it where it is missing.
+        provider: the module that gives torch this backend; empty where torch has it by itself.
         rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number.
     """
 
@@ -38,6 +39,7 @@ class Backend(ABC):
     dtypes: ClassVar[frozenset[str]]
     monitors: ClassVar[bool] = False
     get: ClassVar[str] = ""
+    provider: ClassVar[str] = ""
     rank_per_gpu: ClassVar[bool] = False
 
     @abstractmethod
@@ -47,6 +49,25 @@ class Backend(ABC):
     def version(self) -> str:
         """Of the library behind it; empty where it has none of its own. Imports torch."""
         return ""
+
+    def choice(self) -> str:
+        """How its ranks are started and why so, in a sentence; empty: as everybody's are.
+
+        Imports torch.
+        """
+        return ""
+
+    def outfit(self, world: WorldSpec, *, by_engine: bool = False) -> WorldSpec:
+        """The same world with all that ranks of this backend need on this machine. Imports torch.
+
+        Args:
+            world: what is to be started.
+            by_engine: an engine has started its processes and told them who they are.
+
+        Raises:
+            UsageError: something of it is missing.
+        """
+        return world
 
     def map_name(self, device: str | None = None) -> str:
         """What the maps of this backend with tensors on this device are called."""

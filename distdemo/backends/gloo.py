@@ -29,6 +29,15 @@ class Gloo(Backend):
             return None
         return "This torch was built without gloo."
 
+    def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+        """As the contract says; send and recv of CUDA tensors, nobody has to try.
+
+        Source: the table of backends in PyTorch's docs/source/distributed.md, 2.8 to 2.15.
+        """
+        if device == "cuda" and "pattern" in op.takes and not spec.objects:
+            return "gloo sends and receives CPU tensors alone; its collectives take CUDA tensors."
+        return super().refuses(op, spec, device)
+
     def _reason(self, op: Op, spec: OpSpec) -> str | None:
         """As the contract says, and some that are gloo's own."""
         if spec.splits is not None and spec.variant == "list":

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
+from distdemo.backends.gpus import count_gpus, gpus_in_sight, nccl_version, why_none
+
+if TYPE_CHECKING:
+    from distdemo.model import OpSpec
+    from distdemo.ops.contract import Op
+
+_FACTORS = frozenset({"float16", "float32", "float64"})
+"""What every torch from 2.8 to 2.15 takes (``unpackPreMulSum`` in ProcessGroupNCCL.cpp): bfloat16
+came later, with factors of a wrong type in some releases."""
+
+_SERIAL = (
+    "NCCL runs a rank's calls one after the other: where all irecv before they isend, all wait for "
+    "ever. A batch has no order: --pattern exchange."
+)
+"""Source: "unbatched P2P ops are treated as independent collective ops, and are thus serialized",
+what ProcessGroupNCCL warns of in a group that is bound to a device, as ours are."""
 
 
 class Nccl(Backend):
@@ -22,16 +38,26 @@ class Nccl(Backend):
         """Why this torch can't use it; None if it can."""
         import torch.distributed as dist
 
-        if not (dist.is_available() and dist.is_nccl_available()):
-            return "This torch was built without NCCL."
-        return None if count_gpus() else "There is no GPU on this machine that torch can use."
+        if dist.is_available() and dist.is_nccl_available():
+            return None if count_gpus() else why_none()[0]
+        without = "This torch was built without NCCL."
+        return f"{without} {why_none()[0]}" if gpus_in_sight() and not count_gpus() else without
 
     def version(self) -> str:
         """Of the NCCL that torch brings."""
-        import torch
+        return nccl_version()
 
-        found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch does not say its type
-        return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
+    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+        """As the contract says, and what is NCCL's own."""
+        if spec.objects or op.meets:
+            return None
+        if spec.dtype not in self.dtypes:  # its send and recv are of the same types
+            return f"NCCL has no {spec.dtype}."
+        if spec.pattern == "ring" and spec.async_op:
+            return _SERIAL
+        if spec.reduce_op == "premul_sum" and spec.dtype not in _FACTORS:
+            return f"NCCL's premul_sum multiplies {', '.join(sorted(_FACTORS))} alone."
+        return super()._reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op in ("band", "bor", "bxor"):
@@ -39,19 +65,3 @@ class Nccl(Backend):
         if kind == "complex" and reduce_op not in ("sum", "avg"):
             return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."
         return super()._refuses_reduction(kind, reduce_op)
-
-
-def gpus_in_sight() -> bool:
-    """Whether the system shows a GPU at all, asked without torch."""
-    nodes = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-    return any(Path(node).exists() for node in nodes)
-
-
-def count_gpus() -> int:
-    """How many GPUs torch could use. Imports torch, does not initialise CUDA in this process.
-
-    torch asks NVML for the number; only where NVML is missing does it fall back to the driver.
-    """
-    import torch
-
-    return torch.cuda.device_count() if gpus_in_sight() else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_wo
 from distdemo.cli.parse_op import parse_explained, parse_op
 from distdemo.cli.stage import stage
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
+from distdemo.launchers.joined.seat import Seat
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
 from distdemo.ops.contract import Op
@@ -33,7 +35,7 @@ def run_op(op: Op, flags: dict[str, Any]) -> None:
     explanation = explain(op, request.specs[0]) if request.view.explain else None
     asked = f"{op.command} {request.specs}"
     with stage(request.seat, request.world, asked) as start:
-        with _waiting(request.world, request.view):
+        with _waiting(request.world, request.view, request.seat):
             from distdemo.programs.demo import demo, report
 
             world = start(
@@ -54,7 +56,7 @@ def run_hello(flags: dict[str, Any]) -> None:
     view = parse.parse_view(flags, size)
     check_machine(replace(world_spec, world_size=ranks_here(seat, size)))
     with stage(seat, world_spec, "hello") as start:
-        with _waiting(world_spec, view):
+        with _waiting(world_spec, view, seat):
             from distdemo.programs.hello import hello, report
 
             result = report(start(world_spec, hello, (), meanwhile=_warm_up(view)))
@@ -116,24 +118,29 @@ def find_op(name: str) -> Op:
 
 
 @contextmanager
-def _waiting(world: WorldSpec, view: View) -> Iterator[None]:
+def _waiting(world: WorldSpec, view: View, seat: Seat | None) -> Iterator[None]:
     """A spinner around the work; torch is imported first, and asked for what the world needs."""
     text = f"{world.world_size} ranks over {world.backend}"
     with spinner(text, enabled=not view.quiet):
         from distdemo.torch_import import load_torch
 
         load_torch()
-        check_backend(world)
+        check_backend(world, seat)
         yield
 
 
-def check_backend(world: WorldSpec) -> None:
+def check_backend(world: WorldSpec, seat: Seat | None = None) -> None:
     """Refuse a backend that this torch lacks, and more ranks than it has GPUs.
+
+    Args:
+        world: what is to be started.
+        seat: this process's place, if others start some of its ranks.
 
     Raises:
         UsageError: with what to try instead.
     """
     backend = backends.REGISTRY[world.backend]
+    backends.check_gpus(backend, world, ranks_sharing(seat, world.world_size))
     reason = backend.missing()
     if reason is not None:
         raise UsageError(
@@ -141,19 +148,16 @@ def check_backend(world: WorldSpec) -> None:
             reason,
             "Try --backend gloo, or leave out --backend.",
         )
-    if world.device == "cpu":
-        return
-    gpus = backends.count_gpus()
-    if gpus == 0 or (backend.rank_per_gpu and gpus < world.world_size):
-        raise UsageError(
-            f"{world.world_size} ranks on {gpus} GPUs: that is too many.",
-            f"{backend.name} takes one rank a GPU."
-            if gpus
-            else "torch sees no GPU that it can use.",
-            f"Try --world-size {gpus}, or --backend gloo."
-            if gpus
-            else "Leave out --device to run on the CPU.",
-        )
+
+
+def ranks_sharing(seat: Seat | None, world_size: int) -> int:
+    """How many ranks share the GPUs that this process sees, as far as is known.
+
+    An engine that names GPUs to a process may have given each of them its own.
+    """
+    if seat is not None and not seat.nodes and "CUDA_VISIBLE_DEVICES" in os.environ:
+        return 1
+    return ranks_here(seat, world_size)
 
 
 def _warm_up(view: View) -> Callable[[], object]:

@@ -98,6 +98,12 @@ def _terminals(flags: Flags, launcher: str) -> Seat:
             f"Try --node-rank {nodes - 1}.",
         )
     host, port = parse_address(str(given["master"]))
+    if port == 0:
+        raise UsageError(
+            f"--master {given['master']}: 0 is no port.",
+            "The other nodes have to know at which port node 0 listens.",
+            f"Try --master {host}:{PORT}.",
+        )
     return Seat(
         engine="terminals",
         rank=0,

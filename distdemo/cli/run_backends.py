@@ -30,10 +30,10 @@ def run_backends(flags: dict[str, Any]) -> None:
         from distdemo.torch_import import load_torch
 
         load_torch()
-        from distdemo.launchers.local import run_world
+        from distdemo.programs.starting import run_outfitted
         from distdemo.programs.survey import survey
 
-        entries = survey(run_world)
+        entries = survey(run_outfitted)
     with suppress(BrokenPipeError):  # a reader that left does not change the exit code
         _show_entries(entries, view)
     from distdemo.render.backend_table import all_well
@@ -69,10 +69,10 @@ def _run_probe(flags: dict[str, Any]) -> None:
         load_torch()
         with _told_of_probe():
             check_backend(world)
-        from distdemo.launchers.local import run_world
         from distdemo.programs.probe import probe
+        from distdemo.programs.starting import run_outfitted
 
-        report = probe(world, run_world, progress.advance)
+        report = probe(world, run_outfitted, progress.advance)
     with suppress(BrokenPipeError):
         _show_map(report, view.format, quiet=view.quiet)
     if target is not None:

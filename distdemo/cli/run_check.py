@@ -71,7 +71,7 @@ def _run(request: CheckRequest, start: Start) -> CheckReport:
 
         load_torch()
         request, gpus = _on_these_gpus(request)
-        check_backend(request.world)
+        check_backend(request.world, request.seat)
         from distdemo.programs.checker import Plan, check
 
         plan = Plan(
@@ -88,8 +88,11 @@ def _run(request: CheckRequest, start: Start) -> CheckReport:
 
 
 def _on_these_gpus(request: CheckRequest) -> tuple[CheckRequest, int | None]:
-    """The largest world that the GPUs here allow, and their number; None where that is no limit."""
-    if not backends.REGISTRY[request.world.backend].rank_per_gpu:
+    """The largest world that the GPUs here allow, and their number; None where that is no limit.
+
+    A world that an engine started is as large as it is: it can be refused, but not made smaller.
+    """
+    if request.seat is not None or not backends.REGISTRY[request.world.backend].rank_per_gpu:
         return request, None
     gpus = backends.count_gpus()
     sizes = [case.world_size for case in request.cases if case.world_size <= gpus]

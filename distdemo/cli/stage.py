@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from distdemo.backends.outfit import outfitted
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
 from distdemo.launchers.joined.errand import Errand
@@ -46,7 +47,7 @@ class Sequel:
 def stage(
     seat: Seat | None, world: WorldSpec, meaning: str, sequel: Sequel | None = None
 ) -> Iterator[Start]:
-    """What starts worlds for this command: ``run_world``, or a site's part in a larger world.
+    """What starts worlds for this command: ``run_outfitted``, or a site's part in a larger world.
 
     Args:
         seat: this process's place in a world that an engine started; None: there is none.
@@ -58,9 +59,9 @@ def stage(
         typer.Exit: on a site without rank 0, when its part is done.
     """
     if seat is None:
-        from distdemo.launchers.local import run_world
+        from distdemo.programs.starting import run_outfitted
 
-        yield run_world
+        yield run_outfitted
     elif seat.site == 0:
         from distdemo.launchers.joined.leader import Leader
 
@@ -121,7 +122,8 @@ def _led(leader: Leader, sequel: Sequel | None) -> Start:
         **how: Any,  # noqa: ANN401 - the launcher's own
     ) -> WorldReport:
         order = None if sequel is None else sequel.order(args)
-        return leader.run(world, target, args, order=order, **how)
+        mine = outfitted(world, by_engine=True)
+        return leader.run(mine, target, args, order=order, **how)
 
     return start
 
@@ -134,7 +136,7 @@ def _followed(follower: Follower, seat: Seat, sequel: Sequel | None) -> Start:
         **_: Any,  # noqa: ANN401 - what is the leader's alone
     ) -> WorldReport:
         resume = None if sequel is None else sequel.resume
-        code = follower.serve(world, target, args, resume)
+        code = follower.serve(outfitted(world, by_engine=True), target, args, resume)
         if seat.nodes:  # somebody sits in front of this terminal
             typer.echo(_elsewhere(seat, code), err=True)
         raise typer.Exit(code)

@@ -48,7 +48,7 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
         fn: under fork any function; under forkserver and spawn one that can be imported.
         args: the same for every rank.
         world_size: how many ranks, at least 1.
-        backend: ``gloo``, ``nccl``, ``cpu:gloo,cuda:nccl``, or one registered with torch.
+        backend: ``gloo``, ``nccl``, ``mpi``, ``cpu:gloo,cuda:nccl``, or one registered with torch.
         timeout: seconds until the world is judged to hang, at most 1e9.
         device: ``cpu`` or ``cuda``.
         start_method: ``auto`` takes the fastest that is safe in this process: fork while it has
@@ -76,9 +76,10 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
 def _run(
     world: WorldSpec, fn: Callable[..., Any], args: tuple[Any, ...], shape: int
 ) -> WorldReport:
+    from distdemo.backends.outfit import outfitted
     from distdemo.launchers.local import run_world
 
-    return run_world(world, _call, (fn, args, shape))
+    return run_world(outfitted(world), _call, (fn, args, shape))
 
 
 def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], shape: int) -> Any:  # noqa: ANN401 - the user's value

@@ -6,7 +6,10 @@ import math
 import multiprocessing
 from typing import TYPE_CHECKING
 
+from distdemo.backends import REGISTRY
+from distdemo.backends.outfit import named
 from distdemo.errors import UsageError
+from distdemo.launchers.gpu import has_nccl
 from distdemo.launchers.limits import check_machine
 from distdemo.launchers.start_method import METHODS
 from distdemo.torch_import import load_torch
@@ -95,33 +98,42 @@ def _check_backend(backend: object) -> None:
         raise UsageError(
             f"backend is {backend!r}.", "It is torch's name of one.", "Give a text, such as 'gloo'."
         )
-    hint = f"Try one of those that it has: {', '.join(_backends())}."
-    for name in _named(backend):
+    for name in named(backend):
         if name not in _known() or name == "undefined":
             why = f"torch.distributed knows {', '.join(sorted(_known() - {'undefined'}))}."
-            raise UsageError(f"There is no backend {name!r}.", why, hint)
-        if name not in _backends():
-            raise UsageError(
-                f"The backend {name} is not here.", "This torch was built without it.", hint
-            )
+            raise UsageError(f"There is no backend {name!r}.", why, _others())
+        if not _is_here(name):
+            raise UsageError(f"The backend {name} is not here.", _why_not(name), _others())
 
 
 def _check_gpus(world: WorldSpec) -> None:
     import torch
 
-    wanted = world.device == "cuda" or "nccl" in _named(world.backend)
-    if wanted and torch.cuda.device_count() == 0:
+    if not (world.device == "cuda" or "nccl" in named(world.backend)):
+        return
+    gpus = torch.cuda.device_count()  # asks NVML, and so leaves CUDA alone
+    if gpus == 0:
         asked = "device='cuda'" if world.device == "cuda" else "backend='nccl'"
         raise UsageError(
             f"{asked} needs a GPU.",
-            "There is none on this machine that torch can use.",
-            "Try device='cpu' with backend='gloo', or look at torch.cuda.is_available().",
+            "There is none on this machine that torch can use."
+            if torch.version.cuda or torch.version.hip
+            else f"This torch, {torch.__version__}, was built for the CPU alone.",
+            "Try device='cpu' with backend='gloo', or see whether nvidia-smi works.",
+        )
+    if world.device == "cuda" and has_nccl(world.backend) and gpus < world.world_size:
+        raise UsageError(
+            f"{world.world_size} ranks over nccl need as many GPUs.",
+            f"nccl takes one rank a GPU, and torch sees {gpus} here.",
+            f"Try world_size={gpus}, or backend='gloo', whose ranks share GPUs.",
         )
 
 
-def _named(backend: str) -> list[str]:
-    """The backends of a setting such as ``gloo`` or ``cpu:gloo,cuda:nccl``."""
-    return [part.rpartition(":")[2].strip().lower() for part in backend.split(",")]
+def _why_not(name: str) -> str:
+    backend = REGISTRY.get(name)
+    if backend is None or not backend.provider:
+        return "This torch was built without it."
+    return f"{backend.missing()} {backend.get}"
 
 
 def _known() -> set[str]:
@@ -130,13 +142,22 @@ def _known() -> set[str]:
     return set(dist.Backend.backend_list)
 
 
-def _backends() -> list[str]:
-    """The names of those that can be used here: built into torch, or registered with it."""
+def _others() -> str:
+    here = ", ".join(name for name in sorted(_known()) if _has(name))
+    return f"Try one of those that it has: {here}."
+
+
+def _has(name: str) -> bool:
+    """Whether it is built into torch, or registered with it."""
     import torch.distributed as dist
 
     registered = getattr(dist.Backend, "_plugins", {})
-    return [
-        name
-        for name in sorted(_known())
-        if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
-    ]
+    return name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
+
+
+def _is_here(name: str) -> bool:
+    """Whether it can be used: torch has it, or is given it by us."""
+    if _has(name):
+        return True
+    backend = REGISTRY.get(name)
+    return backend is not None and bool(backend.provider) and backend.missing() is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from distdemo.launchers.member import Member, gone
 from distdemo.launchers.site import Site
 from distdemo.launchers.start_method import StartMethod
 from distdemo.launchers.watch import End, Hear, Listener, Watch
+from distdemo.launchers.wires.contract import Wire
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Outcome, Returned
 
@@ -41,15 +43,18 @@ class Crew:
         method: how their processes are started.
         interrupts: signals that end the wait.
         private: further descriptors of this process that a forked rank has to close.
+        wire: how the ranks find each other, where the backend does not meet at the store.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that ranks share, once
         self,
         world: WorldSpec,
         site: Site,
         method: StartMethod,
         interrupts: Interrupts,
         private: Sequence[int] = (),
+        *,
+        wire: Wire | None = None,
     ) -> None:
         import torch.multiprocessing as mp
 
@@ -60,6 +65,7 @@ class Crew:
         self._method = method
         self._interrupts = interrupts
         self._private = private
+        self._wire = Wire() if wire is None else wire
         self._context: BaseContext = mp.get_context(method.name)
         self._members: list[Member] = []
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
@@ -69,10 +75,12 @@ class Crew:
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank, unless a signal comes in between."""
         if self._method.name == "forkserver":
-            _preload(self._context)
+            _preload(self._context, self._world.provider)
+        elif self._method.name == "fork" and self._world.provider:
+            import_module(self._world.provider)  # once, for all ranks
         work = Work(target, args) if self._method.name == "fork" else self._packed(target, args)
         for rank in self._site.ranks:
-            if self._interrupts.received is not None:
+            if self._interrupts.received is not None or not self._wire.ready(rank):
                 break
             self._members.append(self._start_one(rank, work))
         self._gate_reader.close()
@@ -88,6 +96,7 @@ class Crew:
     def _start_one(self, rank: int, work: Work) -> Member:
         from distdemo.launchers.rank import Assignment, live
 
+        ticket = self._wire.ticket(rank)
         reader, writer = self._context.Pipe(duplex=False)
         output, pen = self._context.Pipe(duplex=False) if self._world.capture else (None, None)
         assignment = Assignment(
@@ -97,6 +106,7 @@ class Crew:
             way_back=writer,
             gate=self._gate_reader,
             output=pen,
+            ticket=ticket,
             inherited=self._inherited(reader, output),
             work=work,
         )
@@ -105,6 +115,7 @@ class Crew:
             process.start()
         except OSError as error:
             raise _no_process(rank, error) from error
+        self._wire.started(rank)
         writer.close()
         if pen is not None:
             pen.close()
@@ -120,6 +131,7 @@ class Crew:
         mine += [end for member in self._members for end in (member.reader, member.output)]
         return (
             *self._private,
+            *self._wire.descriptors(),
             *self._interrupts.descriptors(),
             *(end.fileno() for end in mine if end is not None),
         )
@@ -132,9 +144,8 @@ class Crew:
             listeners: what else has to be heard meanwhile.
         """
         deadline = self.began + self._world.timeout
-        watch = Watch(
-            self._world, self._members, self._interrupts, hear, deadline, listeners=listeners
-        )
+        heard = (*listeners, *self._wire.listeners)
+        watch = Watch(self._world, self._members, self._interrupts, hear, deadline, listeners=heard)
         self.ended = watch.until_the_end()
 
     @property
@@ -167,12 +178,13 @@ class Crew:
         return tuple(member.final(late=late) for member in self._members)
 
 
-def _preload(context: BaseContext) -> None:
-    """Have the forkserver import torch before it forks the first rank.
+def _preload(context: BaseContext, provider: str) -> None:
+    """Have the forkserver import torch, and what ranks need besides, before it forks the first.
 
     A forkserver that the program started before, without torch, is used as it is: slower, right.
     """
-    context.set_forkserver_preload(["distdemo.launchers.forkserver"])
+    more = [provider] if provider else []
+    context.set_forkserver_preload(["distdemo.launchers.forkserver", *more])
 
 
 def _not_picklable(method: StartMethod, error: Exception) -> UsageError:

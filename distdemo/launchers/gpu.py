@@ -8,8 +8,8 @@ it, and from torch 2.11 on would take it as the wish to connect all ranks at onc
 
 from __future__ import annotations
 
+import faulthandler
 import os
-import threading
 from typing import TYPE_CHECKING
 
 from distdemo.errors import DistdemoError
@@ -56,7 +56,9 @@ def take(device: str) -> None:
         torch.cuda.set_device(device)
         torch.cuda.current_stream()  # set_device alone does not initialise it in every release
     except (RuntimeError, AssertionError, AttributeError) as error:
-        raise DistdemoError(f"{device} can't be used.", _reason(error), _advice(error)) from error
+        what = f"{device} can't be used: {_reason(error)}"
+        why = "CUDA said so when it was initialised."
+        raise DistdemoError(what, why, _advice(error)) from error
 
 
 def bound_device(backend: str, device: str) -> torch.device | None:
@@ -88,11 +90,11 @@ def leave_group() -> None:
 
     if not dist.is_initialized():
         return
-    patience = threading.Timer(LEAVING, os._exit, (0,))
-    patience.daemon = True
-    patience.start()
-    dist.destroy_process_group()
-    patience.cancel()
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - no Path is needed
+        # A watchdog of C, which needs no GIL: who knows where NCCL would hang.
+        faulthandler.dump_traceback_later(LEAVING, exit=True, file=nowhere)
+        dist.destroy_process_group()
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _reason(error: BaseException) -> str:

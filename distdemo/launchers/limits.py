@@ -22,6 +22,7 @@ RANK_MEMORY = {"spawn": 180 * MIB}
 FORKED_RANK_MEMORY = 10 * MIB
 FILES_PER_RANK = 4  # the launcher's: way back, output, and multiprocessing's two
 FILES_OF_ITS_OWN = 64
+WIRES_PER_RANK = 2  # what a rank of MPI is wired through
 UNLIMITED = sys.maxsize
 
 
@@ -65,11 +66,12 @@ def limits(world: WorldSpec) -> list[Limit]:
     memory = free_memory()
     each = _rank_memory(world)
     processes = _free_processes()
-    files = (_open_files() - FILES_OF_ITS_OWN) // FILES_PER_RANK
+    each_opens = _files_per_rank(world)
+    files = (_open_files() - FILES_OF_ITS_OWN) // each_opens
     return [
         Limit(memory // each, f"Memory: {_size(memory)} free, about {_size(each)} a rank."),
         Limit(processes.ranks, processes.why),
-        Limit(files, f"Open files: {_open_files():,} at most, {FILES_PER_RANK} a rank."),
+        Limit(files, f"Open files: {_open_files():,} at most, {each_opens} a rank."),
     ]
 
 
@@ -92,7 +94,7 @@ def _raise_open_files(world: WorldSpec) -> tuple[int, int] | None:
         import resource
     except ImportError:  # not on Windows
         return None
-    needed = world.world_size * FILES_PER_RANK + FILES_OF_ITS_OWN + _files_in_use()
+    needed = world.world_size * _files_per_rank(world) + FILES_OF_ITS_OWN + _files_in_use()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return None
@@ -121,6 +123,10 @@ def check_loopback() -> None:
 def free_memory() -> int:
     """Bytes that new processes can use: the machine's, or what its container allows."""
     return min(_available(), _cgroup_free())
+
+
+def _files_per_rank(world: WorldSpec) -> int:
+    return FILES_PER_RANK + (0 if world.wireup is None else WIRES_PER_RANK)
 
 
 def _rank_memory(world: WorldSpec) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from distdemo.launchers import verdict
@@ -18,6 +19,8 @@ from distdemo.launchers.rendezvous import rendezvous
 from distdemo.launchers.site import Site
 from distdemo.launchers.start_method import StartMethod, choose
 from distdemo.launchers.watch import End, Hear
+from distdemo.launchers.wires import strung
+from distdemo.launchers.wires.contract import Wire
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Verdict, WorldReport
 from distdemo.torch_import import load_torch
@@ -55,8 +58,13 @@ def run_world(
     method = choose(world.start_method, world.device)
     interrupts = Interrupts()
     try:
-        with interrupts, rendezvous() as place, open_files(world):
-            crew = Crew(world, Site(range(world.world_size), place), method, interrupts)
+        with (
+            interrupts,
+            rendezvous() as place,
+            open_files(world),
+            strung(world, interrupts) as wire,
+        ):
+            crew = Crew(world, Site(range(world.world_size), place), method, interrupts, wire=wire)
             try:
                 crew.start(target, args)
                 if meanwhile is not None:
@@ -64,9 +72,18 @@ def run_world(
                 crew.watch(hear)
             finally:
                 crew.end()
-            return _report(world, crew, method, interrupts.received)
+            report = _report(world, crew, method, interrupts.received)
+            return _blame_wire(report, wire)
     finally:
         interrupts.redeliver()
+
+
+def _blame_wire(report: WorldReport, wire: Wire) -> WorldReport:
+    """The same; where no rank is at fault, but what connects them is, with that as the verdict."""
+    judged = report.verdict
+    if judged is None or judged.ranks or report.interrupted_by is not None or not wire.trouble:
+        return report
+    return replace(report, verdict=wire.trouble)
 
 
 def _report(world: WorldSpec, crew: Crew, method: StartMethod, received: int | None) -> WorldReport:

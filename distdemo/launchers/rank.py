@@ -9,6 +9,7 @@ import gc
 import os
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers import gpu, stacks
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from distdemo.launchers.rendezvous import Rendezvous
     from distdemo.launchers.site import Site
+    from distdemo.launchers.wires.contract import Ticket
     from distdemo.model import WorldSpec
 
 
@@ -42,6 +44,7 @@ class Assignment:
         way_back: the write end of the rank's pipe to the launcher.
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
+        ticket: what it finds the others with, where they don't meet at the store.
         inherited: descriptors of the launcher that a forked rank has to close.
         work: the function, called as ``target(rank, *args)``.
     """
@@ -52,6 +55,7 @@ class Assignment:
     way_back: Connection
     gate: Connection
     output: Connection | None
+    ticket: Ticket
     inherited: tuple[int, ...]
     work: Work
 
@@ -172,11 +176,15 @@ def live(assignment: Assignment) -> None:
 def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
     """Join the group and call the function."""
     torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
-    take_interface(assignment.site.interface)
+    if assignment.site.interface is not None:
+        take_interface(assignment.site.interface)
     if assignment.world.lazy is not None:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(assignment.world.lazy))
+    assignment.ticket.redeem()
     rank = Rank(assignment, sender)
     rank.reach("started")
+    if assignment.world.provider:
+        import_module(assignment.world.provider)
     target, args = assignment.work.unpack()
     gpu.take(rank.device)
     rank.join(assignment.site.rendezvous)

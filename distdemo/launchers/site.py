@@ -18,12 +18,13 @@ class Site:
         rendezvous: where the ranks of the whole world find each other.
         local_rank: the number of the first of them among those of its host; it chooses the GPU.
         interface: the network interface that backends take where the user named none; empty: the
-            loopback interface, whatever the user named, as nobody else needs to reach us.
+            loopback interface, whatever the user named, as nobody else needs to reach us; None:
+            it turns out at the rendezvous.
         farewell: seconds that ranks which went well get to end by themselves.
     """
 
     ranks: range
     rendezvous: Rendezvous
     local_rank: int = 0
-    interface: str = ""
+    interface: str | None = ""
     farewell: float = 0.7

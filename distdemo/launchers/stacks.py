@@ -20,6 +20,7 @@ SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """The signal that asks for a stack: a real-time one, which programs rarely use."""
 
 _LIBRARIES = [PurePath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+_INSTALLED = frozenset({"site-packages", "dist-packages"})  # the user's own, and on PYTHONPATH
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 
 
@@ -76,4 +77,6 @@ def _is_life(frame: dict[str, str]) -> bool:
 
 def _is_library(file: str) -> bool:
     path = PurePath(file)
-    return file.startswith("<") or any(path.is_relative_to(place) for place in _LIBRARIES)
+    if file.startswith("<") or not _INSTALLED.isdisjoint(path.parts):
+        return True
+    return any(path.is_relative_to(place) for place in _LIBRARIES)

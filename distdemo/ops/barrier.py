@@ -70,9 +70,25 @@ class Barrier(Op):
         import torch.distributed as dist
 
         if not spec.monitored:
-            return handles(dist.barrier(group=group, async_op=async_op))
+            return handles(
+                dist.barrier(group=group, async_op=async_op, device_ids=_own_device(group))
+            )
         from datetime import timedelta
 
         limit = timedelta(seconds=spec.patience)
         dist.monitored_barrier(group=group, timeout=limit, wait_all_ranks=True)
         return ()
+
+
+def _own_device(group: ProcessGroup | None) -> list[int] | None:
+    """The GPU that nccl's barrier runs on: this rank's own, whatever torch would guess.
+
+    Other backends meet without a tensor of the user's, and are told of no device.
+    """
+    import torch.distributed as dist
+
+    if dist.get_backend(group) != "nccl":
+        return None
+    import torch
+
+    return [torch.cuda.current_device()]

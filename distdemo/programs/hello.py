@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from distdemo import backends
 from distdemo.outcomes import Returned, WorldReport
 from distdemo.reports import HelloReport, Introduction
 from distdemo.versions import versions
@@ -38,4 +39,5 @@ def hello(rank: Rank) -> Introduction:
 def report(world: WorldReport) -> HelloReport:
     """Everything that the views of ``hello`` are drawn from."""
     ranks = tuple(o.value for o in world.outcomes if isinstance(o, Returned))
-    return HelloReport(world, ranks if world.ok else (), versions())
+    found = versions() | backends.versions_of(world.world)
+    return HelloReport(world, ranks if world.ok else (), found)

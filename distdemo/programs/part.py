@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from distdemo.ops.bystander import Bystander
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch.distributed import ProcessGroup
 
@@ -89,8 +90,30 @@ class Groups:
             return None
         if key not in self._made:
             ranks = None if spec.members is None else list(spec.members)
-            self._made[key] = dist.new_group(ranks, backend=backend)
+            with _unbound(backend):
+                self._made[key] = dist.new_group(ranks, backend=backend)
         return self._made[key]
+
+
+@contextmanager
+def _unbound(backend: str | None) -> Iterator[None]:
+    """Within the block the default group is bound to no GPU, for a group of another backend.
+
+    Before torch 2.15 ``new_group`` splits the communicator of a bound nccl group on the ranks that
+    are no members of the new one, whatever that one's backend is. All ranks have to take part in a
+    split, but the members of a gloo group don't: those outside would wait for ever
+    (``_get_split_source`` in distributed_c10d.py, which asks for the backend from 2.15 on).
+    """
+    world = dist.group.WORLD
+    if backend is None or world is None or world.bound_device_id is None:
+        yield
+        return
+    bound = world.bound_device_id
+    world.bound_device_id = None
+    try:
+        yield
+    finally:
+        world.bound_device_id = bound
 
 
 def inference(spec: OpSpec) -> torch.inference_mode:

@@ -34,7 +34,7 @@ def _of_known(backend: Backend, start: Start) -> BackendEntry:
     missing = backend.missing()
     entry = BackendEntry(
         name=backend.name,
-        summary=backend.summary,
+        summary=backend.summary if missing else f"{backend.summary} {backend.choice()}".strip(),
         devices=backend.devices,
         missing=missing or "",
         get=backend.get if missing else "",

@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distdemo.holdings import Event
+from distdemo.holdings import HOST, Event
+from distdemo.programs.clock import clock_of
 from distdemo.programs.holding import keep
 from distdemo.programs.verify import same
 
@@ -26,16 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one operation; the parts and the events only of a non-blocking one."""
+    """Seconds of one operation, and by which clock; the rest only of a non-blocking one."""
 
     seconds: float
     launch_seconds: float | None = None
     wait_seconds: float | None = None
     events: tuple[Event, ...] = ()
+    clock: str = HOST
 
 
 def witness(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None = None) -> Timing:
-    """Collective: make the non-blocking calls, wait for them, and time both."""
+    """Collective: make the non-blocking calls, wait for them, and time both.
+
+    When a call gave its handle back is the host's to say; how long the wait was, the device's, for
+    there ``wait`` itself may return at once.
+    """
     op, spec = part.op, part.spec
     stages = op.stages(buffers, spec, group)
     steps = len(stages) > 1 or "nonblocking" in op.takes
@@ -51,14 +57,19 @@ def witness(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None
             if made:
                 watched.note(f"{stage.name} returned", stage.tensors, stage.rule)
             rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.world_size)
-    started = time.perf_counter()
+    clock = clock_of(rank.device, op, spec)
+    began = clock.mark()
     for handle in handles:
         handle.wait()
+    waited = clock.between(began, clock.mark())
     rank.synchronize()
-    waited = time.perf_counter() - started
     if watched is not None and handles:
         watched.note("wait returned", buffers.recv, "free to be used")
-    return Timing(launch + waited, launch, waited, tuple(watched.events if watched else ()))
+    return Timing(launch + waited, launch, waited, _events(watched), clock.name)
+
+
+def _events(watched: _Watch | None) -> tuple[Event, ...]:
+    return () if watched is None else tuple(watched.events)
 
 
 class _Watch:

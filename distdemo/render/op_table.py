@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.holdings import RankRecord
+from distdemo.holdings import EVENTS, RankRecord
 from distdemo.render import colours, holding
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import heading
@@ -140,7 +140,7 @@ def _mismatches(records: Sequence[RankRecord]) -> Iterator[Text]:
 
 
 def _footer(report: OpReport) -> Text:
-    lines = [*_who_was_last(report), *_moves(report)]
+    lines = [*_who_was_last(report), *_moves(report), *_on_gpus(report)]
     return Text("\n".join(lines), style=colours.QUIET)
 
 
@@ -156,6 +156,17 @@ def _who_was_last(report: OpReport) -> Iterator[str]:
     if report.world.world.lazy and report.spec.world_size > 1:
         slow += ", opening its connections included"
     yield f"Slowest: {slow}."
+
+
+def _on_gpus(report: OpReport) -> Iterator[str]:
+    """What counts where tensors are on GPUs: which clock, which libraries."""
+    names = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
+    found = report.versions
+    told = [f"{word} {found[name]}" for name, word in names.items() if name in found]
+    if any(record.clock == EVENTS for record in report.ranks):
+        told.insert(0, f"Timed by {EVENTS}")
+    if told:
+        yield f"{'; '.join(told)}."
 
 
 def _moves(report: OpReport) -> Iterator[str]:

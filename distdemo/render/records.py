@@ -72,6 +72,7 @@ def _record(record: RankRecord) -> dict[str, Json]:
         "seconds": record.seconds,
         "launch_seconds": record.launch_seconds,
         "wait_seconds": record.wait_seconds,
+        "clock": record.clock,
         "events": [
             {
                 "at_seconds": event.at,

@@ -182,6 +182,56 @@ BAD = {
     "the variant of another op": ("scatter --variant list", ["--variant means nothing"]),
     "the pattern of another op": ("gather --pattern ring", ["--pattern means nothing"]),
     "objects to explain where there are none": ("explain reduce --objects", ["--objects means"]),
+    "an unknown launcher": ("all-reduce --launcher torchrum", ["'torchrum'", "torchrun"]),
+    "an engine that did not start this": ("hello --launcher mpi", ["no rank of mpi", "mpiexec -n"]),
+    "another engine that did not": ("check --launcher slurm", ["no rank of slurm", "srun -n"]),
+    "a node that is not told which it is": (
+        "all-reduce --nnodes 2 --master 127.0.0.1",
+        ["--node-rank is missing", "--node-rank 1 on the other"],
+    ),
+    "a node that is only told where the first one is": (
+        "hello --master 127.0.0.1:29500",
+        ["--nnodes and --node-rank are missing"],
+    ),
+    "a node that does not know where to go": (
+        "check --nnodes 2 --node-rank 1",
+        ["--master is missing"],
+    ),
+    "no node": ("all-reduce --nnodes 0 --node-rank 0 --master h", ["--nnodes 0", "one at least"]),
+    "half a node": ("all-reduce --nnodes 1.5 --node-rank 0 --master h", ["--nnodes 1.5", "whole"]),
+    "a node that there is not": (
+        "all-reduce --nnodes 2 --node-rank 2 --master h",
+        ["--node-rank 2", "from 0 to 1", "--node-rank 1"],
+    ),
+    "a node before the first": (
+        "all-reduce --nnodes 2 --node-rank -1 --master h",
+        ["--node-rank -1", "from 0 to 1"],
+    ),
+    "fewer ranks than nodes": (
+        "all-reduce -n 2 --nnodes 3 --node-rank 0 --master h",
+        ["--world-size 2", "3 nodes", "--world-size 3"],
+    ),
+    "nodes for an engine": (
+        "all-reduce --launcher torchrun --nnodes 2 --node-rank 0 --master h",
+        ["--nnodes and --launcher torchrun", "Leave out one"],
+    ),
+    "a master that is no address": (
+        "all-reduce --nnodes 2 --node-rank 0 --master 10.0.0.1:x",
+        ["'10.0.0.1:x' is no address", "10.0.0.1:29500"],
+    ),
+    "a port that there is not": (
+        "all-reduce --nnodes 2 --node-rank 0 --master h:70000",
+        ["no port 70000", "h:29500"],
+    ),
+    "a port that nobody could know": (
+        "all-reduce --nnodes 2 --node-rank 0 --master h:0",
+        ["--master h:0", "0 is no port", "h:29500"],
+    ),
+    "several sizes for the one world of several nodes": (
+        "check -n 2,4 --nnodes 2 --node-rank 0 --master h",
+        ["--world-size 2,4", "one world"],
+    ),
+    "nodes for what runs without ranks": ("explain scatter --nnodes 2", ["--nnodes"]),
 }
 
 

@@ -49,12 +49,6 @@ def test_a_terminal_gets_colours_for_the_ranks():
     assert "\x1b[36m" in text  # rank 0 is cyan, in every table
 
 
-def test_no_color_is_respected():
-    code, text = on_a_terminal("scatter", "-q", NO_COLOR="1")
-    assert code == 0
-    assert "\x1b[3" not in text.replace("\x1b[2K", "")
-
-
 def test_a_spinner_turns_while_it_takes_long_and_is_wiped_away():
     code, text = on_a_terminal("all-reduce", "-n", "48")
     assert code == 0
@@ -70,8 +64,9 @@ def test_no_spinner_where_it_is_not_wanted(quiet):
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_no_line_is_wider_than_the_terminal(columns):
+def test_no_line_is_wider_than_the_terminal_and_no_color_is_respected(columns):
     code, text = on_a_terminal("all-gather", "-n", "3", columns=columns, NO_COLOR="1")
     assert code == 0
+    assert "\x1b[3" not in text
     lines = ESCAPES.sub("", text.rpartition("\x1b[2K")[2]).splitlines()
     assert max(len(line) for line in lines) <= columns

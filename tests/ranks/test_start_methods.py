@@ -8,7 +8,12 @@ import pytest
 from helpers import running
 
 PROGRAMS = Path(__file__).parent / "programs"
-RIGHT = "[(600.0, 3.0, 3), (600.0, 3.0, 3), (600.0, 3.0, 3)]\n[(600.0, 1.0, 2), (600.0, 1.0, 2)]\n"
+# Of each rank: a product, the sum of the ranks, the world size, and the tensor that the program
+# gave it, with its own rank added and then summed up; last, what the program itself still holds.
+RIGHT = (
+    "[(600.0, 3.0, 3, 1.0, 6.0), (600.0, 3.0, 3, 2.0, 6.0), (600.0, 3.0, 3, 3.0, 6.0)] 1.0\n"
+    "[(600.0, 1.0, 2, 1.0, 3.0), (600.0, 1.0, 2, 2.0, 3.0)] 1.0\n"
+)
 
 
 def outcome(name, *arguments, tmp_path):
@@ -25,7 +30,7 @@ def test_ranks_work_whatever_their_parent_did_before(state, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_every_start_method_gives_the_same(method, tmp_path):
+def test_every_start_method_gives_the_same_and_shares_no_tensor(method, tmp_path):
     code, out, err = outcome("launch_after.py", "fresh", method, tmp_path=tmp_path)
     assert (code, out) == (0, RIGHT), err
 
@@ -48,16 +53,10 @@ def test_a_rank_killed_before_it_has_unpickled_its_function_is_named(tmp_path):
     assert (code, out) == (0, "1 Rank 1 was killed by SIGKILL.\n"), err
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_ranks_share_no_tensor_with_each_other_or_the_program(method, tmp_path):
-    code, out, err = outcome("launch_tensor.py", method, tmp_path=tmp_path)
-    assert (code, out) == (0, "[(1.0, 6.0), (2.0, 6.0), (3.0, 6.0)] 1.0\n"), err
-
-
 def test_ranks_that_never_end_die_with_a_killed_program(tmp_path):
     with running([str(PROGRAMS / "launch_forever.py")], tmp_path) as run:
         assert run.process.stdout
         assert run.process.stdout.readline() == "up\n"
         run.process.kill()
         run.process.wait(10)
-        run.leaves_nothing()
+        run.leaves_nothing(15.0)  # the forkserver takes its interpreter and torch apart first

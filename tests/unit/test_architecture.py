@@ -72,11 +72,18 @@ def offences(files: list[Path], forbidden: tuple[str, ...]) -> list[str]:
     ]
 
 
+LIBRARY = ("launchers/api.py", "launchers/checks.py")
+"""``distdemo.launch`` takes a backend's name from its user, so it asks the registry of backends."""
+
+
 @pytest.mark.parametrize("name", WRONG_WAYS)
 def test_no_import_goes_the_wrong_way(name: str) -> None:
     files = [file for file in FILES if layer(file) == name]
     assert files, f"there is no {name} any more: mend this test"
-    assert offences(files, WRONG_WAYS[name]) == []
+    own = [file for file in files if file.relative_to(PACKAGE).as_posix() in LIBRARY]
+    allowed = tuple(wrong for wrong in WRONG_WAYS[name] if wrong != "distdemo.backends")
+    assert offences(own, allowed) == []
+    assert offences([file for file in files if file not in own], WRONG_WAYS[name]) == []
 
 
 @pytest.mark.parametrize(("library", "home"), [("typer", "cli"), ("rich", "render")])

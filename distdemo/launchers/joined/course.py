@@ -8,7 +8,8 @@ from typing import Any
 
 from distdemo.outcomes import Lost, Outcome, Returned
 
-SILENT = 8.0  # seconds without a sign of life after which a site counts as lost
+SILENT = 8.0  # seconds without a sign of life after which a site counts as lost, at most
+SHORTEST = 2.0  # and at least: a busy machine or a slow cable delays one
 
 _NEVER = "never came, nothing was heard of the process"
 _HINTS = {
@@ -17,6 +18,15 @@ _HINTS = {
     "silent": "Its host is down, or cannot be reached any more: look at the network between them.",
     "late": "Its ranks may still hang: look there.",
 }
+
+
+def silence_within(timeout: float) -> float:
+    """Seconds without a sign of life after which a site counts as lost.
+
+    Half of the world's timeout if that is short: so a host that is cut off is told from ranks that
+    are only late.
+    """
+    return max(SHORTEST, min(SILENT, timeout / 2))
 
 
 @dataclass(slots=True)
@@ -55,12 +65,14 @@ class Course:
 
     Attributes:
         sites: by number, without the leader's own.
+        patience: seconds without a sign of life after which one counts as lost.
         began: when the leader's first rank was started: on the wall clock, then the monotonic one.
         failed_at: when the first site was known to have failed; None while none is.
         stalled: a site gave up because its ranks made no progress.
     """
 
     sites: dict[int, SiteState]
+    patience: float = SILENT
     began: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
     failed_at: float | None = None
     stalled: bool = False
@@ -108,7 +120,7 @@ class Course:
             seconds: since each one's last sign.
         """
         for site, silence in seconds.items():
-            if silence > SILENT and site in self.sites:
+            if silence > self.patience and site in self.sites:
                 why = f"no sign of life{self._on(site)} for {silence:.0f} s"
                 self.lose(site, why, _HINTS["silent"])
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from distdemo.errors import DistdemoError
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
+from distdemo.launchers.joined.course import silence_within
 from distdemo.launchers.joined.errand import Errand
 from distdemo.launchers.joined.link import Ear, Message
 from distdemo.launchers.joined.meeting import Meeting
-from distdemo.launchers.joined.post import Post
+from distdemo.launchers.joined.post import FAREWELL, Post
 from distdemo.launchers.limits import open_files
 from distdemo.launchers.watch import End
 
@@ -40,6 +41,7 @@ class Follower:
         self._patience = patience
         self._orders: list[dict[str, Any]] = []
         self._lost: str | None = None
+        self._heard_at: float | None = None  # None until the store has answered for the first time
         self._post.send(
             "post",
             "here",
@@ -94,8 +96,8 @@ class Follower:
         )
 
     def leave(self) -> None:
-        """Let the herald go."""
-        self._post.leave()
+        """Let the herald go; one that waits for an answer in vain has no farewell to take."""
+        self._post.leave(0.2 if self._cut_off else FAREWELL)
 
     # ------------------------------------------------------------------------------ one world
 
@@ -138,14 +140,23 @@ class Follower:
 
     def _note(self, message: Message) -> None:
         kind, *rest = message
+        self._heard_at = time.monotonic()
         if kind == "lost":
             self._lost = str(rest[0])
         elif kind == "order":
             self._orders.append(codec.decode(rest[0]))
 
+    @property
+    def _cut_off(self) -> bool:
+        """Whether nothing more can come from the leader."""
+        if self._lost is not None or self._post.link.closed:
+            return True
+        heard_at = self._heard_at
+        return heard_at is not None and time.monotonic() - heard_at > silence_within(self._patience)
+
     def _over(self, number: int) -> bool:
         """Whether the ranks of this world are to leave."""
-        if self._lost is not None or self._post.link.closed:
+        if self._cut_off:
             return True
         return any(
             order["kind"] in ("end", "gone") or order.get("number", -1) >= number
@@ -162,10 +173,10 @@ class Follower:
                     return order
                 if order["kind"] == "gone":
                     raise _lost_leader("its process is gone")
-            if self._lost is not None or self._post.link.closed:
-                raise _lost_leader(self._lost or "the connection to it is gone")
+            if self._cut_off:
+                raise _lost_leader(self._lost or "its store does not answer any more")
             if not self._post.wait(
-                None, self._note, lambda: bool(self._orders or self._lost), until
+                None, self._note, lambda: bool(self._orders) or self._cut_off, until
             ):
                 raise _lost_leader("it gave no order in time")
 

@@ -22,6 +22,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdemo.launchers.joined.codec import decode, encode
+from distdemo.launchers.joined.course import silence_within
 from distdemo.launchers.joined.link import Link
 from distdemo.launchers.joined.meeting import Meeting
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 PAUSE = 0.02  # seconds between two looks at the store, for a small world; see ``_pause``
 BEAT = 0.5  # seconds between two signs of life
-ANSWER = 8.0  # seconds that the store may take for an answer until it counts as lost
 GAP = 2.0  # seconds that a post may be announced without being there: its herald has died
 CONDOLENCE = 0.3  # seconds to learn whose process ended first, once the leader's is gone
 FAREWELL = 2.0  # seconds that the leader's store stays for the others to read the last order
@@ -53,6 +53,7 @@ class Herald:
     patience: float
     _dismissed: bool = False
     _alone_since: float = 0.0  # on the wall clock
+    _ends: dict[int, float] = field(default_factory=dict)  # of sites, on the wall clock
     _stderr: int = 2
     _store: Store | None = None
     _next_post: int = 1
@@ -92,7 +93,7 @@ class Herald:
             wait_for_workers=False,
             master_listen_fd=meeting.listening,
         )
-        store.set_timeout(timedelta(seconds=ANSWER))
+        store.set_timeout(timedelta(seconds=silence_within(self.patience)))
         self._store = PrefixStore(f"{meeting.prefix}/sites", store)
         if self.seat.site > 0:
             self._store.add("came", 1)
@@ -117,7 +118,7 @@ class Herald:
                     self._open(rest[0])
                 else:
                     self._say(kind, rest[0])
-                    self._dismissed |= kind == "order" and '"end"' in rest[0]
+                    self._dismissed |= kind == "order" and _is(rest[0], "end")
             if self._store is not None and not self.link.closed:
                 self._look(self._store)
         self._alone_since = time.time()
@@ -148,8 +149,7 @@ class Herald:
 
     def _take_posts(self, store: Store) -> None:
         while store.check([f"post/{self._next_post}"]):
-            self.link.send("post", store.get(f"post/{self._next_post}").decode())
-            self._next_post += 1
+            self.link.send("post", self._take_post(store))
             self._missing_since = None
         if store.add("posts", 0) < self._next_post:
             return
@@ -160,12 +160,23 @@ class Herald:
             self._next_post += 1
             self._missing_since = None
 
+    def _take_post(self, store: Store) -> str:
+        """The next post, which is there; whose process has ended is kept for the leader's end."""
+        text = store.get(f"post/{self._next_post}").decode()
+        self._next_post += 1
+        if _is(text, "gone"):
+            post = decode(text)
+            self._ends.setdefault(post["site"], post["at"])
+        return text
+
     def _beat(self, store: Store) -> None:
         """Give a sign of life; the leader looks who gave none."""
         self._beats += 1
         store.set(f"beat/{self.seat.site}", str(self._beats))
         if self.seat.site == 0:
             self.link.send("silence", self._silence(store))
+        else:
+            self.link.send("heard")  # an answer came: the store can be reached
 
     def _silence(self, store: Store) -> Mapping[int, float]:
         """Seconds since the last new sign of life of each site that has given one."""
@@ -185,20 +196,17 @@ class Herald:
         hydra, for one, kills all ranks as soon as one of them is gone.
         """
         until = time.monotonic() + CONDOLENCE
-        ended: dict[int, float] = {}
         while time.monotonic() < until:
-            if store.check([f"post/{self._next_post}"]):
-                post = decode(store.get(f"post/{self._next_post}").decode())
-                self._next_post += 1
-                if post["kind"] == "gone":
-                    ended[post["site"]] = post["at"]
+            while store.check([f"post/{self._next_post}"]):
+                self._take_post(store)
             select.poll().poll(5)
-        first = self.seat.ranks_of(min(ended, key=lambda site: ended[site], default=0))[0]
-        text = (
-            f"distdemo: the process of rank {first} ended without a word, before all others.\n"
-            "Then that of rank 0, which would have said more, was killed too.\n"
-        )
-        os.write(self._stderr, text.encode())
+        first = self.seat.ranks_of(min(self._ends, key=lambda site: self._ends[site], default=0))[0]
+        more = "It was killed, or its host ran out of memory: look there."
+        if first:
+            more = "Then that of rank 0, which would have said more, was killed too."
+        text = f"distdemo: the process of rank {first} ended without a word, before all others."
+        with suppress(OSError):  # whoever read it has gone
+            os.write(self._stderr, f"{text}\n{more}\n".encode())
 
     def _leave(self) -> None:
         """Say that the site has gone, and keep the store until the others have read it all."""
@@ -217,6 +225,11 @@ class Herald:
                     select.poll().poll(10)
             else:
                 store.add("left", 1)
+
+
+def _is(text: str, kind: str) -> bool:
+    """Whether a post or an order is of this kind; most are too large to be read for that."""
+    return text.startswith(encode({"kind": kind})[:-2])
 
 
 def _detach() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.launchers import verdict
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
-from distdemo.launchers.joined.course import Course, SiteState
+from distdemo.launchers.joined.course import Course, SiteState, silence_within
 from distdemo.launchers.joined.errand import Errand
 from distdemo.launchers.joined.link import Ear, Message
 from distdemo.launchers.joined.meeting import Meeting
@@ -42,6 +42,7 @@ class Leader:
         self._post = Post(seat, patience)
         self._seat = seat
         self._errand = errand
+        self._patience = patience
         self._hosts: dict[int, str] = {0: self._post.host}
         self._refused: dict[int, tuple[str, str]] = {}
         self._worlds = 0
@@ -102,7 +103,8 @@ class Leader:
 
     def _new_course(self) -> Course:
         course = Course(
-            {site: SiteState(self._hosts.get(site, "")) for site in range(1, self._seat.sites)}
+            {site: SiteState(self._hosts.get(site, "")) for site in range(1, self._seat.sites)},
+            silence_within(self._patience),
         )
         for site, (why, hint) in self._refused.items():
             course.refuse(site, why, hint)

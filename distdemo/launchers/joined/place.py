@@ -48,14 +48,19 @@ def prefix_of(seat: Seat) -> str:
     return f"distdemo/{seat.job}"
 
 
-def interface_for(seat: Seat) -> str:
+def interface_for(seat: Seat) -> str | None:
     """The interface that leads to the other hosts; empty: there are none, loopback will do.
 
-    Where the master is not known yet, the ranks find out once it is.
+    None: the master is not known yet, so the ranks will find out.
     """
-    if not seat.master or seat.local_size == seat.world_size or interfaces.is_loopback(seat.master):
+    if not seat.master:
+        return None
+    if seat.local_size == seat.world_size:
         return ""
-    address = interfaces.address_towards(seat.master, seat.port)
+    host = interfaces.name_for_others(seat.master)
+    if interfaces.is_loopback(host):
+        return ""
+    address = interfaces.address_towards(host, seat.port)
     return interfaces.interface_of(address) or ""
 
 
@@ -69,8 +74,12 @@ def meeting_for(seat: Seat) -> Meeting | None:
     """
     if not seat.master:
         return None
-    if seat.rank > 0 or seat.hosted:
+    if seat.hosted:
         return Meeting(seat.master, seat.port, prefix_of(seat))
-    socket = interfaces.listening_socket(seat.master, seat.port)
+    alone = seat.local_size == seat.world_size
+    host = seat.master if alone else interfaces.name_for_others(seat.master)
+    if seat.rank > 0:
+        return Meeting(host, seat.port, prefix_of(seat))
+    socket = interfaces.listening_socket(host, seat.port)
     port = socket.getsockname()[1]
-    return Meeting(seat.master, port, prefix_of(seat), listening=socket.detach())
+    return Meeting(host, port, prefix_of(seat), listening=socket.detach())

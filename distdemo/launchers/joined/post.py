@@ -138,10 +138,10 @@ class Post:
         """To the herald."""
         return self._link
 
-    def leave(self) -> None:
-        """Let the herald go; it takes its leave of the others first."""
+    def leave(self, patience: float = FAREWELL) -> None:
+        """Let the herald go; it takes its leave of the others first, for so many seconds."""
         self._link.close()
-        self._herald.join(5.0)
+        self._herald.join(patience)
         if self._herald.exitcode is None:
             self._herald.kill()
             self._herald.join()

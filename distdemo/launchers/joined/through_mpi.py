@@ -103,9 +103,11 @@ class MpiRendezvous:
                 "They are on several hosts, and the host of rank 0 has no address of its own.",
                 "Set MASTER_ADDR and MASTER_PORT for all ranks.",
             )
+        name = ""
         if not together:
             address = interfaces.address_towards(said[0], int(said[1]))
-            take_interface(interfaces.interface_of(address) or "")
+            name = interfaces.interface_of(address) or ""
+        take_interface(name)
         return chosen or Meeting(said[0], int(said[1]), said[2])
 
 

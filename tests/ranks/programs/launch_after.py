@@ -1,4 +1,7 @@
-"""A user's program: does what its first argument says, then launches; prints what came back."""
+"""A user's program: does what its first argument says, then launches twice, with a tensor.
+
+It prints what came back and what its own tensor holds by then.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,20 @@ import torch.distributed as dist
 import distdemo
 
 
-def work(rank, size):
-    """Compute in torch's thread pool and communicate: a fork in the wrong moment would hang."""
+def work(rank, size, tensor):
+    """Compute in torch's thread pool and communicate: a fork in the wrong moment would hang.
+
+    Change the tensor between the two, see that nobody else did, and add up.
+    """
     torch.set_num_threads(2)
     product = torch.ones(600, 600) @ torch.ones(600, 600)
     total = torch.tensor([float(rank)])
     dist.all_reduce(total)
-    return product[0, 0].item(), total.item(), size
+    tensor += rank
+    dist.barrier()
+    changed = tensor.item()
+    dist.all_reduce(tensor)
+    return product[0, 0].item(), total.item(), size, changed, tensor.item()
 
 
 def prepare(what):
@@ -35,5 +45,7 @@ def prepare(what):
 if __name__ == "__main__":
     prepare(sys.argv[1])
     method = sys.argv[2] if len(sys.argv) > 2 else "auto"
-    print(distdemo.launch(work, world_size=3, timeout=40, start_method=method))
-    print(distdemo.launch(work, world_size=2, timeout=40, start_method=method))
+    mine = torch.ones(1)
+    for size in (3, 2):
+        came = distdemo.launch(work, args=(mine,), world_size=size, timeout=40, start_method=method)
+        print(came, mine.item())

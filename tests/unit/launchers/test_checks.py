@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import sys
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from distdemo.backends import mpi_library
 from distdemo.errors import UsageError
 from distdemo.launchers.checks import LONGEST, check_world
 from distdemo.model import WorldSpec
@@ -78,10 +80,23 @@ def test_an_unknown_backend_is_refused_with_those_that_torch_has(backend: Any) -
 
 
 def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "is_ucc_available", lambda: False)
+    assert refusal(backend="ucc").what == "The backend ucc is not here."
+    monkeypatch.setattr(dist, "is_ucc_available", lambda: True)
+    check_world(WorldSpec(2, "ucc"))
+
+
+def test_a_backend_that_is_given_to_torch_is_refused_where_its_library_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dist, "is_mpi_available", lambda: False)
-    assert refusal(backend="mpi").what == "The backend mpi is not here."
-    monkeypatch.setattr(dist, "is_mpi_available", lambda: True)
-    check_world(WorldSpec(2, "mpi"))
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    mpi_library.library.cache_clear()
+    error = refusal(backend="mpi")
+    mpi_library.library.cache_clear()
+    assert error.what == "The backend mpi is not here."
+    assert "pip install 'distdemo[mpi]'" in error.why
+    assert "mpi" not in error.hint
 
 
 def test_a_backend_that_was_registered_with_torch_is_taken(

@@ -36,8 +36,34 @@ def test_a_process_that_must_not_be_forked_gets_a_forkserver_and_the_reason(
 
 @on_linux
 @pytest.mark.usefixtures("safe")
-def test_ranks_on_gpus_are_not_forked_from_a_process_that_counted_them() -> None:
-    assert choose("auto", "cuda").name == "forkserver"
+def test_ranks_on_gpus_are_forked_only_where_nobody_can_have_used_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start_method, "driver_loaded", lambda: False)
+    assert choose("auto", "cuda").name == "fork"
+    for told in (True, None):  # loaded, or the system does not tell
+        monkeypatch.setattr(start_method, "driver_loaded", lambda told=told: told)
+        method = choose("auto", "cuda")
+        assert method.name == "forkserver"
+        assert "CUDA driver" in method.reason
+        assert choose("auto", "cpu").name == "fork"
+
+
+@on_linux
+def test_a_fork_of_ranks_on_gpus_is_refused_once_the_driver_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start_method, "driver_loaded", lambda: True)
+    with pytest.raises(UsageError, match="does not survive a fork"):
+        choose("fork", "cuda")
+    assert choose("fork", "cpu").name == "fork"
+
+
+@on_linux
+def test_the_driver_is_noticed_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert start_method.driver_loaded() is False
+    monkeypatch.setattr(start_method, "DRIVER", "libc.so")  # a library that is certainly there
+    assert start_method.driver_loaded() is True
 
 
 @pytest.mark.usefixtures("safe")

@@ -9,6 +9,7 @@ from distdemo.model import WorldSpec
 from distdemo.outcomes import (
     NOT_STARTED,
     Died,
+    Lost,
     Outcome,
     Phase,
     Raised,
@@ -313,3 +314,51 @@ def test_a_world_that_was_only_stopped_was_ended_early() -> None:
 def test_a_rank_that_failed_by_itself_is_named_although_the_world_was_ended_early() -> None:
     found = verdict(Stopped(rank=0), raised(1, 0.1))
     assert (found.ranks, found.consequences) == ((1,), (0,))
+
+
+# ----------------------------------------------------------------------------------- lost sites
+
+
+def lost(rank: int, at: float, why: str = "no sign of life on h1 for 8 s") -> Outcome:
+    return Lost(rank=rank, at=at, why=why, hint="Look at the network.")
+
+
+def test_the_ranks_of_a_lost_site_are_the_cause_and_told_in_one_sentence() -> None:
+    found = verdict(Stopped(rank=0), Stopped(rank=1), lost(2, 9.0), lost(3, 9.0))
+    assert found.what == "Ranks 2, 3: no sign of life on h1 for 8 s."
+    assert found.why == "Ranks 0, 1 had to be stopped, or lost them: a consequence."
+    assert found.hint == "Look at the network."
+    assert (found.ranks, found.consequences) == ((2, 3), (0, 1))
+
+
+def test_ranks_that_lost_their_peer_are_a_consequence_of_a_lost_site_that_was_noticed_later() -> (
+    None
+):
+    found = verdict(suffering(0, 0.2), lost(1, 8.3))
+    assert (found.ranks, found.consequences) == ((1,), (0,))
+    assert "Rank 0 had to be stopped, or lost it" in found.why
+
+
+def test_late_ranks_are_a_consequence_of_a_lost_site() -> None:
+    found = verdict(late(0), lost(1, 30.0, "never came, nothing was heard of the process"))
+    assert found.ranks == (1,)
+    assert found.what == "Rank 1: never came, nothing was heard of the process."
+
+
+def test_what_went_wrong_before_a_site_was_lost_is_the_cause() -> None:
+    found = verdict(raised(0, 0.2), lost(1, 8.3))
+    assert found.ranks == (0, 1)
+    assert "Rank 0 raised ValueError: boom" in found.what
+    assert "Rank 1 failed by itself after it" in found.why
+
+
+def test_of_sites_that_were_lost_for_different_reasons_the_first_is_told() -> None:
+    found = verdict(Stopped(rank=0), lost(1, 3.0), lost(2, 2.0, "its process is gone"))
+    assert found.what == "Rank 2: its process is gone."
+    assert found.ranks == (2,)
+
+
+def test_a_site_that_was_lost_when_all_others_had_returned() -> None:
+    found = verdict(returned(0), lost(1, 3.0))
+    assert found.why == "The other ranks had already returned."
+    assert found.consequences == ()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -251,3 +252,16 @@ def test_a_run_carries_its_explanation_where_it_was_asked_for(imagined: Make) ->
     explanation = explain(ops.REGISTRY["broadcast"], spec)
     document = written(op_document("broadcast", imagined(spec), explanation))
     assert document["explanation"]["moves"] == [{"from": 0, "to": 1}]
+
+
+def test_what_started_the_world_is_written_and_its_hosts_if_they_are_several(
+    imagined: Make,
+) -> None:
+    made = imagined(OpSpec("broadcast", 2, root=0))
+    assert written(op_document("broadcast", made))["world"].items() >= {
+        "launcher": "local",
+        "hosts": None,
+    }.items()
+    afar = replace(made, world=replace(made.world, engine="mpi", hosts=("a", "b")))
+    document = written(op_document("broadcast", afar))["world"]
+    assert (document["launcher"], document["hosts"]) == ("mpi", ["a", "b"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from distdemo.errors import UsageError
 from distdemo.outcomes import (
     Died,
+    Lost,
     Phase,
     Raised,
     Returned,
@@ -136,3 +138,20 @@ def test_ranks_at_fault_that_are_left_out_are_not_called_innocent(world: Make, d
 def test_a_world_that_did_not_fail_has_no_failure_to_draw(world: Make, draw: Make) -> None:
     with pytest.raises(ValueError, match="did not fail"):
         draw(lambda console: failure(world(2), console))
+
+
+def test_a_lost_rank_is_told_with_its_host_and_why(world: Make, draw: Make) -> None:
+    verdict = Verdict("Rank 1: no sign of life on node-b for 8 s.", "Why.", "Try.", (1,), (0,))
+    outcomes = (
+        Stopped(rank=0, phase=ENTERED, at=9.0),
+        Lost(rank=1, at=8.9, why="no sign of life on node-b for 8 s", hint="Try."),
+    )
+    afar = replace(world(2, outcomes, verdict), hosts=("node-a", "node-b"))
+    text = draw(lambda console: failure(afar, console))
+    head = next(line for line in text.splitlines() if "Rank" in line and "What" in line)
+    assert head.index("Rank") < head.index("Host") < head.index("What happened")
+    row = next(line for line in text.splitlines() if line.startswith("│    1 │"))
+    assert " node-b " in row
+    assert "no sign of life" in row
+    assert "unknown" in row
+    assert "Host" not in draw(lambda console: failure(world(2, outcomes, verdict), console))

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from distdemo import ops
-from distdemo.holdings import Event, Holding, Mismatch, Piece, RankRecord, Verification
+from distdemo.holdings import EVENTS, Event, Holding, Mismatch, Piece, RankRecord, Verification
 from distdemo.model import OpSpec, WorldSpec
 from distdemo.outcomes import WorldReport
 from distdemo.render.console import Signs
@@ -236,6 +237,32 @@ def test_a_title_names_backend_and_device(
     assert title == "reduce · max · root 0 · 1 rank · nccl · cuda · int8[2, 3]"
 
 
+def test_what_was_timed_on_a_gpu_names_its_clock_and_libraries(
+    report: Make, record: Make, draw: Make
+) -> None:
+    spec = OpSpec("all_reduce", 2, reduce_op="sum")
+    on_gpu = report(spec, [record(0, clock=EVENTS), record(1, clock=EVENTS)])
+    versions = {"torch": "2.8.0", "nccl": "2.27.3", "cuda": "12.8"}
+    text = draw(lambda console: op_table(replace(on_gpu, versions=versions), console))
+    assert text.endswith("Timed by CUDA events; NCCL 2.27.3; CUDA 12.8.\n")
+    on_cpu = report(spec, [record(0), record(1)])
+    assert "Timed by" not in draw(lambda console: op_table(on_cpu, console))
+
+
 def test_a_record_is_frozen(record: Callable[..., RankRecord]) -> None:
     with pytest.raises(AttributeError):
         record(0).rank = 1  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------------------- several hosts
+
+
+def test_ranks_of_several_hosts_are_shown_with_theirs(imagined: Make, draw: Make) -> None:
+    made = imagined(SPECS["all_reduce"])
+    hosts = ("node-a", "node-a", "node-b", "node-b")
+    afar = replace(made, world=replace(made.world, engine="torchrun", hosts=hosts))
+    text = draw(lambda console: op_table(afar, console))
+    assert "Host" in text
+    for rank, host in enumerate(hosts):
+        assert f" {host} " in lines_of(text, rank)[0]
+    assert "Host" not in draw(lambda console: op_table(made, console))

@@ -1,0 +1,161 @@
+"""The GPUs of this machine: how many torch could use, and why none; without touching any.
+
+Nothing here initialises CUDA, as ranks may be forked from this process. torch asks NVML for the
+number (``torch/cuda/__init__.py``, ``_device_count_nvml``, torch 2.8 to 2.15), which takes
+``CUDA_VISIBLE_DEVICES`` into account, with numbers and with names like ``GPU-8932f937``. Where
+NVML is missing, or the names are those of MIG slices, torch asks the driver instead. The driver is
+then loaded into this process, and ``launchers.start_method`` sees that and does not fork.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdemo.backends.contract import Backend
+    from distdemo.model import WorldSpec
+
+NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
+"""What a system with GPUs shows: NVIDIA's nodes, those of Windows' subsystem, AMD's."""
+
+_WHEEL = (
+    "Install torch's wheel for CUDA, whose version ends in +cu126 or the like: "
+    "pytorch.org/get-started tells the command."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many GPUs torch could use, and what it said while it counted them.
+
+    Attributes:
+        gpus: their number.
+        said: the warnings of torch, one line each.
+    """
+
+    gpus: int
+    said: tuple[str, ...] = ()
+
+
+def gpus_in_sight() -> bool:
+    """Whether the system shows a GPU at all, asked without torch."""
+    return any(Path(node).exists() for node in NODES)
+
+
+def count_gpus() -> int:
+    """How many GPUs torch could use. Imports torch."""
+    return census().gpus
+
+
+def census() -> Census:
+    """The GPUs that torch could use. Imports torch, whose warnings don't reach the terminal."""
+    import torch
+
+    if not gpus_in_sight():
+        return Census(0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = torch.cuda.device_count()
+    said = (str(each.message).partition("(Triggered")[0].strip() for each in caught)
+    return Census(found, tuple(dict.fromkeys(" ".join(text.split()) for text in said)))
+
+
+def why_none() -> tuple[str, str]:
+    """Why torch can use no GPU here, and what to try. Imports torch."""
+    import torch
+
+    found = census()
+    if not gpus_in_sight():
+        return "This machine shows no GPU.", "Try --device cpu with --backend gloo."
+    if torch.version.cuda is None and torch.version.hip is None:
+        return (
+            f"This machine has one, but torch {torch.__version__} was built for the CPU alone.",
+            _WHEEL,
+        )
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and not found.said:
+        return (
+            f"CUDA_VISIBLE_DEVICES={hidden} leaves none of this machine's.",
+            "Unset it, or let it name GPUs that nvidia-smi -L lists.",
+        )
+    why = " ".join(found.said) or "The driver tells of none."
+    return f"torch can use none: {why}", _advice(why)
+
+
+def _advice(why: str) -> str:
+    import torch
+
+    if "too old" in why:
+        return (
+            f"Update the NVIDIA driver, or install a torch for an older CUDA than "
+            f"{torch.version.cuda}."
+        )
+    if "NVML" in why:
+        return "See whether nvidia-smi works: after an update of the driver it needs a reboot."
+    return "See whether nvidia-smi works here, and in a container whether it was given the GPUs."
+
+
+def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
+    """Refuse ranks on GPUs that are not there. Imports torch.
+
+    Args:
+        backend: of the world.
+        world: with its device.
+        ranks: how many of its ranks share the GPUs that this process sees.
+
+    Raises:
+        UsageError: torch can use no GPU, or the backend needs more than there are.
+    """
+    if world.device == "cpu":
+        return
+    gpus = count_gpus()
+    if gpus == 0:
+        raise UsageError(f"{_asked(backend, world)} needs a GPU.", *why_none())
+    if backend.rank_per_gpu and gpus < ranks:
+        here = "" if ranks == world.world_size else " of this host"
+        raise UsageError(
+            f"{ranks} ranks{here} over {backend.name}, but there {_are(gpus)}.",
+            f"{backend.name} takes one rank a GPU.",
+            f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
+            if ranks == world.world_size
+            else f"Start {gpus} of them here, or try --backend gloo --device cuda.",
+        )
+
+
+def _asked(backend: Backend, world: WorldSpec) -> str:
+    usual = backend.default_device() == world.device
+    return f"--backend {backend.name}" if usual else f"--device {world.device}"
+
+
+def _are(gpus: int) -> str:
+    return "is one GPU" if gpus == 1 else f"are {gpus} GPUs"
+
+
+def versions_of(world: WorldSpec) -> dict[str, str]:
+    """The versions that count in a world on GPUs, by name; none on the CPU. Imports torch."""
+    if world.device == "cpu":
+        return {}
+    import torch
+
+    found = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    if world.backend == "nccl":
+        found["nccl"] = nccl_version()
+    return {name: version for name, version in found.items() if version}
+
+
+def nccl_version() -> str:
+    """Of the NCCL that torch brings, ``2.27.3``; empty without one. Initialises no CUDA."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_nccl_available()):
+        return ""
+    import torch
+
+    found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch does not say its type
+    return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)

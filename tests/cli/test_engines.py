@@ -1,0 +1,311 @@
+"""The command as a part of a world that others start too: one result, told once, whatever ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from helpers import (
+    LOOPBACK,
+    Run,
+    children,
+    marked_processes,
+    running,
+    tcp_addresses,
+    wait_until,
+)
+
+ENDS_WITHIN = 5.0  # seconds from the cause until all processes of all sites are gone
+HELD_UP = ["barrier", "-n", "4", "--straggler", "2:60", "--timeout", "30"]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node"]
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    return folder
+
+
+def free_port():
+    """A port of loopback that nobody listens on, as far as can be told beforehand."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def sites(commands, temporary, settings=({}, {})):
+    """Start these commands side by side, each with settings of its own in its environment."""
+    with ExitStack() as stack:
+        started = []
+        for number, (command, env) in enumerate(zip(commands, settings, strict=True)):
+            folder = temporary / str(number)
+            folder.mkdir()
+            arguments = ["-m", "distdemo", *command]
+            started.append(stack.enter_context(running(arguments, folder, env=env)))
+        yield started
+
+
+@contextmanager
+def terminals(temporary, *commands):
+    """The command in one terminal of each of two nodes; one command is for both."""
+    master = f"127.0.0.1:{free_port()}"
+    both = commands * 2 if len(commands) == 1 else commands
+    told = [
+        [*command, "--nnodes", "2", "--node-rank", str(node), "--master", master]
+        for node, command in enumerate(both)
+    ]
+    with sites(told, temporary) as started:
+        yield started
+
+
+def by_hand(port, rank, size):
+    """The environment of one rank of a world that somebody sets up."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), **where}
+
+
+def ranks_of(site):
+    """The processes of a site's ranks: its herald has a session of its own."""
+    try:
+        return [pid for pid in children(site) if os.getsid(pid) == os.getsid(site)]
+    except OSError:
+        return []
+
+
+def joined(site, count):
+    """The ranks of a site, once all of them have a connection."""
+
+    def connected():
+        ranks = ranks_of(site)
+        return len(ranks) == count and all(addresses_of(pid) for pid in ranks)
+
+    assert wait_until(connected, 30)
+    return ranks_of(site)
+
+
+def addresses_of(pid, *, listening=False):
+    try:
+        return tcp_addresses(pid, listening=listening)
+    except OSError:
+        return []
+
+
+def struck(runs, strike):
+    """Do it once all ranks are there; what each site said: (exit code, stdout, stderr)."""
+    ranks = [joined(run.process.pid, 2) for run in runs]
+    strike(*ranks)
+    at = time.monotonic()
+    said = [run.finish() for run in runs]
+    assert time.monotonic() - at < ENDS_WITHIN
+    for run in runs:
+        run.leaves_nothing()
+    return said
+
+
+def engine_ranks(run: Run, count):
+    """Under mpiexec: the site and the rank's process by rank, once all have a connection."""
+
+    def found():
+        sites = {}
+        for pid in marked_processes(run.mark):
+            if is_site(pid) and all(addresses_of(rank) for rank in ranks_of(pid)):
+                sites[variable(pid, "PMI_RANK")] = (pid, ranks_of(pid)[0])
+        return sites
+
+    assert wait_until(lambda: len(found()) == count, 30)
+    return {int(rank): pids for rank, pids in found().items()}
+
+
+def is_site(pid):
+    """Whether it is the process that mpiexec started: it has a rank's, and a herald's."""
+    return len(children(pid)) == 2 and len(ranks_of(pid)) == 1 and variable(pid, "PMI_RANK") != ""
+
+
+def variable(pid, name):
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((w.decode().partition("=")[2] for w in words if w.startswith(f"{name}=".encode())), "")
+
+
+# ---------------------------------------------------------------------------------- terminals
+
+
+def test_two_terminals_make_one_world_and_nothing_of_it_can_be_reached(temporary):
+    with terminals(temporary, ["all-reduce", "-n", "3"]) as runs:
+        seen, heard = set(), set()
+        while any(run.process.poll() is None for run in runs):
+            for pid in [pid for run in runs for pid in marked_processes(run.mark)]:
+                seen.update(addresses_of(pid))
+                heard.update(addresses_of(pid, listening=True))
+        first, second = [run.finish() for run in runs]
+        for run in runs:
+            run.leaves_nothing()
+    assert first[0] == second[0] == 0
+    assert "3 ranks · gloo" in first[1]
+    assert first[1].count("[30 33 36 39]") == 3
+    assert (first[2], second[1]) == ("", "")
+    assert second[2].startswith("Rank 2 ran here; all went well. Node 0 (127.0.0.1) shows")
+    assert heard
+    assert seen <= LOOPBACK
+
+
+def test_a_terminal_with_another_command_is_told_and_named(temporary):
+    asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
+    with terminals(temporary, *asked) as runs:
+        first, second = [run.finish() for run in runs]
+    (error,) = json.loads(first[1])["errors"]
+    assert (first[0], second[0]) == (1, 1)
+    assert error["ranks"] == [2, 3]
+    assert "something else than rank 0: distdemo broadcast --root 1" in error["what"]
+    assert error["hint"] == "Give every process the same command."
+    assert "it failed, exit code 1. Node 0" in second[2]
+
+
+def test_a_killed_rank_of_another_site_is_named_and_all_end(temporary):
+    with terminals(temporary, [*HELD_UP, "--format", "json"]) as runs:
+        first, second = struck(runs, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL))
+    document = json.loads(first[1])
+    assert [(code, err) for code, _, err in (first,)] == [(1, "")]
+    assert (second[0], second[1]) == (1, "")
+    (error,) = document["errors"]
+    assert error["ranks"] == [3]
+    assert "SIGKILL" in error["what"]
+    assert document["ranks"][3]["outcome"] == "died"
+
+
+def test_a_killed_site_is_named_with_all_its_ranks(temporary):
+    with terminals(temporary, HELD_UP) as runs:
+        first, second = struck(runs, lambda *_: runs[1].process.kill())
+    assert (first[0], second[0]) == (1, -signal.SIGKILL)
+    assert f"Ranks 2, 3: the process on {socket.gethostname()} ended without" in first[1]
+
+
+def test_without_the_first_site_the_others_say_that_there_is_no_verdict(temporary):
+    with terminals(temporary, HELD_UP) as runs:
+        first, second = struck(runs, lambda *_: runs[0].process.kill())
+    assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
+    assert "The process of rank 0 ended without a word" in first[2].replace("distdemo: t", "T")
+    assert "The verdict of rank 0 is not to be had.\nIts process is gone." in second[2]
+
+
+@pytest.mark.parametrize(
+    ("node", "number", "codes"),
+    [(0, signal.SIGINT, (130, 130)), (1, signal.SIGTERM, (1, 1))],
+)
+def test_a_signal_to_either_site_ends_both(node, number, codes, temporary):
+    with terminals(temporary, HELD_UP) as runs:
+        said = struck(runs, lambda *_: runs[node].process.send_signal(number))
+    assert tuple(code for code, _, _ in said) == codes
+    word = "Interrupted" if number == signal.SIGINT else "SIGTERM"
+    assert word in said[node][2]
+    assert "Traceback" not in said[0][2] + said[1][2]
+
+
+# ------------------------------------------------------------------------- ranks set up by hand
+
+
+def test_a_site_that_can_not_take_part_is_told_by_the_first(temporary):
+    lacking = temporary / "lacking" / "mpi4py"
+    lacking.mkdir(parents=True)
+    (lacking / "__init__.py").write_text("raise ImportError('not here')\n")
+    port = free_port()
+    settings = [by_hand(port, rank, 2) for rank in range(2)]
+    settings[1]["PYTHONPATH"] = str(lacking.parent)
+    asked = ["all-reduce", "--backend", "mpi", "--timeout", "20", "--format", "json"]
+    with sites([asked, asked], temporary, settings) as runs:
+        first, second = [run.finish() for run in runs]
+    (error,) = json.loads(first[1])["errors"]
+    assert (first[0], second[0]) == (1, 2)
+    assert error["ranks"] == [1]
+    assert "can't take part" in error["what"]
+    assert "--backend mpi can't be used here" in error["what"]
+
+
+def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
+    settings = [by_hand(29500, rank, 3) for rank in range(3)]
+    asked = ["all-reduce", "-n", "4"]
+    with sites(3 * [asked], temporary, settings) as runs:
+        said = [run.finish() for run in runs]
+    assert [code for code, _, _ in said] == [2, 2, 2]
+    assert "--world-size 4, but environment has started 3 ranks." in said[0][2]
+    assert [out + err for _, out, err in said[1:]] == ["", ""]
+
+
+# ------------------------------------------------------------------------------------- torchrun
+
+
+def test_torchrun_starts_one_world_that_speaks_once(temporary):
+    """A document on standard output and nothing else there; and a check, of the engine's size."""
+    asked = ["-m", "distdemo", "all-reduce", "--format", "json"]
+    checked = ["-m", "distdemo", "check", "--op", "broadcast", "--format", "json"]
+    with (
+        running([*TORCHRUN, "4", *asked], temporary) as four,
+        running([*TORCHRUN, "3", *checked], temporary) as three,
+    ):
+        code, out, _ = four.finish()
+        check_code, check_out, _ = three.finish()
+        for run in (four, three):
+            assert wait_until(lambda run=run: not marked_processes(run.mark))
+    assert (code, check_code) == (0, 0)
+    document = json.loads(out)
+    assert document["ok"]
+    assert document["world"].items() >= {"launcher": "torchrun", "world_size": 4}.items()
+    assert [rank["after"] for rank in document["ranks"]] == [[60.0, 64.0, 68.0, 72.0]] * 4
+    check = json.loads(check_out)
+    assert check["ok"]
+    assert {case["world_size"] for case in check["cases"]} == {3}
+
+
+# -------------------------------------------------------------------------------------- mpiexec
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_mpiexec_starts_one_world_over_gloo_and_over_mpi(temporary):
+    asked = ["-n", "2", sys.executable, "-m", "distdemo", "all-reduce", "--format", "json"]
+    with (
+        running(asked, temporary, program=MPIEXEC) as gloo,
+        running([*asked, "--backend", "mpi"], temporary, program=MPIEXEC) as mpi,
+    ):
+        for run, backend in ((gloo, "gloo"), (mpi, "mpi")):
+            code, out, err = run.finish()
+            assert (code, err) == (0, "")
+            world = json.loads(out)["world"]
+            assert (world["launcher"], world["backend"]) == ("mpi", backend)
+            assert (world["world_size"], world["hosts"]) == (2, None)
+        for run in (gloo, mpi):
+            run.leaves_nothing()
+
+
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.parametrize("victim", ["rank", "site"])
+def test_a_kill_under_mpiexec_is_told_with_the_right_rank(victim, temporary):
+    """hydra kills every process as soon as one of its own is gone, the first site's too."""
+    command = [sys.executable, "-m", "distdemo", "barrier", "--straggler", "1:60", "--timeout", "30"]
+    with running(["-n", "3", *command], temporary, program=MPIEXEC) as run:
+        site, rank = engine_ranks(run, 3)[2]
+        os.kill(site if victim == "site" else rank, signal.SIGKILL)
+        at = time.monotonic()
+        code, out, err = run.finish()
+        assert time.monotonic() - at < ENDS_WITHIN
+        run.leaves_nothing()
+    assert code != 0
+    if victim == "rank":
+        assert "Rank 2 was killed by SIGKILL." in out
+    else:
+        assert "distdemo: the process of rank 2 ended without a word, before all others." in err

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hosts.network import Network, missing, network
+
+Hosts = Callable[[int], Network]
+
+
+@cache
+def why_not() -> str:
+    """Why no hosts can be made here, found out once; empty if they can."""
+    return missing()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    """Makes so many hosts, gone at the end of the test; skips it where none can be made."""
+    if why_not():
+        pytest.skip(why_not())
+    with ExitStack() as stack:
+        made = 0
+
+        def make(count: int) -> Network:
+            nonlocal made
+            made += 1
+            directory = tmp_path / f"network-{made}"
+            directory.mkdir()
+            return stack.enter_context(network(count, directory, subnet=made))
+
+        yield make

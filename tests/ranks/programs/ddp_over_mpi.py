@@ -1,0 +1,30 @@
+"""DistributedDataParallel over MPI and over gloo, on a stock torch: the losses, in hexadecimal.
+
+mpiexec -n 2 python ddp_over_mpi.py FILE, the file being one that does not exist yet.
+"""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import distdemo.backends.mpi  # noqa: F401 - makes "mpi" a backend
+
+dist.init_process_group("mpi", store=dist.FileStore(sys.argv[1]))  # type: ignore[attr-defined]  # gloo needs a store
+for backend in ("mpi", "gloo"):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)]
+    group = dist.new_group(backend=backend)
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), process_group=group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(1 + dist.get_rank())
+    for _ in range(10):
+        inputs = torch.randn(32, 16)
+        loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if dist.get_rank() == 0:
+            print(backend, loss.item().hex(), flush=True)
+dist.destroy_process_group()

@@ -1,0 +1,198 @@
+"""What one process can tell of the mpi backend. Each test forks one: its import is for good."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import multiprocessing
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+HERE = importlib.util.find_spec("mpi4py") is not None
+needs_mpi = pytest.mark.skipif(not HERE, reason="needs mpi4py: pip install 'distdemo[mpi]'")
+
+
+def in_a_child(work: Callable[[], object]) -> None:
+    """Run this in a process forked from here; fail with what it raised."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=tell, args=(work, there))
+    process.start()
+    there.close()
+    try:
+        problem = here.recv() if here.poll(30) else "it did not end"
+    except EOFError:
+        problem = "it died"
+    process.kill()
+    process.join()
+    assert not problem, problem
+
+
+def tell(work: Callable[[], object], way_back: Connection) -> None:
+    problem = ""
+    try:
+        work()
+    except BaseException:  # noqa: BLE001 - the parent is told
+        problem = traceback.format_exc()
+    way_back.send(problem)
+    os._exit(0)
+
+
+def usage_error(action: Callable[[], Any]) -> str:
+    from distdemo.errors import UsageError
+
+    with pytest.raises(UsageError) as caught:
+        action()
+    return str(caught.value)
+
+
+def test_without_mpi4py_the_error_says_what_to_install() -> None:
+    def work() -> None:
+        sys.modules["mpi4py"] = None  # type: ignore[assignment]  # the import system's sign for "not there"
+        with pytest.raises(ImportError, match=r"pip install 'distdemo\[mpi\]'"):
+            import distdemo.backends.mpi  # noqa: F401
+
+        assert not dist.is_mpi_available()
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
+    def work() -> None:
+        os.environ["MPI4PY_LIBMPI"] = "/nowhere/libmpi.so"
+        with pytest.raises(ImportError, match=r"MPI library .*pip install 'distdemo\[mpi\]'"):
+            import distdemo.backends.mpi  # noqa: F401
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_an_import_begins_nothing_and_can_be_repeated() -> None:
+    def work() -> None:
+        import distdemo.backends.mpi
+
+        mpi = importlib.import_module("mpi4py.MPI")
+        assert not mpi.Is_initialized()
+        assert dist.is_mpi_available()
+        assert importlib.reload(distdemo.backends.mpi).provided_by == "mpi4py"
+
+    in_a_child(work)
+
+
+def test_torchs_own_mpi_backend_stays_as_it_is() -> None:
+    class ProcessGroupMPI:
+        """As good as torch's: another one."""
+
+    def work() -> None:
+        from torch.distributed import distributed_c10d as c10d
+
+        before = c10d.init_process_group
+        setattr(c10d, "_MPI_AVAILABLE", True)  # noqa: B010 - what torch built with MPI says
+        setattr(dist, "ProcessGroupMPI", ProcessGroupMPI)  # noqa: B010
+        import distdemo.backends.mpi
+
+        assert distdemo.backends.mpi.provided_by == "torch"
+        assert c10d.init_process_group is before
+        assert vars(dist)["ProcessGroupMPI"] is ProcessGroupMPI
+        assert "distdemo.backends.mpi.registration" not in sys.modules
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
+    from torch.distributed import init_process_group  # bound before the backend is there
+
+    def work() -> None:
+        import distdemo.backends.mpi  # noqa: F401
+
+        init_process_group("mpi")
+        assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
+        found = torch.ones(2)
+        dist.all_reduce(found)
+        assert found.tolist() == [1, 1]
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_a_group_of_another_backend_needs_a_store() -> None:
+    def work() -> None:
+        import distdemo.backends.mpi  # noqa: F401
+
+        dist.init_process_group("mpi")
+        assert "needs a store" in usage_error(lambda: dist.new_group(backend="gloo"))
+
+    in_a_child(work)
+
+
+@needs_mpi
+@pytest.mark.parametrize("backend", ["mpi", "cpu:mpi"])
+def test_numbers_that_contradict_mpi_are_a_mixed_installation(backend: str) -> None:
+    def work() -> None:
+        import distdemo.backends.mpi  # noqa: F401
+
+        text = usage_error(lambda: dist.init_process_group(backend, rank=1, world_size=4))
+        assert "was to be rank 1 of 4, but MPI says that it is rank 0 of 1" in text
+        assert "mixed installation" in text
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_a_launcher_that_is_not_mpis_is_a_mixed_installation() -> None:
+    def work() -> None:
+        os.environ["OMPI_COMM_WORLD_SIZE"] = "4"
+        os.environ["WORLD_SIZE"] = "4"
+        import distdemo.backends.mpi  # noqa: F401
+
+        text = usage_error(lambda: dist.init_process_group("mpi"))
+        assert "started 4 processes, but MPI says that each is rank 0 of 1" in text
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_errors_of_mpi_tell_of_lost_peers_in_words_that_a_verdict_knows() -> None:
+    def work() -> None:
+        from mpi4py import MPI
+
+        import distdemo.backends.mpi  # noqa: F401
+        from distdemo.backends.mpi.errors import late, translated
+        from distdemo.launchers.backend_error import is_backends
+        from distdemo.launchers.verdict import lost_peer
+
+        lost = translated(MPI.Exception(MPI.ERR_PROC_FAILED), "recv", 3)
+        assert is_backends(lost)
+        assert lost_peer(str(lost))
+        assert str(lost).startswith("recv over MPI failed on rank 3: ")
+        assert lost_peer(str(late("recv", 3, 2.0)))
+        own = translated(MPI.Exception(MPI.ERR_TRUNCATE), "recv", 3)
+        assert is_backends(own)
+        assert not lost_peer(str(own))
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_waiting_ends_at_the_deadline() -> None:
+    def work() -> None:
+        import distdemo.backends.mpi  # noqa: F401
+        from distdemo.backends.mpi.waiting import done_in_time
+
+        answers = iter([False] * 10 + [True])
+        assert done_in_time(lambda: next(answers), 10)
+        assert not done_in_time(lambda: False, 0.01)
+
+    in_a_child(work)
