@@ -20,7 +20,8 @@ class WireUp:
     Attributes:
         way: ``pmi``, this program answers them itself, or ``mpiexec``, the MPI's own starter does.
         command: of mpiexec, with everything before the number of ranks: ``(…/mpiexec, -n)``.
-        environment: names and values that mpiexec and every rank get.
+        environment: names and values that mpiexec and every rank get; ``@`` in a value stands for
+            the private folder that the world has under mpiexec.
         reason: why this way, for people.
     """
 

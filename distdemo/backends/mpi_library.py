@@ -79,7 +79,9 @@ _MPICH = Family(
     ("mpiexec", "mpiexec.mpich", "mpiexec.hydra"),
     environment=(
         # MPICH moves data through its own shared memory; its network module is begun all the same.
-        ("UCX_TLS", "self,sm"),  # where that is UCX: it opens no socket then
+        # Where that is UCX, it opens no socket so, and takes 4 MiB a rank, but not of /dev/shm,
+        # which in containers often is small.
+        ("UCX_TLS", "self,sysv"),
         ("FI_PROVIDER", "tcp"),  # where it is libfabric
         ("FI_TCP_IFACE", "lo"),
         ("MPIR_CVAR_PMI_VERSION", "1"),

@@ -34,7 +34,7 @@ def fall_silent() -> None:
 
 def _own_world(arguments: Sequence[str]) -> bool:
     """Whether ``--launcher local`` was asked for."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip(arguments, [*arguments, ""][1:], strict=True)
     return any(
         word == "--launcher=local" or (word == "--launcher" and following == "local")
         for word, following in pairs

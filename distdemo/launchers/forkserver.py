@@ -39,6 +39,7 @@ def _remove(path: Path, program: int) -> None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
             path.parent.rmdir()
+        os._exit(0)  # taking the interpreter apart, with torch loaded, would take seconds more
 
 
 _socket = _own_socket() if os.path.isdir("/proc/self/fd") else None  # noqa: PTH112 - no Path is needed

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from helpers import (
     LOOPBACK,
-    Run,
     children,
     marked_processes,
     running,
@@ -24,6 +23,7 @@ from helpers import (
 
 ENDS_WITHIN = 5.0  # seconds from the cause until all processes of all sites are gone
 HELD_UP = ["barrier", "-n", "4", "--straggler", "2:60", "--timeout", "30"]
+DISTDEMO = ["-m", "distdemo"]
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node"]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
@@ -52,8 +52,7 @@ def sites(commands, temporary, settings=({}, {})):
         for number, (command, env) in enumerate(zip(commands, settings, strict=True)):
             folder = temporary / str(number)
             folder.mkdir()
-            arguments = ["-m", "distdemo", *command]
-            started.append(stack.enter_context(running(arguments, folder, env=env)))
+            started.append(stack.enter_context(running(command, folder, env=env)))
         yield started
 
 
@@ -63,7 +62,7 @@ def terminals(temporary, *commands):
     master = f"127.0.0.1:{free_port()}"
     both = commands * 2 if len(commands) == 1 else commands
     told = [
-        [*command, "--nnodes", "2", "--node-rank", str(node), "--master", master]
+        [*DISTDEMO, *command, "--nnodes", "2", "--node-rank", str(node), "--master", master]
         for node, command in enumerate(both)
     ]
     with sites(told, temporary) as started:
@@ -114,31 +113,37 @@ def struck(runs, strike):
     return said
 
 
-def engine_ranks(run: Run, count):
-    """Under mpiexec: the site and the rank's process by rank, once all have a connection."""
+def under_mpiexec(run, rank, *, met):
+    """The processes of a rank that mpiexec started: its site's, and its own.
 
-    def found():
-        sites = {}
-        for pid in marked_processes(run.mark):
-            if is_site(pid) and all(addresses_of(rank) for rank in ranks_of(pid)):
-                sites[variable(pid, "PMI_RANK")] = (pid, ranks_of(pid)[0])
-        return sites
+    Args:
+        run: of mpiexec.
+        rank: which one.
+        met: wait until the heralds of all sites have found each other.
+    """
+    seen = {}
 
-    assert wait_until(lambda: len(found()) == count, 30)
-    return {int(rank): pids for rank, pids in found().items()}
+    def there():
+        seen.clear()
+        for site in marked_processes(run.mark):
+            if len(ranks_of(site)) == 1 and len(children(site)) == 2:
+                seen[variable(site, "PMI_RANK")] = site, ranks_of(site)[0]
+        heralds = [set(children(site)) - {own} for site, own in seen.values()]
+        if met and not (len(seen) == 3 and all(addresses_of(*herald) for herald in heralds)):
+            return False
+        return str(rank) in seen
 
-
-def is_site(pid):
-    """Whether it is the process that mpiexec started: it has a rank's, and a herald's."""
-    return len(children(pid)) == 2 and len(ranks_of(pid)) == 1 and variable(pid, "PMI_RANK") != ""
+    assert wait_until(there, 30)
+    return seen[str(rank)]
 
 
 def variable(pid, name):
+    """What a process was given in this environment variable; empty if nothing."""
     try:
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/environ").read_text().split("\0")
     except OSError:
         return ""
-    return next((w.decode().partition("=")[2] for w in words if w.startswith(f"{name}=".encode())), "")
+    return dict(word.partition("=")[::2] for word in words).get(name, "")
 
 
 # ---------------------------------------------------------------------------------- terminals
@@ -219,25 +224,27 @@ def test_a_signal_to_either_site_ends_both(node, number, codes, temporary):
 
 
 def test_a_site_that_can_not_take_part_is_told_by_the_first(temporary):
-    lacking = temporary / "lacking" / "mpi4py"
-    lacking.mkdir(parents=True)
-    (lacking / "__init__.py").write_text("raise ImportError('not here')\n")
+    """A program that new processes would have to import, and whose file is gone."""
+    gone = temporary / "program.py"
+    gone.write_text("import os; os.unlink(__file__); from distdemo.__main__ import main; main()")
     port = free_port()
     settings = [by_hand(port, rank, 2) for rank in range(2)]
-    settings[1]["PYTHONPATH"] = str(lacking.parent)
-    asked = ["all-reduce", "--backend", "mpi", "--timeout", "20", "--format", "json"]
-    with sites([asked, asked], temporary, settings) as runs:
+    commands = [
+        [*DISTDEMO, "all-reduce", "--format", "json"],
+        [str(gone), "all-reduce", "--start-method", "spawn"],
+    ]
+    with sites(commands, temporary, settings) as runs:
         first, second = [run.finish() for run in runs]
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 2)
     assert error["ranks"] == [1]
-    assert "can't take part" in error["what"]
-    assert "--backend mpi can't be used here" in error["what"]
+    assert error["what"].startswith("Rank 1: can't take part on")
+    assert "New processes can't import this program" in error["what"]
 
 
 def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
     settings = [by_hand(29500, rank, 3) for rank in range(3)]
-    asked = ["all-reduce", "-n", "4"]
+    asked = [*DISTDEMO, "all-reduce", "-n", "4"]
     with sites(3 * [asked], temporary, settings) as runs:
         said = [run.finish() for run in runs]
     assert [code for code, _, _ in said] == [2, 2, 2]
@@ -250,8 +257,8 @@ def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
 
 def test_torchrun_starts_one_world_that_speaks_once(temporary):
     """A document on standard output and nothing else there; and a check, of the engine's size."""
-    asked = ["-m", "distdemo", "all-reduce", "--format", "json"]
-    checked = ["-m", "distdemo", "check", "--op", "broadcast", "--format", "json"]
+    asked = [*DISTDEMO, "all-reduce", "--format", "json"]
+    checked = [*DISTDEMO, "check", "--op", "broadcast", "--format", "json"]
     with (
         running([*TORCHRUN, "4", *asked], temporary) as four,
         running([*TORCHRUN, "3", *checked], temporary) as three,
@@ -276,7 +283,7 @@ def test_torchrun_starts_one_world_that_speaks_once(temporary):
 @needs_mpi
 @pytest.mark.mpi
 def test_mpiexec_starts_one_world_over_gloo_and_over_mpi(temporary):
-    asked = ["-n", "2", sys.executable, "-m", "distdemo", "all-reduce", "--format", "json"]
+    asked = ["-n", "2", sys.executable, *DISTDEMO, "all-reduce", "--format", "json"]
     with (
         running(asked, temporary, program=MPIEXEC) as gloo,
         running([*asked, "--backend", "mpi"], temporary, program=MPIEXEC) as mpi,
@@ -293,19 +300,20 @@ def test_mpiexec_starts_one_world_over_gloo_and_over_mpi(temporary):
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("victim", ["rank", "site"])
+@pytest.mark.parametrize("victim", ["rank", "site", "rank that has met nobody"])
 def test_a_kill_under_mpiexec_is_told_with_the_right_rank(victim, temporary):
     """hydra kills every process as soon as one of its own is gone, the first site's too."""
-    command = [sys.executable, "-m", "distdemo", "barrier", "--straggler", "1:60", "--timeout", "30"]
-    with running(["-n", "3", *command], temporary, program=MPIEXEC) as run:
-        site, rank = engine_ranks(run, 3)[2]
+    barrier = ["barrier", "--straggler", "1:60", "--timeout", "30"]
+    command = ["-n", "3", sys.executable, *DISTDEMO, *barrier]
+    with running(command, temporary, program=MPIEXEC) as run:
+        site, rank = under_mpiexec(run, 2, met=victim in ("rank", "site"))
         os.kill(site if victim == "site" else rank, signal.SIGKILL)
         at = time.monotonic()
         code, out, err = run.finish()
         assert time.monotonic() - at < ENDS_WITHIN
         run.leaves_nothing()
     assert code != 0
-    if victim == "rank":
-        assert "Rank 2 was killed by SIGKILL." in out
-    else:
+    if victim == "site":
         assert "distdemo: the process of rank 2 ended without a word, before all others." in err
+    else:
+        assert "Rank 2 was killed by SIGKILL." in (out if victim == "rank" else err)

@@ -127,8 +127,7 @@ def test_ranks_die_with_a_killed_parent(moment, method, temporary):
             assert wait_until(lambda: len(marked_processes(run.mark)) >= wanted, 30)
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait(10)
-        # A forkserver takes its interpreter and torch apart first, which is work for a busy core.
-        run.leaves_nothing(ENDS_WITHIN if method == "fork" else 15.0)
+        run.leaves_nothing()
 
 
 def test_a_reader_that_leaves_early_gets_its_line_and_no_complaint(temporary):

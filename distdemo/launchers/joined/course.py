@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distdemo.outcomes import Lost, Outcome, Returned
+from distdemo.outcomes import Lost, Outcome, Returned, Stopped
 
 SILENT = 8.0  # seconds without a sign of life after which a site counts as lost, at most
 SHORTEST = 2.0  # and at least: a busy machine or a slow cable delays one
@@ -38,12 +38,14 @@ class SiteState:
         outcomes: how its ranks ended in this world; None while they have not.
         lost: why nothing more can come from it, and what to try; None while it may.
         lost_at: when that was noticed, on the monotonic clock.
+        early: the world ended before it had to have come.
     """
 
     host: str = ""
     outcomes: tuple[Outcome, ...] | None = None
     lost: tuple[str, str] | None = None
     lost_at: float = 0.0
+    early: bool = False
 
     @property
     def done(self) -> bool:
@@ -124,10 +126,15 @@ class Course:
                 why = f"no sign of life{self._on(site)} for {silence:.0f} s"
                 self.lose(site, why, _HINTS["silent"])
 
-    def give_up(self) -> None:
-        """Time is up: whoever has not ended by now is lost."""
+    def give_up(self, *, early: bool = False) -> None:
+        """Time is up: whoever has not ended by now is lost.
+
+        Args:
+            early: others failed before time was up: who was not heard of is not to blame.
+        """
         for site, state in self.sites.items():
             if not state.host:
+                state.early = early and not state.done
                 self.lose(site, _NEVER, _HINTS["never"])
             else:
                 why = f"the process{self._on(site)} did not say in time how it went"
@@ -139,6 +146,8 @@ class Course:
         if state.outcomes is not None:
             return state.outcomes
         why, hint = state.lost or (_NEVER, _HINTS["never"])
+        if state.early:
+            return tuple(Stopped(rank=rank, at=state.lost_at - self.began[1]) for rank in ranks)
         at = (state.lost_at or time.monotonic()) - self.began[1]
         return tuple(Lost(rank=rank, at=at, why=why, hint=hint) for rank in ranks)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import DistdemoError
+from distdemo.launchers import verdict
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
 from distdemo.launchers.joined.course import silence_within
@@ -16,6 +17,7 @@ from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.post import FAREWELL, Post
 from distdemo.launchers.limits import open_files
 from distdemo.launchers.watch import End
+from distdemo.outcomes import Died, Raised
 
 if TYPE_CHECKING:
     from distdemo.launchers.crew import Crew
@@ -24,12 +26,18 @@ if TYPE_CHECKING:
 
 GRACE = 20.0  # seconds beyond a world's timeout that the leader may take for its verdict
 
+ALONE = 2.0  # seconds for the first site to find a fault of all ranks, and to tell it
+
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """From what an order says to the function to run and its arguments."""
 
 
 class LeaderLostError(DistdemoError):
     """The site of rank 0 is gone or can't be reached: nobody will judge this world."""
+
+
+class UnheardError(DistdemoError):
+    """A rank of this site failed before the other sites could be told anything."""
 
 
 class Follower:
@@ -113,11 +121,29 @@ class Follower:
                 ear = Ear(self._post.link, self._note, lambda: self._over(number))
                 crew.watch(lambda rank, value: self._tell(number, rank, value), [ear])
                 self._report(crew, number, began)
+                if not (crew.well or self._post.met or self._cut_off):
+                    self._give_up(world, crew, interrupts)
                 deadline = crew.began + world.timeout + GRACE
                 self._post.wait(interrupts, self._note, lambda: self._over(number), deadline)
             finally:
                 crew.end()
         interrupts.redeliver()
+
+    def _give_up(self, world: WorldSpec, crew: Crew, interrupts: Interrupts) -> None:
+        """A rank failed before the ranks could agree on a store: nobody can be told of it.
+
+        The first site finds the same if all ranks failed; else the engine ends those that wait
+        once this process fails.
+
+        Raises:
+            UnheardError: about this site's ranks.
+        """
+        until = time.monotonic() + ALONE
+        self._post.wait(interrupts, self._note, lambda: self._cut_off, until)
+        failed = [each for each in crew.outcomes() if isinstance(each, Died | Raised)]
+        judged = verdict.judge(world, failed)
+        if failed and judged is not None and interrupts.received is None:
+            raise UnheardError(judged.what, judged.why, judged.hint)
 
     def _tell(self, number: int, rank: int, value: Any) -> None:  # noqa: ANN401 - what a rank tells
         if isinstance(value, Meeting):

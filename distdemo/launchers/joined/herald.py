@@ -54,6 +54,7 @@ class Herald:
     _dismissed: bool = False
     _alone_since: float = 0.0  # on the wall clock
     _ends: dict[int, float] = field(default_factory=dict)  # of sites, on the wall clock
+    _litter: tuple[str, ...] = ()
     _stderr: int = 2
     _store: Store | None = None
     _next_post: int = 1
@@ -115,6 +116,7 @@ class Herald:
             poll.poll(1000 * self._pause())
             for kind, *rest in self.link.receive():
                 if kind == "meet":
+                    self._litter = rest[0].litter
                     self._open(rest[0])
                 else:
                     self._say(kind, rest[0])
@@ -210,6 +212,9 @@ class Herald:
 
     def _leave(self) -> None:
         """Say that the site has gone, and keep the store until the others have read it all."""
+        for path in self._litter:
+            with suppress(OSError):  # the ranks have removed it themselves
+                os.unlink(path)  # noqa: PTH108 - a path is all it is
         store = self._store
         if store is None:
             return

@@ -183,7 +183,7 @@ class Leader:
             self._post.send("order", "stop", number=number)
         until = time.monotonic() + (LAST_WORDS if interrupts.received else GRACE)
         self._post.wait(None, self._note, self._answered, until)
-        self._course.give_up()
+        self._course.give_up(early=time.monotonic() < crew.began + world.timeout)
 
     def _answered(self) -> bool:
         return self._course.answered

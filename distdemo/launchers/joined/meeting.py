@@ -14,9 +14,11 @@ class Meeting:
         port: its port.
         prefix: before all keys, so that several worlds can share a store.
         listening: the socket on which this site holds the store itself; None: another one does.
+        litter: files in memory that the ranks of this site share, which stay if they are killed.
     """
 
     host: str
     port: int
     prefix: str
     listening: int | None = None
+    litter: tuple[str, ...] = ()

@@ -84,6 +84,11 @@ class Post:
         mine = replace(world, wireup=None)
         return Crew(mine, site, self.method(world), interrupts, self._link.descriptors())
 
+    @property
+    def met(self) -> bool:
+        """Whether it is known where the others can be told anything."""
+        return self._meeting is not None
+
     def meet(self, meeting: Meeting) -> None:
         """Where the store is, as this site's rank has found out."""
         if self._meeting is None:

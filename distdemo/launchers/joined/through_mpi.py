@@ -13,8 +13,9 @@ import importlib.util
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 BRIDGE = "distdemo.backends.mpi.runtime"
 """Begins MPI in a rank; loaded by name, as launchers know no backend."""
 _WORDS = 256  # bytes in which rank 0 says where the store is
+_MEMORY = "/dev/shm/"  # noqa: S108 - looked at only
 ANSWER = 2.0  # seconds for hydra to acknowledge a farewell
 
 
@@ -72,7 +74,7 @@ class MpiRendezvous:
 
         world = begun()
         meeting = self._agreed(world)
-        rank.tell(meeting)
+        rank.tell(replace(meeting, litter=_litter()))
         store = TCPStore(
             meeting.host, meeting.port, None, False, timeout=patience, wait_for_workers=False
         )
@@ -161,6 +163,15 @@ def _on_one_host(world: Any) -> bool:  # noqa: ANN401 - mpi4py's communicator
     everyones = bytearray(len(mine) * world.Get_size())
     world.Allgather(bytearray(mine), everyones)
     return bool(everyones == mine * world.Get_size())
+
+
+def _litter() -> tuple[str, ...]:
+    """What MPI has put into memory for the ranks of this host to share; a killed one leaves it."""
+    with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        return tuple(
+            {line.split()[-1] for line in maps if line.rpartition(" ")[2].startswith(_MEMORY)}
+        )
+    return ()
 
 
 def _sign_off() -> None:

@@ -33,8 +33,8 @@ class PmiWire(Wire):
 
     @property
     def listeners(self) -> tuple[_Port, ...]:  # type: ignore[override]  # it grows rank by rank
-        """The ports of all ranks that were started."""
-        return tuple(self._ports.values())
+        """The ports of all ranks that were started, and have not ended since."""
+        return tuple(port for port in self._ports.values() if not port.closed)
 
     def ticket(self, rank: int) -> Ticket:
         """Its end of the pair, and which of how many ranks it is."""

@@ -73,7 +73,7 @@ def test_mpich_alone_is_served_without_mpiexec_unless_it_was_built_for_another(l
 def test_mpich_needs_no_mpiexec(chosen, mpiexec):
     found = chosen(mpich())
     assert (found.way, found.command) == ("pmi", ())
-    assert dict(found.environment)["UCX_TLS"] == "self,sm"
+    assert dict(found.environment)["UCX_TLS"] == "self,sysv"
     assert found.reason.startswith("MPICH 5.0.2: ranks are forked and served by PMI")
 
 

@@ -113,7 +113,13 @@ def test_what_can_not_be_is_refused(changed: dict[str, str], what: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "nodes", "shares"),
-    [("4", 2, [2, 2]), ("3", 2, [2, 1]), ("5", 3, [2, 2, 1]), (None, 2, [2, 2]), (None, 6, 6 * [1])],
+    [
+        ("4", 2, [2, 2]),
+        ("3", 2, [2, 1]),
+        ("5", 3, [2, 2, 1]),
+        (None, 2, [2, 2]),
+        (None, 5, 5 * [1]),
+    ],
 )
 def test_the_ranks_are_split_over_the_nodes(
     size: str | None, nodes: int, shares: list[int]

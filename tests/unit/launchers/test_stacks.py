@@ -66,6 +66,27 @@ def test_library_code_below_the_user_s_line_is_passed_over() -> None:
     assert locate(text) == Where("", "train.py:7 in load")
 
 
+def test_a_library_is_one_wherever_it_is_installed() -> None:
+    mine = "/home/ada/.local/lib/python3.12/site-packages"
+    text = stack(
+        (f"{mine}/torch/distributed/distributed_c10d.py", 2810, "all_reduce"),
+        ("/home/ada/train.py", 7, "step"),
+    )
+    assert locate(text) == Where("all_reduce", "train.py:7 in step")
+
+
+def test_the_frames_of_our_own_backend_hide_neither_the_collective_nor_the_user_s_line() -> None:
+    text = stack(
+        (f"{OURS}/backends/mpi/work.py", 90, "wait"),
+        (f"{OURS}/backends/mpi/engine.py", 60, "go"),
+        (TORCH, 2810, "all_reduce"),
+        (LOGGER, 83, "wrapper"),
+        ("/home/ada/train.py", 7, "step"),
+        *LAUNCHER,
+    )
+    assert locate(text) == Where("all_reduce", "train.py:7 in step")
+
+
 def test_a_collective_of_our_own_has_no_line_of_the_user_s() -> None:
     text = stack(
         (TORCH, 2810, "all_reduce"),

@@ -140,10 +140,11 @@ def test_a_rank_speaks_through_what_its_ticket_holds(wire):
 def test_a_rank_that_is_gone_is_not_heard_any_more(wire):
     wire.ticket(0)
     assert len(wire.descriptors()) == 2  # the port's, and the keeper's
-    wire.started(0)  # nobody else holds the rank's end here
     (port,) = wire.listeners
+    wire.started(0)  # nobody else holds the rank's end here
     assert not port.hear()
     assert len(wire.descriptors()) == 1
+    assert wire.listeners == ()
 
 
 @pytest.mark.parametrize("mischief", ["never ends a line", "never reads"])

@@ -258,10 +258,13 @@ def test_what_started_the_world_is_written_and_its_hosts_if_they_are_several(
     imagined: Make,
 ) -> None:
     made = imagined(OpSpec("broadcast", 2, root=0))
-    assert written(op_document("broadcast", made))["world"].items() >= {
-        "launcher": "local",
-        "hosts": None,
-    }.items()
+    assert (
+        written(op_document("broadcast", made))["world"].items()
+        >= {
+            "launcher": "local",
+            "hosts": None,
+        }.items()
+    )
     afar = replace(made, world=replace(made.world, engine="mpi", hosts=("a", "b")))
     document = written(op_document("broadcast", afar))["world"]
     assert (document["launcher"], document["hosts"]) == ("mpi", ["a", "b"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from distdemo.launchers.joined.course import SHORTEST, SILENT, Course, SiteState, silence_within
-from distdemo.outcomes import Died, Lost, Outcome, Returned
+from distdemo.outcomes import Died, Lost, Outcome, Returned, Stopped
 
 WELL = Returned(rank=1, at=0.5)
 ILL = Died(rank=2, at=0.7, signal=9)
@@ -126,6 +126,19 @@ def test_who_has_not_ended_when_time_is_up_is_lost() -> None:
     assert only(made, 1).why == "the process on a did not say in time how it went"
     assert only(made, 2).why.startswith("never came")
     assert made.done
+
+
+def test_who_was_not_heard_of_when_others_failed_early_is_not_to_blame() -> None:
+    made = course("a", "", "")
+    made.ended(1, post(made, ILL))
+    made.gone(3)
+    failed_at = made.failed_at
+    made.give_up(early=True)
+    (outcome,) = made.outcomes(2, range(2, 3))
+    assert isinstance(outcome, Stopped)
+    assert (outcome.rank, outcome.phase.name) == (2, "not started")
+    assert only(made, 3).why == "the process ended without a word"
+    assert (made.done, made.failed_at) == (True, failed_at)
 
 
 def test_a_site_of_which_nothing_was_heard_is_not_waited_for() -> None:
