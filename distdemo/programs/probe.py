@@ -107,9 +107,10 @@ def finding_of(result: CaseResult) -> str:
 
 def disagreements(found: CapabilityMap, cases: Iterable[Case]) -> list[str]:
     """Where the documentation says something else than what happened, in lines."""
+    name = backends.REGISTRY[found.backend].map_name()
     odd: dict[tuple[str, bool], list[str]] = {}
     for case in cases:
-        said = documented(found.backend, case.op, case.spec)
+        said = documented(name, case.op, case.spec)
         row = found.rows.get(key(case.op, case.spec))
         if said is None or row is None or case.dtype not in found.dtypes:
             continue

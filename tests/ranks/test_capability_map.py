@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import pytest
+from forked import in_a_child
 
 from distdemo import backends, dtypes, ops
 from distdemo.backends.capabilities import capabilities, key, refusal, release_of
@@ -51,8 +53,27 @@ def test_the_map_of_the_installed_release_is_true() -> None:
         assert (result.status == "passed") is works, (case.id, result.why)
 
 
-def test_the_map_speaks_of_every_form_reduce_op_and_dtype() -> None:
-    known = capabilities("gloo")
+def test_all_that_works_by_the_map_of_mpi_works() -> None:
+    def work() -> None:
+        backend = backends.REGISTRY["mpi"]
+        known = capabilities("mpi")
+        assert known is not None
+        works = [
+            case for case in matrix.pairs(PROBE_RANKS) if not refusal(known, case.op, case.spec)
+        ]
+        assert len(works) > 700
+        world = backend.outfit(WorldSpec(PROBE_RANKS, "mpi", patience=30.0))
+        report = check(Plan(works, world, skip_refused=False), run_world)
+        assert [each.id for each in report.results if each.status != "passed"] == []
+
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("needs mpi4py: pip install 'distdemo[mpi]'")
+    in_a_child(work)
+
+
+@pytest.mark.parametrize("name", ["gloo", "mpi"])
+def test_the_map_speaks_of_every_form_reduce_op_and_dtype(name: str) -> None:
+    known = capabilities(name)
     assert known is not None
     assert known.dtypes == tuple(dtypes.DTYPES)
     wanted = {

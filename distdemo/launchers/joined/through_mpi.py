@@ -174,6 +174,17 @@ def _litter() -> tuple[str, ...]:
     return ()
 
 
+def call_off() -> None:
+    """Have hydra end all ranks: those that wait for one in MPI, before they could meet, hang.
+
+    It does so by itself only for a process that was killed, or had begun MPI.
+    """
+    number = os.environ.get("PMI_FD", "")
+    if number.isdigit():
+        with suppress(OSError):  # nobody listens any more
+            os.write(int(number), b"cmd=abort exitcode=1\n")
+
+
 def _sign_off() -> None:
     """Tell hydra, the starter of MPICH and Intel MPI, that this rank ends as it should.
 

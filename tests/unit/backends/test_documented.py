@@ -31,10 +31,15 @@ def test_every_operation_works_with_floats(backend: str, name: str) -> None:
 def test_mpi_has_no_reduce_scatter_whatever_the_form_and_the_dtype() -> None:
     for op, form in FORMS:
         if op.name == "reduce_scatter":
-            assert documented("mpi", op, example(op, form, 2)) is False
-            assert documented("mpi", op, example(op, form, 2, dtype="int8")) is False
-    assert said("mpi", "all_reduce", reduce_op="sum") is True
-    assert said("mpi", "all_gather") is True
+            assert documented("mpi@torch", op, example(op, form, 2)) is False
+            assert documented("mpi@torch", op, example(op, form, 2, dtype="int8")) is False
+    assert said("mpi@torch", "all_reduce", reduce_op="sum") is True
+    assert said("mpi@torch", "all_gather") is True
+
+
+def test_of_our_own_mpi_it_knows_nothing() -> None:
+    assert said("mpi", "all_reduce", reduce_op="sum") is None
+    assert said("mpi", "reduce_scatter", reduce_op="sum") is None
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name != "float32"])
@@ -48,7 +53,8 @@ def test_of_other_dtypes_it_says_nothing(dtype: str) -> None:
     [("avg", {"nccl"}), ("premul_sum", {"nccl", "xccl"}), ("band", None), ("bxor", None)],
 )
 def test_reduce_ops_that_are_not_everyone_s(reduce_op: str, where: set[str] | None) -> None:
-    for backend in backends.REGISTRY:
+    for name in backends.REGISTRY:
+        backend = "mpi@torch" if name == "mpi" else name
         found = said(backend, "all_reduce", "int32", reduce_op)
         if where is None:
             assert found is (False if backend == "nccl" else None)

@@ -1,0 +1,38 @@
+"""Tests that would leave something behind in the tests' own process, such as an MPI library."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+
+def in_a_child(work: Callable[[], object]) -> None:
+    """Run this in a process forked from here; fail with what it raised."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=tell, args=(work, there))
+    process.start()
+    there.close()
+    try:
+        problem = here.recv() if here.poll(30) else "it did not end"
+    except EOFError:
+        problem = "it died"
+    process.kill()
+    process.join()
+    assert not problem, problem
+
+
+def tell(work: Callable[[], object], way_back: Connection) -> None:
+    problem = ""
+    try:
+        work()
+    except BaseException:  # noqa: BLE001 - the parent is told
+        problem = traceback.format_exc()
+    way_back.send(problem)
+    os._exit(0)
