@@ -104,14 +104,29 @@ def _leading(leader: Leader) -> Iterator[Leader]:
 @contextmanager
 def _following(follower: Follower) -> Iterator[None]:
     """An error of this site alone is told to the leader, who shows it."""
+    from distdemo.launchers.joined.follower import UnheardError
+
     try:
         yield
+    except UnheardError as error:
+        _show_unheard(error)
+        raise AlreadyTold(EXIT_FAILED) from error
     except DistdemoError as error:
         with suppress(OSError):
             follower.refuse(error)
         raise
     finally:
         follower.leave()
+
+
+def _show_unheard(error: DistdemoError) -> None:
+    """Rank 0 will never know of it, so this process speaks; the engine may end it right after."""
+    from distdemo.launchers.joined.through_mpi import call_off
+    from distdemo.render.console import messages, show
+    from distdemo.render.failure import error_text
+
+    show(messages(), error_text(error))
+    call_off()
 
 
 def _led(leader: Leader, sequel: Sequel | None) -> Start:

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -84,11 +84,11 @@ def ranks_of(site):
 
 
 def joined(site, count):
-    """The ranks of a site, once all of them have a connection."""
+    """The ranks of a site, once all of them and its herald have a connection."""
 
     def connected():
         ranks = ranks_of(site)
-        return len(ranks) == count and all(addresses_of(pid) for pid in ranks)
+        return len(ranks) == count and all(addresses_of(pid) for pid in children(site))
 
     assert wait_until(connected, 30)
     return ranks_of(site)
@@ -121,7 +121,7 @@ def under_mpiexec(run, rank, *, met):
         rank: which one.
         met: wait until the heralds of all sites have found each other.
     """
-    seen = {}
+    seen: dict[str, tuple[int, int]] = {}
 
     def there():
         seen.clear()
@@ -129,13 +129,28 @@ def under_mpiexec(run, rank, *, met):
             if len(ranks_of(site)) == 1 and len(children(site)) == 2:
                 seen[variable(site, "PMI_RANK")] = site, ranks_of(site)[0]
         heralds = [set(children(site)) - {own} for site, own in seen.values()]
-        found = [bool({"0100007F"} & set(addresses_of(*herald))) for herald in heralds]
+        found = [bool(LOOPBACK & set(addresses_of(*herald))) for herald in heralds]
         if met and not (len(seen) == 3 and all(found)):
             return False
         return str(rank) in seen
 
     assert wait_until(there, 30)
     return seen[str(rank)]
+
+
+def shared(run):
+    """What MPI has put into memory for the ranks of this world, if it does so within a moment."""
+    found: set[Path] = set()
+
+    def there():
+        for pid in marked_processes(run.mark):
+            with suppress(OSError):  # it ended while we looked
+                words = Path(f"/proc/{pid}/maps").read_text().split()
+                found.update(Path(word) for word in words if word.startswith("/dev/shm/mpich"))  # noqa: S108 - as MPICH names it
+        return bool(found)
+
+    wait_until(there, 1.0)
+    return found
 
 
 def variable(pid, name):
@@ -221,6 +236,15 @@ def test_a_signal_to_either_site_ends_both(node, number, codes, temporary):
     assert "Traceback" not in said[0][2] + said[1][2]
 
 
+def test_a_site_that_is_killed_before_the_first_one_comes_leaves_nothing(temporary):
+    nowhere = ["--nnodes", "2", "--node-rank", "1", "--master", f"127.0.0.1:{free_port()}"]
+    with running([*DISTDEMO, "all-reduce", *nowhere], temporary) as run:
+        assert wait_until(lambda: len(ranks_of(run.process.pid)) == 2, 30)
+        run.process.kill()
+        run.finish(ENDS_WITHIN)
+        run.leaves_nothing(ENDS_WITHIN)
+
+
 # ------------------------------------------------------------------------- ranks set up by hand
 
 
@@ -266,8 +290,7 @@ def test_torchrun_starts_one_world_that_speaks_once(temporary):
     ):
         code, out, _ = four.finish()
         check_code, check_out, _ = three.finish()
-        for run in (four, three):
-            assert wait_until(lambda run=run: not marked_processes(run.mark))
+        assert wait_until(lambda: not marked_processes(four.mark) + marked_processes(three.mark))
     assert (code, check_code) == (0, 0)
     document = json.loads(out)
     assert document["ok"]
@@ -310,11 +333,12 @@ def test_a_kill_under_mpiexec_is_told_with_the_right_rank(victim, temporary):
         site, rank = under_mpiexec(run, 2, met=victim in ("rank", "site"))
         os.kill(site if victim == "site" else rank, signal.SIGKILL)
         at = time.monotonic()
+        unsaid = shared(run) if victim == "rank that has met nobody" else set()
         code, out, err = run.finish()
         assert time.monotonic() - at < ENDS_WITHIN
-        if victim != "rank that has met nobody":  # it has not yet said what it shares
-            run.leaves_nothing()
-        assert wait_until(lambda: not marked_processes(run.mark))
+        for path in unsaid:
+            path.unlink(missing_ok=True)
+        run.leaves_nothing()
     assert code != 0
     if victim == "site":
         assert "distdemo: the process of rank 2 ended without a word, before all others." in err

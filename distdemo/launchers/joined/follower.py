@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from distdemo.launchers.joined.errand import Errand
 from distdemo.launchers.joined.link import Ear, Message
 from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.post import FAREWELL, Post
-from distdemo.launchers.joined.through_mpi import call_off
 from distdemo.launchers.limits import open_files
 from distdemo.launchers.watch import End
 from distdemo.outcomes import Died, Raised
@@ -39,7 +37,10 @@ class LeaderLostError(DistdemoError):
 
 
 class UnheardError(DistdemoError):
-    """A rank of this site failed before the other sites could be told anything."""
+    """A rank of this site failed before the other sites could be told anything.
+
+    Whoever shows it has to call the others off: see ``through_mpi.call_off``.
+    """
 
 
 class Follower:
@@ -145,7 +146,6 @@ class Follower:
         failed = [each for each in crew.outcomes() if isinstance(each, Died | Raised)]
         judged = verdict.judge(world, failed)
         if failed and judged is not None and interrupts.received is None:
-            atexit.register(call_off)  # once it was told: we are ended, too
             raise UnheardError(judged.what, judged.why, judged.hint)
 
     def _tell(self, number: int, rank: int, value: Any) -> None:  # noqa: ANN401 - what a rank tells

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -85,6 +86,8 @@ class Herald:
     def _open(self, meeting: Meeting) -> None:
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+        if not self.seat.hosted and meeting.listening is None:
+            self._await(meeting)
         store = TCPStore(
             meeting.host,
             meeting.port,
@@ -101,6 +104,27 @@ class Herald:
         for kind, text in self._waiting:
             self._say(kind, text)
         self._waiting.clear()
+
+    def _await(self, meeting: Meeting) -> None:
+        """Wait until another herald holds the store, or this site has gone: torch would not notice.
+
+        Raises:
+            OSError: there is nobody to tell.
+        """
+        hung_up = select.poll()
+        hung_up.register(self.link.fileno(), 0)  # that the site has gone is told unasked
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                socket.create_connection((meeting.host, meeting.port), BEAT).close()
+            except OSError:
+                if hung_up.poll(1000 * PAUSE):
+                    until = min(until, time.monotonic() + FAREWELL)
+                    hung_up.unregister(self.link.fileno())
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
 
     def _in_words(self, meeting: Meeting | None, error: Exception) -> str:
         if self._store is None and meeting is not None:

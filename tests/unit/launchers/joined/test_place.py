@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launchers.joined import interfaces, place
+from distdemo.launchers.joined import interfaces
 from distdemo.launchers.joined.meeting import Meeting
 from distdemo.launchers.joined.place import interface_for, meeting_for, prefix_of
 from distdemo.launchers.joined.seat import Seat
@@ -96,15 +96,15 @@ def test_ranks_of_several_hosts_take_the_interface_that_leads_to_the_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = interfaces.address_towards("127.0.0.1", 1)  # as far as a machine without a cable goes
-    monkeypatch.setattr(place.interfaces, "address_towards", lambda host, port: own)
-    monkeypatch.setattr(place.interfaces, "is_loopback", lambda host: False)
+    monkeypatch.setattr(interfaces, "address_towards", lambda host, port: own)
+    monkeypatch.setattr(interfaces, "is_loopback", lambda host: False)
     assert interface_for(seat(master="10.0.0.9", port=29500)) == interfaces.interface_of(own)
 
 
 def test_an_own_name_for_loopback_is_taken_for_the_address_that_others_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(place.interfaces, "name_for_others", lambda host: "127.0.0.3")
+    monkeypatch.setattr(interfaces, "name_for_others", lambda host: "127.0.0.3")
     with listening(meeting_for(seat(master="this-machine"))) as (host, _):
         assert host == "127.0.0.3"
     fds = set(os.listdir("/proc/self/fd"))

@@ -1,0 +1,156 @@
+"""The command over several hosts: one world, one result, the right host named when one fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from helpers import LOOPBACK, tcp_addresses, wait_until
+from hosts.network import ETC, Command, Host, Network
+
+pytestmark = pytest.mark.hosts
+
+Hosts = Callable[[int], Network]
+
+PORT = 29511  # on hosts that nobody else has
+DISTDEMO = [sys.executable, "-m", "distdemo"]
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+needs_mpi = pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
+
+
+def terminal(net: Network, number: int, *command: str, master: str = "") -> Command:
+    """The command as it is typed on this one of the hosts."""
+    where = f"{master or net[0].address}:{PORT}"
+    nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--master", where)
+    return net[number].start([*DISTDEMO, *command, *nodes])
+
+
+def torchrun(net: Network, number: int, *command: str) -> Command:
+    """The same under torchrun, with two ranks on each host."""
+    where = ("--master-addr", net[0].address, "--master-port", str(PORT))
+    nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--nproc-per-node", "2")
+    return net[number].start(
+        [*DISTDEMO[:2], "torch.distributed.run", *nodes, *where, "-m", *command]
+    )
+
+
+def finished(runs: Sequence[Command]) -> list[tuple[int, str, str]]:
+    """What each of them said: exit code, stdout and stderr."""
+    return [run.finish(60) for run in runs]
+
+
+def spread(text: str) -> dict[int, str]:
+    """The host of each rank, as a document of a world that went well says it."""
+    document = json.loads(text)
+    assert document["ok"], document["errors"]
+    return dict(enumerate(document["world"]["hosts"]))
+
+
+def connected(host: Host) -> bool:
+    """Whether processes of this host talk to others."""
+    return bool({address for pid in host.processes() for address in sockets(pid)} - LOOPBACK)
+
+
+def sockets(pid: int, *, listening: bool = False) -> list[str]:
+    """Local addresses, as the kernel writes them."""
+    try:
+        return tcp_addresses(pid, listening=listening)
+    except OSError:  # it has ended
+        return []
+
+
+TWO_EACH = {0: "h0", 1: "h0", 2: "h1", 3: "h1"}
+
+
+def test_torchrun_on_two_hosts_makes_one_world(hosts: Hosts) -> None:
+    net = hosts(2)
+    runs = [torchrun(net, n, "distdemo", "all-reduce") for n in (0, 1)]
+    (code, out, err), (other, nothing, _) = finished(runs)
+    assert (code, other, nothing) == (0, 0, ""), err
+    for rank, host in TWO_EACH.items():
+        row = next(line for line in out.splitlines() if line.startswith(f"│    {rank} │"))
+        assert row.split("│")[2].strip() == host
+
+
+def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
+    """As Debian's installer writes them; and nobody listens on more than what was named."""
+    net = hosts(2)
+    for host in net:
+        file = ETC / host.namespace / "hosts"
+        others = [line for line in file.read_text().splitlines() if not line.endswith(host.name)]
+        file.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {host.name}", *others, ""]))
+    runs = [terminal(net, n, "all-reduce", "--format", "json", master="h0") for n in (0, 1)]
+    heard: set[str] = set()
+    while runs[0].poll() is None:
+        for pid in (pid for host in net for pid in host.processes()):
+            heard.update(sockets(pid, listening=True))
+    (code, out, err), (other, *_) = finished(runs)
+    assert (code, other) == (0, 0), err
+    assert spread(out) == TWO_EACH
+    assert heard <= LOOPBACK | {kernel(host.address) for host in net}
+
+
+def kernel(address: str) -> str:
+    """An IPv4 address as the kernel's tables write it."""
+    return "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
+
+
+def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
+    net = hosts(2)
+    asked = ("barrier", "-n", "4", "--straggler", "1:60", "--timeout", "6", "--format", "json")
+    runs = [terminal(net, n, *asked) for n in (0, 1)]
+    assert wait_until(lambda: all(map(connected, net)), 30)
+    net.cut(net[1])
+    cut = time.monotonic()
+    (code, out, _), (other, told, _) = finished(runs)
+    assert time.monotonic() - cut < 15
+    assert (code, other) == (1, 1)
+    (error,) = json.loads(out)["errors"]
+    assert error["ranks"] == [2, 3]
+    assert "no sign of life" in error["what"] or "did not say in time" in error["what"]
+    assert json.loads(told)["errors"][0]["what"] == "The verdict of rank 0 is not to be had."
+
+
+def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
+    net = hosts(2)
+    lonely = terminal(net, 0, "all-reduce", "--timeout", "3")
+    lost = net[1].start([*DISTDEMO, *alone(net), "--timeout", "3"])
+    (code, out, _), (other, _, err) = finished([lonely, lost])
+    assert (code, other) == (1, 1)
+    assert "Ranks 2, 3: never came" in out
+    assert f"Nothing answered at {net[0].address}:{PORT + 1} within 3 s" in err
+
+
+def alone(net: Network) -> list[str]:
+    """A command for the second node, at whose master nobody listens."""
+    where = f"{net[0].address}:{PORT + 1}"
+    return ["all-reduce", "--nnodes", "2", "--node-rank", "1", "--master", where]
+
+
+def test_a_slow_cable_is_borne(hosts: Hosts) -> None:
+    """A megabyte a second, and a megabyte each way: signs of life have to come through."""
+    net = hosts(2)
+    net.slow(net[1], "8mbit")
+    asked = ("all-reduce", "-n", "2", "--shape", "250000", "--format", "json")
+    runs = [terminal(net, n, *asked) for n in (0, 1)]
+    (code, out, err), (other, *_) = finished(runs)
+    assert (code, other) == (0, 0), out + err
+    assert spread(out) == {0: "h0", 1: "h1"}
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_mpiexec_over_two_hosts_makes_one_world_over_gloo_and_over_mpi(hosts: Hosts) -> None:
+    net = hosts(2)
+    across = ("-launcher", "ssh", "-launcher-exec", str(net.shell), "-hosts", "h0,h1")
+    command = [str(MPIEXEC), *across, "-n", "4", "-ppn", "2", *DISTDEMO, "all-reduce"]
+    told = [*command, "--format", "json"]
+    runs = [net[0].start([*told, "--backend", backend]) for backend in ("gloo", "mpi")]
+    for (code, out, err), backend in zip(finished(runs), ("gloo", "mpi"), strict=True):
+        assert code == 0, out + err
+        assert spread(out) == TWO_EACH
+        assert json.loads(out)["world"]["backend"] == backend
