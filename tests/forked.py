@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import traceback
 from typing import TYPE_CHECKING
 
@@ -34,5 +35,13 @@ def tell(work: Callable[[], object], way_back: Connection) -> None:
         work()
     except BaseException:  # noqa: BLE001 - the parent is told
         problem = traceback.format_exc()
+    end_mpi()
     way_back.send(problem)
     os._exit(0)
+
+
+def end_mpi() -> None:
+    """End the MPI that the work may have begun: MPICH would leave its shared memory behind."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()

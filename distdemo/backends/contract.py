@@ -30,6 +30,7 @@ class Backend(ABC):
         monitors: whether it has monitored_barrier, by its documentation.
         get: how to get it where it is missing.
         provider: the module that gives torch this backend; empty where torch has it by itself.
+        engines: whose ranks it can run on, beside those that this program starts; None: anybody's.
         rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number.
     """
 
@@ -41,6 +42,7 @@ class Backend(ABC):
     get: ClassVar[str] = ""
     provider: ClassVar[str] = ""
     rank_per_gpu: ClassVar[bool] = False
+    engines: ClassVar[tuple[str, ...] | None] = None
 
     @abstractmethod
     def missing(self) -> str | None:

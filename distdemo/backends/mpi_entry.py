@@ -21,6 +21,7 @@ class Mpi(Backend):
     devices = ("cpu",)
     get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
     provider = "distdemo.backends.mpi"
+    engines = ("mpi", "slurm")
     dtypes = COMMON_DTYPES | {
         "bool",
         "int16",

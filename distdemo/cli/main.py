@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 from distdemo.cli.main_exits import AlreadyTold
-from distdemo.cli.silence import JOINING, fall_silent, speaks
+from distdemo.cli.silence import JOINING, fall_silent, murmur, speaks
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -127,7 +127,8 @@ def _joins(arguments: Sequence[str]) -> bool:
 def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
     """The error on standard error, or as a JSON document on standard output."""
     if not speaks(arguments) and isinstance(error, UsageError):
-        return  # rank 0 has found the same, or was told
+        murmur(error)  # rank 0 has found the same or was told, unless it could not be told
+        return
     if _wants_json(arguments):
         from distdemo.render.document import dumps, error_document
 

@@ -6,10 +6,11 @@ All of them run the same command, so all of them would find the same mistake in 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 
-from distdemo.errors import UsageError
+from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers.joined import engines
 
 JOINING = ("hello", "check")
@@ -25,6 +26,14 @@ def speaks(arguments: Sequence[str]) -> bool:
     except UsageError:
         return True  # the command itself will say so
     return seat is None or seat.rank == 0
+
+
+def murmur(error: DistdemoError) -> None:
+    """On a host without rank 0, say in one line what is wrong: it may be wrong here alone."""
+    seat = engines.detect(os.environ)
+    if seat is not None and seat.local_rank == 0:
+        line = f"distdemo: rank {seat.rank} on {socket.gethostname()}: {error.what} {error.why}\n"
+        sys.stderr.write(line)
 
 
 def fall_silent() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from distdemo import backends
 from distdemo.backends.outfit import outfitted
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
@@ -58,6 +59,7 @@ def stage(
     Raises:
         typer.Exit: on a site without rank 0, when its part is done.
     """
+    _check_engine(seat, world)
     if seat is None:
         from distdemo.programs.starting import run_outfitted
 
@@ -73,6 +75,18 @@ def stage(
         follower = Follower(seat, _errand(meaning, world), world.timeout)
         with _following(follower):
             yield _followed(follower, seat, sequel)
+
+
+def _check_engine(seat: Seat | None, world: WorldSpec) -> None:
+    """Refuse a backend whose ranks this engine can't start."""
+    wanted = backends.REGISTRY[world.backend].engines
+    if seat is not None and wanted is not None and seat.engine not in wanted:
+        ranks = "ranks typed in terminals" if seat.nodes else f"ranks of {seat.engine}"
+        raise UsageError(
+            f"--backend {world.backend} can't run on {ranks}.",
+            "Its processes find each other by what MPI's own starter tells them.",
+            "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
+        )
 
 
 def _errand(meaning: str, world: WorldSpec) -> Errand:

@@ -75,7 +75,9 @@ class Post:
     def crew(self, world: WorldSpec, number: int, interrupts: Interrupts) -> Crew:
         """The ranks of this site in the world of this number."""
         seat, prefix = self.seat, f"{prefix_of(self.seat)}/world{number}"
-        place: Rendezvous = MpiRendezvous(prefix, self._offers)
+        place: Rendezvous = MpiRendezvous(
+            prefix, self._offers, alone=seat.local_size == seat.world_size
+        )
         if self._meeting is not None:
             place = TcpRendezvous(self._meeting.host, self._meeting.port, prefix)
         ranks = seat.ranks_of(seat.site)

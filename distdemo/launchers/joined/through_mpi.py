@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 BRIDGE = "distdemo.backends.mpi.runtime"
 """Begins MPI in a rank; loaded by name, as launchers know no backend."""
+_WITHIN_A_HOST = {"UCX_TLS": "self,sysv", "I_MPI_FABRICS": "shm"}
+"""What keeps MPICH (over UCX) and Intel MPI to shared memory: they would open sockets, too."""
 _WORDS = 256  # bytes in which rank 0 says where the store is
 _MEMORY = "/dev/shm/"  # noqa: S108 - looked at only
 ANSWER = 2.0  # seconds for hydra to acknowledge a farewell
@@ -58,10 +60,12 @@ class MpiRendezvous:
     Attributes:
         prefix: before all keys of this world.
         offers: on rank 0's site, where the store can be.
+        alone: all ranks are on this host, so that no other needs to reach them.
     """
 
     prefix: str
     offers: Offers | None
+    alone: bool = False
     directory: None = None
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
@@ -72,6 +76,9 @@ class MpiRendezvous:
         """
         from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+        if self.alone:
+            for name, value in _WITHIN_A_HOST.items():
+                os.environ.setdefault(name, value)
         world = begun()
         meeting = self._agreed(world)
         rank.tell(replace(meeting, litter=_litter()))
