@@ -4,6 +4,7 @@
 
     DistdemoError                 anything that this project raises on purpose
     ├── UsageError                the request can't be carried out; no rank was started   (exit 2)
+    ├── LonelyError               a part of a larger world lost touch with the rest       (exit 1)
     └── WorldError                ranks ran and one of them is at fault                   (exit 1)
         └── WorldInterrupted      a signal asked this process to stop                     (exit 1)
 
@@ -45,6 +46,10 @@ class DistdemoError(Exception):
 
 class UsageError(DistdemoError):
     """The request can't be carried out; found before any rank was started."""
+
+
+class LonelyError(DistdemoError):
+    """Rank 0 will never hear of it: the process that has it speaks for itself."""
 
 
 class WorldError(DistdemoError):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from distdemo.backends.mpi_kinds import kind_of
 from distdemo.errors import UsageError
 from distdemo.model import WireUp
 
@@ -60,14 +61,15 @@ class Family:
     """What one family of libraries needs to run on one machine, and to stay on it.
 
     Attributes:
-        shows: how its mpiexec is recognised, in what ``mpiexec --version`` prints.
+        starters: whose mpiexec starts its ranks, by what ``mpiexec --version`` prints; empty for
+            any.
         names: what its mpiexec may be called.
         options: for mpiexec: as many ranks as asked for, however few cores there are.
         environment: shared memory and nothing else between the ranks; ``@`` is the world's folder.
         as_root: what it needs besides where root starts it.
     """
 
-    shows: str
+    starters: tuple[str, ...]
     names: tuple[str, ...] = ("mpiexec",)
     options: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -75,7 +77,7 @@ class Family:
 
 
 _MPICH = Family(
-    "HYDRA",
+    ("MPICH", "MVAPICH"),  # MVAPICH's is hydra too, and may say no more of itself than that
     ("mpiexec", "mpiexec.mpich", "mpiexec.hydra"),
     environment=(
         # MPICH moves data through its own shared memory; its network module is begun all the same.
@@ -89,12 +91,12 @@ _MPICH = Family(
     ),
 )
 _INTEL = Family(
-    "Intel(R) MPI",
+    ("Intel MPI",),
     ("mpiexec", "mpiexec.hydra"),
     environment=(("I_MPI_FABRICS", "shm"), ("I_MPI_HYDRA_BOOTSTRAP", "fork")),
 )
 _OPEN = Family(
-    "Open MPI",
+    ("Open MPI",),
     ("mpiexec", "mpiexec.openmpi", "mpirun"),
     ("--oversubscribe",),
     (
@@ -105,7 +107,7 @@ _OPEN = Family(
     (("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")),
 )
 _OPEN_4 = Family(  # before 5.0 its shared memory is called vader
-    _OPEN.shows,
+    _OPEN.starters,
     _OPEN.names,
     _OPEN.options,
     (
@@ -116,7 +118,7 @@ _OPEN_4 = Family(  # before 5.0 its shared memory is called vader
     _OPEN.as_root,
 )
 _FAMILIES = {"MPICH": _MPICH, "Intel MPI": _INTEL, "Open MPI": _OPEN, "MVAPICH": _MPICH}
-_UNKNOWN = Family("")
+_UNKNOWN = Family(())
 
 
 @cache
@@ -180,7 +182,7 @@ def _mpiexec(found: MpiLibrary, family: Family) -> str:
     others = []
     for path in _candidates(found, family):
         said = _version_of(path)
-        if family.shows in said:
+        if not family.starters or kind_of(said).vendor in family.starters:
             return path
         others.append(f"{path} is {_owner(said)}")
     if others:
@@ -231,9 +233,9 @@ def _version_of(mpiexec: str) -> str:
 
 def _owner(said: str) -> str:
     """Whose mpiexec says this of its version."""
-    for vendor, family in _FAMILIES.items():
-        if family.shows in said:
-            return f"{vendor}'s"
+    vendor = kind_of(said).vendor
+    if vendor:
+        return f"{vendor}'s"
     return "of an unknown MPI" if said.strip() else "broken: it does not tell its version"
 
 

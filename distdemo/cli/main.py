@@ -19,6 +19,7 @@ from distdemo.errors import (
     EXIT_OK,
     EXIT_USAGE,
     DistdemoError,
+    LonelyError,
     UsageError,
 )
 
@@ -126,10 +127,12 @@ def _joins(arguments: Sequence[str]) -> bool:
 
 def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
     """The error on standard error, or as a JSON document on standard output."""
-    if not speaks(arguments) and isinstance(error, UsageError):
-        murmur(error)  # rank 0 has found the same or was told, unless it could not be told
+    silent = not speaks(arguments)
+    if silent and not isinstance(error, LonelyError):
+        if isinstance(error, UsageError):
+            murmur(error)  # rank 0 has found the same or was told, unless it could not be told
         return
-    if _wants_json(arguments):
+    if _wants_json(arguments) and not silent:
         from distdemo.render.document import dumps, error_document
 
         sys.stdout.write(dumps(error_document(_command(arguments), error)) + "\n")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from distdemo.cli.parse import Flags, View, choose, parse_view
 from distdemo.errors import UsageError
 from distdemo.findings import TOPICS
+from distdemo.launchers.joined.interfaces import parse_address
 
 LISTENS = 60.0  # seconds
 LONGEST = 3600.0  # seconds: a port that is open without authentication is closed again
@@ -16,6 +17,11 @@ ALONE = {
     "only_topics": ("--only", "--listen looks at nothing here."),
     "no_world": ("--no-world", "--listen starts no world."),
 }
+LIKE = {
+    "--peer": "Try --peer 10.0.0.2:29600, or --peer [fd00::2]:29600.",
+    "--listen": "Try --listen 29600, which takes the address of the default route.",
+}
+"""What to try instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +92,7 @@ def _topics(given: list[str] | None) -> tuple[str, ...]:
 
 
 def _peer(text: str) -> tuple[str, int]:
-    host, port = _split("--peer", text)
-    if not host:
-        raise UsageError(
-            f"--peer {text}: there is no host.",
-            "It names the machine that runs doctor --listen.",
-            "Try --peer 10.0.0.2:29600.",
-        )
+    host, port = _host_and_port("--peer", text)
     if port == 0:
         raise UsageError(
             f"--peer {text}: nobody listens on port 0.",
@@ -103,41 +103,36 @@ def _peer(text: str) -> tuple[str, int]:
 
 
 def _place(text: str) -> tuple[str, int]:
-    if ":" not in text:
-        return "", _port("--listen", text, text)
-    host, port = _split("--listen", text)
-    return host or _no_address(text), port
-
-
-def _no_address(text: str) -> str:
-    raise UsageError(
-        f"--listen {text}: there is no address.",
-        "Before the colon stands the address to open the port on.",
-        f"Try --listen {text.removeprefix(':')}, which takes the address of the default route.",
-    )
-
-
-def _split(flag: str, text: str) -> tuple[str, int]:
-    """``HOST:PORT``, ``10.0.0.2:29600`` or ``[fd00::2]:29600``."""
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    if not colon or (":" in host and bare == host) or any(c.isspace() for c in text):
+    """The address, empty where a port alone is given, and the port."""
+    if not (text.isascii() and text.isdigit()):
+        return _host_and_port("--listen", text)
+    if len(text) > 5 or int(text) > 65535:
         raise UsageError(
-            f"{flag} {text}: that is no HOST:PORT.",
-            "A port belongs to it, and an IPv6 address goes in brackets.",
-            f"Try {flag} 10.0.0.2:29600, or {flag} [fd00::2]:29600.",
+            f"--listen {text[:40]}: there is no such port.",
+            "Ports go up to 65535.",
+            LIKE["--listen"],
         )
-    return bare, _port(flag, text, port)
+    return "", int(text)
 
 
-def _port(flag: str, text: str, port: str) -> int:
-    if port.isascii() and port.isdigit() and int(port) < 65536:
-        return int(port)
-    raise UsageError(
-        f"{flag} {text}: {port!r} is no port.",
-        "A port is a number from 1 to 65535.",
-        f"Try {flag} {text.removesuffix(port)}29600.",
-    )
+def _host_and_port(flag: str, text: str) -> tuple[str, int]:
+    """Those of ``10.0.0.2:29600`` or ``[fd00::2]:29600``.
+
+    Raises:
+        UsageError: the text is no such thing, or lacks the port.
+    """
+    try:
+        host, port = parse_address(text)
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error.what}", error.why, LIKE[flag]) from error
+    if port is None:
+        bare = f"[{host}]" if ":" in host else host
+        raise UsageError(
+            f"{flag} {text}: the port is missing.",
+            "A port is a number from 1 to 65535; an IPv6 address in front of it goes in brackets.",
+            f"Try {flag} {bare}:29600.",
+        )
+    return host, port
 
 
 def _seconds(text: str | None) -> float:

@@ -47,7 +47,7 @@ def size_of_world(
         )
     if text is not None and parse_world_size(text, default, smallest, why) != seat.world_size:
         raise UsageError(
-            f"--world-size {text}, but {seat.engine} has started {seat.world_size} ranks.",
+            f"--world-size {text}, but this world has {seat.world_size} ranks.",
             f"This process is rank {seat.rank} of them: {seat.why}.",
             "Leave out --world-size, start as many ranks as you want, or add --launcher local.",
         )

@@ -11,7 +11,7 @@ import typer
 
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_doctor import DoctorRequest, parse_doctor
-from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, DistdemoError
 from distdemo.findings import DoctorReport, ListenReport
 from distdemo.render.spinner import spinner
 
@@ -23,10 +23,21 @@ def run_doctor(flags: dict[str, Any]) -> None:
         _listen(request, *request.listen)
         return
     with spinner("looking at this machine", enabled=not request.view.quiet):
-        report = _examine(request)
+        report = _examine_or_stop(request)
     with suppress(BrokenPipeError):  # a reader that left does not change the exit code
         _show(report, request)
     raise typer.Exit(EXIT_OK if report.ok else EXIT_FAILED)
+
+
+def _examine_or_stop(request: DoctorRequest) -> DoctorReport:
+    try:
+        return _examine(request)
+    except KeyboardInterrupt:  # ``main`` remembers it, for the exit code
+        raise DistdemoError(
+            "Interrupted.",
+            "There is no verdict. Whatever was started to look at this machine is gone.",
+            "--only TOPIC looks at less, and --no-world starts no ranks.",
+        ) from None
 
 
 def _examine(request: DoctorRequest) -> DoctorReport:

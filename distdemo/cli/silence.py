@@ -8,32 +8,43 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers.joined import engines
 
+TERMINALS = ("--nnodes", "--node-rank", "--master")
+"""Options of a person in front of this very terminal."""
+HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
 JOINING = ("hello", "check")
 """The commands beside those of ops that run as a part of a larger world."""
 
 
 def speaks(arguments: Sequence[str]) -> bool:
     """Whether this process may print: it has rank 0, or no engine started it."""
-    if _own_world(arguments):
+    launcher = _launcher(arguments)
+    if launcher == "local" or any(_names(word, TERMINALS) for word in arguments):
         return True
     try:
-        seat = engines.detect(os.environ)
+        named = launcher in engines.ENGINES
+        seat = engines.named(launcher, os.environ) if named else engines.detect(os.environ)
     except UsageError:
         return True  # the command itself will say so
     return seat is None or seat.rank == 0
 
 
 def murmur(error: DistdemoError) -> None:
-    """On a host without rank 0, say in one line what is wrong: it may be wrong here alone."""
+    """On a host without rank 0, say in one line what is wrong: it may be wrong here alone.
+
+    Returns after a moment: an engine ends all ranks when the first has left, and rank 0 has more
+    to say.
+    """
     seat = engines.detect(os.environ)
-    if seat is not None and seat.local_rank == 0:
+    if seat is not None and seat.local_size and seat.local_rank == 0:
         line = f"distdemo: rank {seat.rank} on {socket.gethostname()}: {error.what} {error.why}\n"
         sys.stderr.write(line)
+    time.sleep(HOLD_BACK)
 
 
 def fall_silent() -> None:
@@ -41,10 +52,13 @@ def fall_silent() -> None:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - to the very end
 
 
-def _own_world(arguments: Sequence[str]) -> bool:
-    """Whether ``--launcher local`` was asked for."""
+def _launcher(arguments: Sequence[str]) -> str:
+    """What ``--launcher`` was given; empty: nothing."""
     pairs = zip(arguments, [*arguments, ""][1:], strict=True)
-    return any(
-        word == "--launcher=local" or (word == "--launcher" and following == "local")
-        for word, following in pairs
-    )
+    given = [following for word, following in pairs if word == "--launcher"]
+    given += [word.partition("=")[2] for word in arguments if word.startswith("--launcher=")]
+    return given[-1].lower() if given else ""
+
+
+def _names(word: str, options: Sequence[str]) -> bool:
+    return word.partition("=")[0] in options

@@ -118,13 +118,15 @@ def _leading(leader: Leader) -> Iterator[Leader]:
 @contextmanager
 def _following(follower: Follower) -> Iterator[None]:
     """An error of this site alone is told to the leader, who shows it."""
-    from distdemo.launchers.joined.follower import UnheardError
+    from distdemo.launchers.joined.follower import LeaderLostError, UnheardError
 
     try:
         yield
     except UnheardError as error:
         _show_unheard(error)
         raise AlreadyTold(EXIT_FAILED) from error
+    except LeaderLostError:
+        raise
     except DistdemoError as error:
         with suppress(OSError):
             follower.refuse(error)

@@ -9,10 +9,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from distdemo.backends.gpus import NODES
 from distdemo.doctor.seen import Seen, broken, fine, several, size, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
 
-NODES = ("dev/nvidiactl", "dev/nvidia0", "dev/dxg", "dev/kfd")
 PATIENCE = 40.0  # seconds: torch's import and CUDA's start on a machine with eight GPUs
 QUERY = "name,driver_version,compute_mode,mig.mode.current,memory.used"
 
@@ -30,9 +30,8 @@ class Card:
 
 def gpus(around: Surroundings) -> Seen:
     """What torch can use of what the system shows."""
-    shown = [node for node in NODES if around.exists(node)]
     built = around.torch()
-    if not shown:
+    if not _shown(around):
         return skipped("this system shows no GPU", "", torch_cuda=built.cuda or built.rocm)
     if not (built.cuda or built.rocm):
         return warning(
@@ -56,6 +55,11 @@ def gpus(around: Surroundings) -> Seen:
             "nvidia-smi and dmesg show what is wrong with the GPU or its driver.",
         )
     return _judged(found)
+
+
+def _shown(around: Surroundings) -> bool:
+    """Whether the system shows a GPU at all."""
+    return any(around.exists(node.lstrip("/")) for node in NODES)
 
 
 def _document(text: str) -> dict[str, Any] | None:
@@ -170,10 +174,10 @@ def driver(around: Surroundings) -> Seen:
 
 def smi(around: Surroundings) -> list[Card]:
     """The GPUs that nvidia-smi shows; none where there is no such program."""
-    if not any(around.exists(node) for node in NODES) or around.which("nvidia-smi") is None:
+    program = around.which("nvidia-smi")
+    if program is None or not _shown(around):
         return []
-    program = str(around.which("nvidia-smi"))
-    answer = around.ask([program, f"--query-gpu={QUERY}", "--format=csv,noheader"], 10.0)
+    answer = around.ask([str(program), f"--query-gpu={QUERY}", "--format=csv,noheader"], 10.0)
     if answer.status != 0:
         return []
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.text.splitlines()]

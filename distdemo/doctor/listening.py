@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,6 +27,7 @@ from distdemo.doctor.wire import (
 )
 from distdemo.errors import UsageError
 from distdemo.findings import ListenReport, Visit
+from distdemo.launchers.joined.interfaces import address_towards
 from distdemo.versions import versions
 
 VISIT = 30.0  # seconds that a visitor may stay
@@ -50,9 +52,10 @@ def default_place(port: int, host: str) -> Place:
     Never every address: who wants that names it.
     """
     for outside in OUTSIDE:
-        address = source_address(outside)
-        if address and not is_loopback(address):
-            return Place(address, port, "the address of the default route")
+        with suppress(UsageError):  # no route leads there
+            address = address_towards(outside, 0)
+            if not is_loopback(address):
+                return Place(address, port, "the address of the default route")
     for address in resolve(host).found:
         if not is_loopback(address):
             return Place(address, port, f"the address of {host}")
@@ -60,17 +63,6 @@ def default_place(port: int, host: str) -> Place:
         if interface.up and interface.addresses and not interface.loopback:
             return Place(interface.addresses[0], port, f"the address of {interface.name}")
     return Place("127.0.0.1", port, "loopback, because there is no other; nobody else reaches it")
-
-
-def source_address(target: str) -> str:
-    """The address that this machine would speak to the target from; empty without a way there."""
-    family = socket.AF_INET6 if ":" in target else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((target, 9))  # a datagram socket: nothing is sent
-            return str(probe.getsockname()[0])
-    except OSError:
-        return ""
 
 
 def open_server(place: Place) -> socket.socket:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from distdemo.doctor.seen import Seen, broken, fine, warning
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.doctor.system import Interface
+from distdemo.launchers.joined.resolving import numeric
 
 SLOW = 0.5  # seconds of a look-up that show in the start of a world
 NAME_IT = "Add a line with this machine's address and {name} to /etc/hosts, or mend its DNS."
@@ -139,7 +139,5 @@ def _firewalld(around: Surroundings) -> bool:
 
 def is_loopback(address: str) -> bool:
     """Whether nobody else reaches this address: 127.0.0.0/8 or ::1."""
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    number = numeric(address)
+    return number is not None and number.is_loopback

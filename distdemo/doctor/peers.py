@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from distdemo.doctor import peer_words as words
 from distdemo.doctor.seen import Check, Seen
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.doctor.wire import MOST, PATIENCE, PROTOCOL, Line, Message, ProtocolError, reason
+from distdemo.doctor.wire import (
+    MOST,
+    PATIENCE,
+    PROTOCOL,
+    Line,
+    Message,
+    ProtocolError,
+    reason,
+    time_of,
+)
 from distdemo.findings import Finding
 from distdemo.versions import versions
 
@@ -118,11 +127,8 @@ def _echoes(line: Line) -> tuple[list[float], list[float]]:
         began, local = time.perf_counter(), time.time()
         answer = line.ask({"do": "echo"})
         trip = time.perf_counter() - began
-        there = answer.get("time")
-        if not isinstance(there, int | float):
-            raise ProtocolError("an echo without a time")
         trips.append(trip)
-        offsets.append(float(there) - (local + trip / 2))
+        offsets.append(time_of(answer) - (local + trip / 2))
     best = sorted(range(ECHOES), key=trips.__getitem__)[: ECHOES // 3]
     return trips, [offsets[place] for place in best]
 

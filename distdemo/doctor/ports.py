@@ -5,7 +5,7 @@ from __future__ import annotations
 from distdemo.doctor.network import is_loopback
 from distdemo.doctor.seen import Seen, broken, fine, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.doctor.variables import ENGINES
+from distdemo.doctor.variables import seated
 
 USUAL = 29500  # torch's and torchrun's default
 FEW = 1000  # ports: gloo takes one a pair of ranks of a machine
@@ -68,8 +68,9 @@ def master(around: Surroundings) -> Seen:
             "Unset it, or name the machine of rank 0.",
             **facts,
         )
-    if any(name in around.environ for name in ENGINES):
-        return fine(f"{place}, from the engine that started this", **facts)
+    seat = seated(around)
+    if seat is not None:
+        return fine(f"{place}, for rank {seat.rank} of {seat.world_size} ({seat.engine})", **facts)
     return _left_behind(around, address, port, place)
 
 
@@ -80,10 +81,10 @@ def _left_behind(around: Surroundings, address: str, port: str, place: str) -> S
     taken = around.bind("", int(port)) if here else ""
     held = f", and that port is {taken} here" if taken else ""
     return warning(
-        f"{place} is set, and no engine is around{held}",
-        "A shell profile or an old session left it. A program that reads it joins, or waits for, "
-        "a world that it does not belong to.",
-        "unset MASTER_ADDR MASTER_PORT",
+        f"{place} is set, and this process is no rank of an engine{held}",
+        "A shell profile, a batch script or an old session set it. A program that reads it joins, "
+        "or waits for, a world that it may not belong to.",
+        "unset MASTER_ADDR MASTER_PORT, unless you mean them.",
         address=address,
         port=port,
     )

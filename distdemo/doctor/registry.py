@@ -22,7 +22,7 @@ from distdemo.doctor import (
 )
 from distdemo.doctor.seen import Check, Seen, broken, plain, warning
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.doctor.system import end_questions
+from distdemo.doctor.system import begin_questions, end_questions
 from distdemo.doctor.torch_build import Start
 from distdemo.errors import UsageError
 from distdemo.findings import TOPICS, DoctorReport, Finding
@@ -95,6 +95,7 @@ def examine(
     checks = [check for check in CHECKS if check.topic in topics]
     seen = _of_torch(around, checks, start)
     checks_left = [check for check in checks if check.name not in seen]
+    begin_questions()
     try:
         seen |= _all_at_once(checks_left, around)
     finally:

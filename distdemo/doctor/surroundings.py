@@ -29,7 +29,7 @@ class Surroundings:
         reverse: names of an address.
         interfaces: the network interfaces.
         loopback: why two ends on 127.0.0.1 can't talk; empty if they can.
-        bind: why a port of an address can't be listened on; empty if it can.
+        bind: why a port of an address is not to be had; empty if it is.
         room: the size of a file system; None where there is none.
         writable: whether files can be made in a directory.
         rlimit: a soft and a hard limit by its name in ``resource``, ``RLIMIT_NOFILE``; None

@@ -27,6 +27,8 @@ PATIENCE = 2.0  # seconds that a name service gets
 ENOUGH = 1 << 20  # bytes that are read of a program's answer
 running: set[subprocess.Popen[str]] = set()
 """The programs that are being asked just now."""
+_over = threading.Event()  # nobody waits for answers any more
+_starting = threading.Lock()  # so that no program starts while all are ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +138,15 @@ def loopback() -> str:
 
 
 def bind(address: str, port: int) -> str:
-    """Why this port of this address can't be listened on; empty if it can."""
+    """Why this port of this address is not to be had; empty if it is.
+
+    Nothing listens on it meanwhile: that it can be bound tells as much.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-            probe.listen(1)
         except OSError as error:
             return "in use" if error.errno == errno.EADDRINUSE else str(error.strerror or error)
     return ""
@@ -220,9 +224,8 @@ def clock() -> Clock | None:
     if state < 0:
         return None
     time_error, unsynchronised = 5, 0x40  # TIME_ERROR and STA_UNSYNC of linux/timex.h
-    status = (ctypes.c_int * 128).from_buffer(buffer)[
-        10
-    ]  # behind modes, offset, freq, max-, esterror
+    words = (ctypes.c_int * 128).from_buffer(buffer)
+    status = words[10]  # behind modes, offset, freq, maxerror and esterror
     in_step = state != time_error and not status & unsynchronised
     return Clock(in_step, buffer[3] / 1e6)  # maxerror, in µs
 
@@ -230,18 +233,9 @@ def clock() -> Clock | None:
 def ask(command: Sequence[str], seconds: float) -> Answer:
     """What a program answers to a command line; it and its children are gone at the end."""
     try:
-        process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        process = _started(command)
     except OSError as error:
         return Answer(None, error=error.strerror or str(error))
-    running.add(process)
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -252,8 +246,40 @@ def ask(command: Sequence[str], seconds: float) -> Answer:
     return Answer(process.returncode, text[:ENOUGH])
 
 
+def _started(command: Sequence[str]) -> subprocess.Popen[str]:
+    """The program, with what it writes in one pipe.
+
+    Raises:
+        OSError: it can't be started, or nobody waits for its answer any more.
+    """
+    with _starting:
+        if _over.is_set():
+            raise InterruptedError(errno.EINTR, "nobody waits for the answer any more")
+        process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        running.add(process)
+    return process
+
+
+def begin_questions() -> None:
+    """From now on programs may be asked."""
+    _over.clear()
+
+
 def end_questions() -> None:
-    """Kill every program that is still being asked, after Ctrl-C perhaps."""
+    """Kill every program that is still being asked, after Ctrl-C perhaps, and start no other.
+
+    A check that lost one answer would ask on, in a thread that ends with this process.
+    """
+    with _starting:
+        _over.set()
     for process in tuple(running):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

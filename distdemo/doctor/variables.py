@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from distdemo.doctor.seen import Seen, fine, skipped, warning
+from distdemo.doctor.seen import Seen, broken, fine, plain, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
+from distdemo.errors import UsageError
+from distdemo.launchers.joined import engines
+from distdemo.launchers.joined.seat import Seat
 
-ENGINES = {
-    "TORCHELASTIC_RUN_ID": "torchrun",
-    "SLURM_JOB_ID": "Slurm",
-    "OMPI_COMM_WORLD_SIZE": "Open MPI's mpiexec",
-    "PMI_SIZE": "an mpiexec that speaks PMI",
-    "PMIX_RANK": "an mpiexec that speaks PMIx",
-}
-"""A variable that only the engine sets, and the engine."""
-RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 PREFIXES = (
     *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),
     *("MPICH_", "HYDRA_", "KMP_", "GOMP_", "OMP_", "MKL_", "TENSORPIPE_", "CUDA_", "MPI4PY_"),
 )
-SLOWER = "distdemo and your own program are slower with it than without."
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +172,18 @@ def _shadows(around: Surroundings) -> list[str]:
 
 def engine(around: Surroundings) -> Seen:
     """Whether an engine started this process as one rank of a world."""
-    environ = around.environ
-    found = [name for variable, name in ENGINES.items() if variable in environ]
-    given = {name: environ[name] for name in RANK_NAMES if name in environ}
-    if found:
-        rank = environ.get("RANK", environ.get("SLURM_PROCID", environ.get("PMI_RANK", "")))
-        whose = f", as rank {rank}" if rank else ""
-        return fine(f"started by {' and '.join(found)}{whose}", engines=found)
-    if given:
-        listed = " ".join(f"{name}={value}" for name, value in given.items())
-        return warning(
-            f"{listed}, and no engine is around",
-            "A program that reads them takes itself for one rank of a world and waits for the "
-            "others.",
-            f"unset {' '.join(given)}",
-            **given,
-        )
-    return skipped("no engine (torchrun, mpiexec, Slurm) is around this process")
+    try:
+        seat = engines.detect(around.environ)
+    except UsageError as error:
+        return broken(plain(error.what), error.why, error.hint)
+    if seat is None:
+        return skipped("no engine (torchrun, mpiexec, srun) started this process as a rank")
+    text = f"rank {seat.rank} of {seat.world_size} ({seat.engine}): {seat.why}"
+    return fine(text, engine=seat.engine, rank=seat.rank, world_size=seat.world_size)
+
+
+def seated(around: Surroundings) -> Seat | None:
+    """The place that an engine gives this process; None without one, and where it is not clear."""
+    with suppress(UsageError):  # which the check of the engine tells
+        return engines.detect(around.environ)
+    return None

@@ -24,6 +24,7 @@ LONGEST = 16 << 10  # bytes of a message
 MOST = 32 << 20  # bytes that may be taken or given at once
 CHUNK = 64 << 10
 PATIENCE = 4.0  # seconds that a visitor waits for the other side to go on
+LATEST = 1e11  # seconds since 1970 that a clock may show: some 3,000 years from now
 HOSTS_PATIENCE = 10.0  # likewise, of the one who is asked: the visitor has to notice first
 
 Message = dict[str, Any]
@@ -126,6 +127,19 @@ def counted(message: Message) -> int:
     if type(count) is not int or not 0 <= count <= MOST:
         raise ProtocolError(f"bytes: {str(count)[:40]}")
     return count
+
+
+def time_of(message: Message) -> float:
+    """The time that an echo tells, in seconds since 1970.
+
+    Raises:
+        ProtocolError: there is none, or none that a clock shows: NaN, infinity, a number of 400
+            digits.
+    """
+    told = message.get("time")
+    if not isinstance(told, int | float) or not 0 <= told <= LATEST:
+        raise ProtocolError("an echo without a time")
+    return float(told)
 
 
 def reason(error: BaseException) -> str:

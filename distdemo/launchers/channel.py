@@ -39,14 +39,20 @@ class Sender:
         Raises:
             Exception: whatever pickling the message raises; nothing was sent then.
         """
-        payload = dumps(message)
+        view = memoryview(framed(message))
         with self._alone:
-            self._write(payload)
+            while view:
+                view = view[os.write(self._fd, view) :]
 
-    def _write(self, payload: bytes) -> None:
-        view = memoryview(_LENGTH.pack(len(payload)) + payload)
-        while view:
-            view = view[os.write(self._fd, view) :]
+
+def framed(message: tuple[Any, ...]) -> bytes:
+    """A message as it goes through a pipe.
+
+    Raises:
+        Exception: whatever pickling it raises.
+    """
+    payload = dumps(message)
+    return _LENGTH.pack(len(payload)) + payload
 
 
 class Receiver:

@@ -74,6 +74,9 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         return _lost(first, causes, outcomes)
     what, hint, trace = _what(first)
     why = f"{_last_words(first)}It had got as far as: {first.phase.name}."
+    if isinstance(first, Raised) and first.type == "UsageError":  # it says why, and what to try
+        _, reason, advice = (*first.message.splitlines(), "", "")[:3]
+        why, hint = f"{reason} {why}".strip(), advice or hint
     if len(guilty) > 1:
         why += f" {_ranks(guilty[1:])} failed by {_themselves(guilty[1:])} after it."
     if others:

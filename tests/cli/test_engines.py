@@ -193,7 +193,7 @@ def test_a_terminal_with_another_command_is_told_and_named(temporary):
     assert error["ranks"] == [2, 3]
     assert "something else than rank 0: distdemo broadcast --root 1" in error["what"]
     assert error["hint"] == "Give every process the same command."
-    assert "it failed, exit code 1. Node 0" in second[2]
+    assert "Rank 0 was asked for something else." in second[2]
 
 
 def test_a_killed_rank_of_another_site_is_named_and_all_end(temporary):
@@ -239,13 +239,37 @@ def test_a_signal_to_either_site_ends_both(node, number, codes, temporary):
 def test_a_site_that_is_killed_before_the_first_one_comes_leaves_nothing(temporary):
     nowhere = ["--nnodes", "2", "--node-rank", "1", "--master", f"127.0.0.1:{free_port()}"]
     with running([*DISTDEMO, "all-reduce", *nowhere], temporary) as run:
-        assert wait_until(lambda: len(ranks_of(run.process.pid)) == 2, 30)
+        assert wait_until(lambda: len(children(run.process.pid)) == 1, 30)  # its herald
         run.process.kill()
         run.finish(ENDS_WITHIN)
         run.leaves_nothing(ENDS_WITHIN)
 
 
 # ------------------------------------------------------------------------- ranks set up by hand
+
+
+def test_of_two_processes_of_one_rank_the_second_is_sent_away_and_the_world_goes_on(temporary):
+    port = free_port()
+    settings = [by_hand(port, rank, 2) for rank in (0, 1, 1)]
+    with sites(3 * [[*DISTDEMO, "hello", "--format", "json"]], temporary, settings) as runs:
+        first, *others = [run.finish() for run in runs]
+    assert first[0] == 0
+    assert json.loads(first[1])["ok"] is True
+    assert sorted(code for code, _, _ in others) == [0, 1]
+    (turned_away,) = [err for code, _, err in others if code]
+    assert "Another process is rank 1 of it already." in turned_away
+
+
+def test_a_result_that_no_store_takes_in_one_piece_comes_all_the_same(temporary):
+    values = temporary / "values.txt"
+    values.write_text(2 * (json.dumps(12000 * [1000 * "x"]) + "\n"))
+    port = free_port()
+    asked = [*DISTDEMO, "all-gather", "--objects", "--values", str(values), "--quiet"]
+    with sites(2 * [asked], temporary, [by_hand(port, rank, 2) for rank in range(2)]) as runs:
+        said = [run.finish() for run in runs]
+        values.unlink()
+    assert [code for code, _, _ in said] == [0, 0]
+    assert "Verified: 4 objects" in said[0][1]
 
 
 def test_a_site_that_can_not_take_part_is_told_by_the_first(temporary):
@@ -273,7 +297,7 @@ def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
     with sites(3 * [asked], temporary, settings) as runs:
         said = [run.finish() for run in runs]
     assert [code for code, _, _ in said] == [2, 2, 2]
-    assert "--world-size 4, but environment has started 3 ranks." in said[0][2]
+    assert "--world-size 4, but this world has 3 ranks." in said[0][2]
     assert [out + err for _, out, err in said[1:]] == ["", ""]
 
 

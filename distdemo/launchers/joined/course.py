@@ -90,7 +90,12 @@ class Course:
         return all(site.done or not site.host for site in self.sites.values())
 
     def ended(self, site: int, post: dict[str, Any]) -> None:
-        """A site says how its ranks ended; their moments are moved onto the leader's clock."""
+        """A site says how its ranks ended; their moments are moved onto the leader's clock.
+
+        Of one that should not have begun it does not count.
+        """
+        if self.sites[site].lost is not None:
+            return
         shift = float(post["began"]) - self.began[0]
         outcomes = tuple(replace(each, at=each.at + shift) for each in post["outcomes"])
         self.sites[site].outcomes = outcomes

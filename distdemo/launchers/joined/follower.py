@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distdemo.errors import DistdemoError
+from distdemo.errors import DistdemoError, LonelyError
 from distdemo.launchers import verdict
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.joined import codec
@@ -32,11 +32,11 @@ Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """From what an order says to the function to run and its arguments."""
 
 
-class LeaderLostError(DistdemoError):
+class LeaderLostError(LonelyError):
     """The site of rank 0 is gone or can't be reached: nobody will judge this world."""
 
 
-class UnheardError(DistdemoError):
+class UnheardError(LonelyError):
     """A rank of this site failed before the other sites could be told anything.
 
     Whoever shows it has to call the others off: see ``through_mpi.call_off``.
@@ -47,20 +47,15 @@ class Follower:
     """A site without rank 0; the arguments are a leader's."""
 
     def __init__(self, seat: Seat, errand: Errand, patience: float) -> None:
-        self._post = Post(seat, patience)
+        self._post = Post(seat, errand, patience)
+        self._errand = errand
+        self._seated = False
+        self._unseated: tuple[str, bool] | None = None
         self._seat = seat
         self._patience = patience
         self._orders: list[dict[str, Any]] = []
         self._lost: str | None = None
         self._heard_at: float | None = None  # None until the store has answered for the first time
-        self._post.send(
-            "post",
-            "here",
-            site=seat.site,
-            host=self._post.host,
-            digest=errand.digest,
-            words=errand.words,
-        )
 
     def serve(
         self,
@@ -84,6 +79,7 @@ class Follower:
             LeaderLostError: nobody will.
             KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers.
         """
+        self._take_seat()
         number = 0
         while True:
             self._one_world(world, number, target, args)
@@ -93,6 +89,43 @@ class Follower:
             assert resume is not None  # noqa: S101 - only commands of several worlds get such orders
             number = int(order["number"])
             target, args = resume(order["what"])
+
+    def _take_seat(self) -> None:
+        """Start no rank before it is clear that they belong to this world, where that can be known.
+
+        Raises:
+            DistdemoError: they don't.
+            LeaderLostError: nobody says so in time.
+        """
+        if not self._post.met:  # the ranks have to begin before the store is known
+            self._introduce()
+            return
+        until = time.monotonic() + self._patience + ALONE  # the herald gives up first, and says why
+        interrupts = Interrupts()
+        with interrupts:
+            self._post.wait(interrupts, self._note, lambda: self._seated or self._cut_off, until)
+        interrupts.redeliver()
+        if self._seated or (self._unseated is not None and self._unseated[1]):
+            self._introduce()
+        if self._unseated is not None:
+            raise LeaderLostError(
+                "This process can't take part in the world that meets there.",
+                f"{self._unseated[0]}.",
+                "Give every process the same command, and each rank to one process.",
+            )
+        if not self._seated:
+            raise _lost_leader(self._lost or "nothing was heard of it")
+
+    def _introduce(self) -> None:
+        """Tell the leader that this site is here, and what it was asked for."""
+        self._post.send(
+            "post",
+            "here",
+            site=self._seat.site,
+            host=self._post.host,
+            digest=self._errand.digest,
+            words=self._errand.words,
+        )
 
     def refuse(self, error: DistdemoError) -> None:
         """Tell the leader that this site can't take part."""
@@ -169,9 +202,16 @@ class Follower:
 
     def _note(self, message: Message) -> None:
         kind, *rest = message
-        self._heard_at = time.monotonic()
         if kind == "lost":
             self._lost = str(rest[0])
+        elif kind == "heard":
+            self._heard_at = time.monotonic()
+            self._post.answer()
+        elif kind == "seated":
+            self._seated = True
+        elif kind == "unseated":
+            self._unseated = (str(rest[0]), bool(rest[1]))
+            self._lost = self._unseated[0]
         elif kind == "order":
             self._orders.append(codec.decode(rest[0]))
 

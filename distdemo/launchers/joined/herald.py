@@ -16,24 +16,23 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from distdemo.launchers.joined.board import Board
 from distdemo.launchers.joined.codec import decode, encode
 from distdemo.launchers.joined.course import silence_within
 from distdemo.launchers.joined.link import Link
 from distdemo.launchers.joined.meeting import Meeting
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
-
     from distdemo.launchers.joined.seat import Seat
 
 PAUSE = 0.02  # seconds between two looks at the store, for a small world; see ``_pause``
 BEAT = 0.5  # seconds between two signs of life
+UNRESPONSIVE = 30.0  # seconds that a site's process may be too busy to answer its herald
 GAP = 2.0  # seconds that a post may be announced without being there: its herald has died
 CONDOLENCE = 0.3  # seconds to learn whose process ended first, once the leader's is gone
 FAREWELL = 2.0  # seconds that the leader's store stays for the others to read the last order
@@ -45,11 +44,13 @@ class Herald:
 
     Attributes:
         seat: of the site; number 0 is the leader.
+        digest: of what all sites have to have been asked for.
         link: to the site's process.
         patience: seconds that the store may take to appear.
     """
 
     seat: Seat
+    digest: str
     link: Link
     patience: float
     _dismissed: bool = False
@@ -57,13 +58,12 @@ class Herald:
     _ends: dict[int, float] = field(default_factory=dict)  # of sites, on the wall clock
     _litter: tuple[str, ...] = ()
     _stderr: int = 2
-    _store: Store | None = None
+    _board: Board | None = None
+    _up_at: float = 0.0
     _next_post: int = 1
     _next_order: int = 1
     _missing_since: float | None = None
     _beat_at: float = 0.0
-    _beats: int = 0
-    _heard: dict[int, tuple[bytes, float]] = field(default_factory=dict)
     _waiting: list[tuple[str, str]] = field(default_factory=list)
 
     def live(self, meeting: Meeting | None) -> None:
@@ -98,12 +98,37 @@ class Herald:
             master_listen_fd=meeting.listening,
         )
         store.set_timeout(timedelta(seconds=silence_within(self.patience)))
-        self._store = PrefixStore(f"{meeting.prefix}/sites", store)
-        if self.seat.site > 0:
-            self._store.add("came", 1)
+        self._board = Board(PrefixStore(f"{meeting.prefix}/sites", store), self.seat.site)
+        self._up_at = time.monotonic()
+        self._take_seat(self._board)
         for kind, text in self._waiting:
             self._say(kind, text)
         self._waiting.clear()
+
+    def _take_seat(self, board: Board) -> None:
+        """Tell the site whether its ranks belong to the world that meets here."""
+        taken = board.is_taken()
+        if self.seat.site == 0:
+            board.ask(self.digest)
+            return
+        if taken:
+            rank = self.seat.ranks_of(self.seat.site)[0]
+            self.link.send("unseated", f"Another process is rank {rank} of it already", False)
+            return
+        board.come()
+        until = time.monotonic() + self.patience
+        while not board.asked() and time.monotonic() < until and not self._site_is_gone():
+            select.poll().poll(1000 * PAUSE)
+        if board.asked() not in ("", self.digest):
+            self.link.send("unseated", "Rank 0 was asked for something else", True)
+        else:
+            self.link.send("seated")
+
+    def _site_is_gone(self) -> bool:
+        """Whether the site has gone, asked without taking what it has said."""
+        hung_up = select.poll()
+        hung_up.register(self.link.fileno(), 0)
+        return bool(hung_up.poll(0))
 
     def _await(self, meeting: Meeting) -> None:
         """Wait until another herald holds the store, or this site has gone: torch would not notice.
@@ -127,7 +152,7 @@ class Herald:
                 return
 
     def _in_words(self, meeting: Meeting | None, error: Exception) -> str:
-        if self._store is None and meeting is not None:
+        if self._board is None and meeting is not None:
             place = f"{meeting.host}:{meeting.port}"
             return f"nothing answered at {place} within {self.patience:g} s"
         return str(error).strip().partition("\n")[0]
@@ -142,11 +167,13 @@ class Herald:
                 if kind == "meet":
                     self._litter = rest[0].litter
                     self._open(rest[0])
+                elif kind == "up":
+                    self._up_at = time.monotonic()
                 else:
                     self._say(kind, rest[0])
                     self._dismissed |= kind == "order" and _is(rest[0], "end")
-            if self._store is not None and not self.link.closed:
-                self._look(self._store)
+            if self._board is not None and not self.link.closed:
+                self._look(self._board)
         self._alone_since = time.time()
 
     def _pause(self) -> float:
@@ -155,29 +182,26 @@ class Herald:
 
     def _say(self, kind: str, text: str) -> None:
         """Post to the leader, or order all."""
-        if self._store is None:
+        if self._board is None:
             self._waiting.append((kind, text))
             return
-        number = self._store.add(f"{kind}s", 1)
-        self._store.set(f"{kind}/{number}", text)
+        self._board.write(kind, text, self._beat_in_time)
 
-    def _look(self, store: Store) -> None:
+    def _look(self, board: Board) -> None:
         """See what is new: orders for a site, posts and signs of life for the leader."""
         if self.seat.site == 0:
-            self._take_posts(store)
+            self._take_posts(board)
         else:
-            while store.check([f"order/{self._next_order}"]):
-                self.link.send("order", store.get(f"order/{self._next_order}").decode())
+            while board.has("order", self._next_order):
+                self.link.send("order", board.read("order", self._next_order))
                 self._next_order += 1
-        if time.monotonic() - self._beat_at >= BEAT:
-            self._beat_at = time.monotonic()
-            self._beat(store)
+        self._beat_in_time()
 
-    def _take_posts(self, store: Store) -> None:
-        while store.check([f"post/{self._next_post}"]):
-            self.link.send("post", self._take_post(store))
+    def _take_posts(self, board: Board) -> None:
+        while board.has("post", self._next_post):
+            self.link.send("post", self._take_post(board))
             self._missing_since = None
-        if store.add("posts", 0) < self._next_post:
+        if board.announced("post") < self._next_post:
             return
         # Announced, but not there: it comes within a moment, unless its herald died in between.
         now = time.monotonic()
@@ -186,45 +210,42 @@ class Herald:
             self._next_post += 1
             self._missing_since = None
 
-    def _take_post(self, store: Store) -> str:
+    def _take_post(self, board: Board) -> str:
         """The next post, which is there; whose process has ended is kept for the leader's end."""
-        text = store.get(f"post/{self._next_post}").decode()
+        text = board.read("post", self._next_post)
         self._next_post += 1
         if _is(text, "gone"):
             post = decode(text)
             self._ends.setdefault(post["site"], post["at"])
         return text
 
-    def _beat(self, store: Store) -> None:
-        """Give a sign of life; the leader looks who gave none."""
-        self._beats += 1
-        store.set(f"beat/{self.seat.site}", str(self._beats))
-        if self.seat.site == 0:
-            self.link.send("silence", self._silence(store))
-        else:
-            self.link.send("heard")  # an answer came: the store can be reached
-
-    def _silence(self, store: Store) -> Mapping[int, float]:
-        """Seconds since the last new sign of life of each site that has given one."""
+    def _beat_in_time(self) -> None:
+        """Give a sign of life now and then, unless the site itself gives none to its herald."""
         now = time.monotonic()
-        for site in range(1, self.seat.sites):
-            if store.check([f"beat/{site}"]):
-                beat = store.get(f"beat/{site}")
-                if self._heard.get(site, (b"", 0.0))[0] != beat:
-                    self._heard[site] = (beat, now)
-        return {site: now - at for site, (_, at) in self._heard.items()}
+        board = self._board
+        if board is None or now - self._beat_at < BEAT:
+            return
+        self._beat_at = now
+        if now - self._up_at < UNRESPONSIVE:
+            board.beat()
+        if self.seat.site == 0:
+            self.link.send("silence", board.silence(range(1, self.seat.sites)))
+            return
+        self.link.send("heard")  # an answer came: the store can be reached
+        if board.silence((0,)).get(0, 0.0) > UNRESPONSIVE:
+            self.link.send("lost", "its process does not answer any more")
 
     # ----------------------------------------------------------------------------------- end
 
-    def _speak_for_the_dead(self, store: Store) -> None:
+    def _speak_for_the_dead(self, board: Board) -> None:
         """The process of rank 0 was killed before it could judge: say whose end came first.
 
         hydra, for one, kills all ranks as soon as one of them is gone.
         """
         until = time.monotonic() + CONDOLENCE
         while time.monotonic() < until:
-            while store.check([f"post/{self._next_post}"]):
-                self._take_post(store)
+            while board.has("post", self._next_post):
+                self._take_post(board)
             select.poll().poll(5)
         first = self.seat.ranks_of(min(self._ends, key=lambda site: self._ends[site], default=0))[0]
         more = "It was killed, or its host ran out of memory: look there."
@@ -239,21 +260,23 @@ class Herald:
         for path in self._litter:
             with suppress(OSError):  # the ranks have removed it themselves
                 os.unlink(path)  # noqa: PTH108 - a path is all it is
-        store = self._store
-        if store is None:
+        board = self._board
+        if board is None:
             return
         with suppress(Exception):  # the network may be what failed
+            if not board.came and self.seat.site > 0:
+                return  # another process has this seat
             gone = {"kind": "gone", "site": self.seat.site, "at": self._alone_since}
             self._say("post", encode(gone))
             if self.seat.site == 0:
                 self._say("order", encode({"kind": "gone"}))
                 if not self._dismissed:
-                    self._speak_for_the_dead(store)
+                    self._speak_for_the_dead(board)
                 until = time.monotonic() + FAREWELL
-                while store.add("left", 0) < store.add("came", 0) and time.monotonic() < until:
+                while not board.all_left() and time.monotonic() < until:
                     select.poll().poll(10)
             else:
-                store.add("left", 1)
+                board.leave()
 
 
 def _is(text: str, kind: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers import verdict
@@ -39,13 +41,15 @@ class Leader:
     """
 
     def __init__(self, seat: Seat, errand: Errand, patience: float) -> None:
-        self._post = Post(seat, patience)
+        self._post = Post(seat, errand, patience)
         self._seat = seat
         self._errand = errand
         self._patience = patience
         self._hosts: dict[int, str] = {0: self._post.host}
         self._refused: dict[int, tuple[str, str]] = {}
         self._worlds = 0
+        self._lost: str | None = None
+        self._news_at = 0.0
         self._course = self._new_course()
 
     def run(  # noqa: PLR0913 - the launcher's contract, and the order
@@ -126,23 +130,33 @@ class Leader:
         """Whether this site's ranks need go on no longer."""
         failed_at = self._course.failed_at
         failed = failed_at is not None and time.monotonic() >= failed_at + SETTLE
-        return failed or self._enough or self._post.link.closed
+        return failed or self._enough or self._cut_off
+
+    @property
+    def _cut_off(self) -> bool:
+        """Whether nothing more can come from the others."""
+        return self._lost is not None or self._post.link.closed
 
     def _note(self, message: Message) -> None:
         """Take a message of the herald."""
         kind, *rest = message
         if kind == "silence":
+            self._post.answer()
             self._course.silent(rest[0])
+        elif kind == "lost":
+            self._lost = str(rest[0])
         elif kind == "post":
-            post = codec.decode(rest[0])
-            _HANDLERS[post["kind"]](self, post["site"], post)
+            self._news_at = time.monotonic()
+            with suppress(ValueError, KeyError, TypeError):  # nobody of ours says such things
+                post = codec.decode(rest[0])
+                _HANDLERS[post["kind"]](self, post["site"], post)
 
     def _here(self, site: int, post: dict[str, Any]) -> None:
         self._hosts[site] = self._course.sites[site].host = post["host"]
         if post["digest"] != self._errand.digest:
             self._refuse(
                 site,
-                f"was asked for something else than rank 0: distdemo {post['words']}",
+                f"asked for something else than rank 0: distdemo {post['words']}",
                 "Give every process the same command.",
             )
 
@@ -175,7 +189,8 @@ class Leader:
         """Wait until every site has ended; those that don't in time are lost."""
         if crew.ended is End.DONE and crew.well:
             until = crew.began + world.timeout + GRACE
-            self._post.wait(interrupts, self._note, self._all_or_failed, until)
+            self._news_at = time.monotonic()
+            self._post.wait(interrupts, self._note, partial(self._enough_of, world), until)
         stop = not self._course.done
         settled = time.monotonic() + (LAST_WORDS if interrupts.received else SETTLE)
         self._post.wait(None, self._note, self._answered, settled)
@@ -188,8 +203,11 @@ class Leader:
     def _answered(self) -> bool:
         return self._course.answered
 
-    def _all_or_failed(self) -> bool:
-        return self._course.done or self._over()
+    def _enough_of(self, world: WorldSpec) -> bool:
+        """Whether there is nothing to wait for, or no news has come for longer than patience."""
+        silence = time.monotonic() - self._news_at
+        stalled = world.patience is not None and silence > world.patience + GRACE
+        return self._course.done or self._over() or stalled
 
     def _report(self, world: WorldSpec, crew: Crew, received: int | None) -> WorldReport:
         outcomes = self._outcomes(crew)
@@ -198,6 +216,8 @@ class Leader:
         method = self._post.method(world)
         caused = judged is not None and judged.ranks and self._course.failed_at is not None
         interrupted = received if not caused else None
+        if self._cut_off and judged is not None and interrupted is None:
+            judged = self._without_store(judged)
         return WorldReport(
             world=world,
             outcomes=outcomes,
@@ -208,6 +228,16 @@ class Leader:
             interrupted_by=interrupted,
             engine=self._seat.engine,
             hosts=self._hosts_of_ranks(),
+        )
+
+    def _without_store(self, judged: Verdict) -> Verdict:
+        """Nobody is to blame: what the others had to say could not be heard."""
+        return Verdict(
+            "Rank 0 lost the store through which the others tell how they fare.",
+            f"{self._lost or 'Its own process beside rank 0 is gone'}.",
+            "Look at what holds the store: the engine, or the memory of this host.",
+            (),
+            (*judged.ranks, *judged.consequences),
         )
 
     def _outcomes(self, crew: Crew) -> tuple[Outcome, ...]:

@@ -7,11 +7,14 @@ nothing else: it holds the connection to the store that all sites share.
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from distdemo.launchers.channel import Receiver, Sender
+from distdemo.launchers.channel import Receiver, framed
+
+TAKES = 8.0  # seconds for the other process to take something from a full pipe
 
 Message = tuple[Any, ...]
 
@@ -20,19 +23,20 @@ class Link:
     """One end of the two pipes.
 
     Attributes:
-        closed: the other process has gone.
+        closed: the other process has gone, or takes nothing any more.
     """
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = reading
         self._writing = writing
         self._receiver = Receiver(reading)
-        self._sender = Sender(writing)
+        self._stuck = False
+        os.set_blocking(writing, False)
 
     @property
     def closed(self) -> bool:
-        """Whether the other process has gone."""
-        return self._receiver.closed
+        """Whether the other process has gone, or takes nothing any more."""
+        return self._receiver.closed or self._stuck
 
     def fileno(self) -> int:
         """Readable when the other process has said something, or has gone."""
@@ -47,9 +51,24 @@ class Link:
         return self._receiver.receive()
 
     def send(self, *message: Any) -> None:  # noqa: ANN401 - anything that pickles
-        """Say something; that the other has gone is noticed by reading."""
+        """Say something; that the other has gone is noticed by reading.
+
+        Waits while the pipe is full, but not for long: whoever takes nothing for ``TAKES`` is stuck
+        on its network, and counts as gone.
+        """
+        view = memoryview(framed(message))
         with suppress(BrokenPipeError):
-            self._sender.send(*message)
+            while view and not self._stuck:
+                view = view[self._write(view) :]
+
+    def _write(self, view: memoryview) -> int:
+        try:
+            return os.write(self._writing, view)
+        except BlockingIOError:
+            room = select.poll()
+            room.register(self._writing, select.POLLOUT)
+            self._stuck = not room.poll(1000 * TAKES)
+            return 0
 
     def close(self) -> None:
         """Let go of it; the other process then sees us gone."""

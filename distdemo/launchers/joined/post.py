@@ -28,6 +28,7 @@ from distdemo.torch_import import load_torch
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
+    from distdemo.launchers.joined.errand import Errand
     from distdemo.launchers.joined.meeting import Meeting
     from distdemo.launchers.joined.seat import Seat
     from distdemo.launchers.rendezvous import Rendezvous
@@ -41,10 +42,11 @@ class Post:
 
     Args:
         seat: which part that is.
+        errand: what all sites have to have been asked for.
         patience: seconds that the other sites may take to appear.
     """
 
-    def __init__(self, seat: Seat, patience: float) -> None:
+    def __init__(self, seat: Seat, errand: Errand, patience: float) -> None:
         load_torch()
         self.seat = seat
         self.host = socket.gethostname()
@@ -52,10 +54,12 @@ class Post:
         self._offers = None if self._meeting else _offers(seat)
         self._interface = interface_for(seat)
         self._link, theirs = linked()
-        self._herald = self._fork_herald(Herald(seat, theirs, patience))
+        self._herald = self._fork_herald(Herald(seat, errand.digest, theirs, patience))
         theirs.close()
-        if self._meeting is not None and self._meeting.listening is not None:
-            os.close(self._meeting.listening)
+        # The herald holds the store; here its socket would go on listening after the herald's end.
+        for each in (self._meeting, *(self._offers.all if self._offers else ())):
+            if each is not None and each.listening is not None:
+                os.close(each.listening)
 
     def _fork_herald(self, herald: Herald) -> BaseProcess:
         import torch.multiprocessing as mp
@@ -96,6 +100,10 @@ class Post:
         if self._meeting is None:
             self._meeting = meeting
             self._link.send("meet", meeting)
+
+    def answer(self) -> None:
+        """Tell the herald that this process is up; it tells the others that the site is alive."""
+        self._link.send("up")
 
     def method(self, world: WorldSpec) -> StartMethod:
         """How this site starts the processes of its ranks."""

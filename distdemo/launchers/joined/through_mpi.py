@@ -52,6 +52,11 @@ class Offers:
     here: Meeting
     abroad: Meeting | None
 
+    @property
+    def all(self) -> tuple[Meeting | None, ...]:
+        """Both."""
+        return self.here, self.abroad
+
 
 @dataclass(frozen=True, slots=True)
 class MpiRendezvous:

@@ -8,25 +8,34 @@ holds for a world on this machine holds here too: how ranks end, who is to blame
 from __future__ import annotations
 
 import select
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 
 from distdemo.errors import UsageError
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.wires import shim
 from distdemo.launchers.wires.caller import Caller, greet
-from distdemo.launchers.wires.confine import confine
+from distdemo.launchers.wires.confine import Confinement
 from distdemo.launchers.wires.contract import Ticket, Wire
+from distdemo.launchers.wires.keeper import Keeper
 from distdemo.launchers.wires.starter import Starter, private_folder
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Verdict
 
+GLANCE = 0.02  # seconds that a socket of mpiexec's daemons is open at most, and a look
+
 
 class MpiexecWire(Wire):
-    """One mpiexec, and the shims that it has started."""
+    """One mpiexec, and the shims that it has started.
+
+    Raises:
+        UsageError: it can't be run; nothing of it is left then.
+    """
 
     def __init__(self, world: WorldSpec, interrupts: Interrupts) -> None:
         self._size = world.world_size
@@ -36,17 +45,17 @@ class MpiexecWire(Wire):
         self._callers: dict[int, Caller] = {}
         self._waiting: dict[int, tuple[tuple[str, Connection], ...]] = {}
         self._handed: tuple[tuple[str, Connection], ...] = ()
-        folder = private_folder(world.world_size)
-        self._door = socket.socket(socket.AF_UNIX)
-        self._door.bind(f"{folder}/door")
-        self._door.listen(self._size)
-        shims = (str(self._size), sys.executable, "-I", "-S", shim.__file__, f"{folder}/door")
         assert world.wireup is not None  # noqa: S101 - tells the type checker why we are here
-        try:
-            self._starter = Starter(world.wireup, shims, folder)
-        except UsageError:
-            self._door.close()
-            raise
+        with ExitStack() as undoing:  # of what was done, if what follows it fails
+            folder = private_folder(self._size)
+            undoing.callback(shutil.rmtree, folder, ignore_errors=True)
+            keeper = Keeper([folder])  # before anything else is there that it would clean up
+            undoing.callback(keeper.close, ended=False)
+            self._door = undoing.enter_context(_door(folder, self._size))
+            shims = (str(self._size), sys.executable, "-I", "-S", shim.__file__, f"{folder}/door")
+            self._starter = Starter(world.wireup, shims, folder, keeper)
+            undoing.pop_all()
+        self._confinement = Confinement(self._starter.pid)
         self.listeners = (self._starter,)
 
     @property
@@ -104,14 +113,20 @@ class MpiexecWire(Wire):
     # ------------------------------------------------------------------------------ the shims
 
     def _somebody_comes(self) -> bool:
-        """Wait for a shim, a signal or the end of mpiexec; False if it was no more than words."""
+        """Wait for a shim, a signal or the end of mpiexec; False if it was no more than words.
+
+        Before the first shim it looks now and then at what mpiexec has opened meanwhile.
+        """
         left = self._deadline - time.monotonic()
+        pause = left if self._callers else min(left, GLANCE)
         watch = select.poll()  # not select.select, which takes no descriptor beyond 1023
         for each in (self._door, self._starter, self._interrupts):
             watch.register(each, select.POLLIN | select.POLLHUP)
-        came = {fd for fd, _ in watch.poll(max(0.0, left) * 1000)}
-        if not came:
+        came = {fd for fd, _ in watch.poll(max(0.0, pause) * 1000)}
+        if not came and pause == left:
             raise _late(len(self._callers), self._size, self._timeout)
+        if not self._callers:
+            self._confinement.tighten()
         if self._starter.fileno() in came:
             self._starter.hear()
         return self._door.fileno() in came or self._starter.over
@@ -126,10 +141,28 @@ class MpiexecWire(Wire):
         except (OSError, ValueError):
             line.close()  # not one of ours, or ended in this moment; mpiexec tells if it matters
             return
-        if not self._callers:
-            confine(self._starter.pid)  # its daemons are all there by now
         self._callers[caller.rank] = caller
         self._waiting[caller.rank] = caller.sockets()
+
+
+def _door(folder: str, ranks: int) -> socket.socket:
+    """The socket at which the shims call.
+
+    Raises:
+        UsageError: it can't be opened there; the system takes paths of some 100 bytes.
+    """
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.bind(f"{folder}/door")
+        made.listen(ranks)
+    except OSError as error:
+        made.close()
+        raise UsageError(
+            "The socket at which mpiexec's processes call back can't be opened.",
+            f"{folder}/door: {error}.",
+            "Set TMPDIR to a directory with a short path, such as /tmp.",
+        ) from error
+    return made
 
 
 def _failed(words: str, came: int, size: int) -> UsageError:

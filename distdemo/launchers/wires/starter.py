@@ -29,14 +29,26 @@ _ENGINES = (*STRANGE, "SLURM_", "PBS_", "LSB_", "PRTE_LAUNCHED", "HYDRA_")
 class Starter:
     """One run of mpiexec, in a session of its own.
 
+    Args:
+        wireup: the mpiexec, and what it needs.
+        arguments: how many processes of what it starts.
+        folder: the world's private one.
+        keeper: removes the folder at the end, and kills mpiexec if this process is killed.
+
     Attributes:
         environment: what it was given.
         settings: the part of it that ranks need too.
         over: whether it and all that it started have ended.
         pid: its process id, which is its session's id too.
+
+    Raises:
+        UsageError: it can't be run.
     """
 
-    def __init__(self, wireup: WireUp, arguments: Sequence[str], folder: str) -> None:
+    def __init__(
+        self, wireup: WireUp, arguments: Sequence[str], folder: str, keeper: Keeper
+    ) -> None:
+        self._keeper = keeper
         self.settings = {name: value.replace(FOLDER, folder) for name, value in wireup.environment}
         self.environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith(_ENGINES)},
@@ -55,10 +67,9 @@ class Starter:
                 start_new_session=True,
             )
         except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
             raise _cannot_run(wireup, error) from error
         self.pid = self._process.pid
-        self._keeper = Keeper([folder], self.pid)
+        keeper.watch(self.pid)
         os.set_blocking(self.fileno(), False)
 
     def fileno(self) -> int:

@@ -1,8 +1,9 @@
-"""A script: wait until standard input is closed, then clean up: ``sweeper.py SESSION PATH...``.
+"""A script: wait for the end of standard input, then clean up: ``sweeper.py PATH...``.
 
-Kills the processes of the session (0: none) unless a byte said that they have ended, and removes
-the paths. Runs without ``site`` and imports next to nothing, so that it is there some 10 ms after
-its start.
+A line of the input is the id of a session, whose processes it kills, unless a ``.`` said that they
+have ended; ``!`` says that they have not. Then it removes the paths.
+
+Runs without ``site`` and imports next to nothing, so that it is there some 10 ms after its start.
 """
 
 from __future__ import annotations
@@ -41,6 +42,17 @@ def sweep(path: str) -> None:
     _quietly(os.unlink, path)
 
 
+def told() -> str:
+    """What the launcher said until it was gone, or until the sign that it has no more to say."""
+    said = b""
+    while not said.endswith((b".", b"!")):
+        part = os.read(0, 64)
+        if not part:
+            break
+        said += part
+    return said.decode().removesuffix("!")
+
+
 def _quietly(call: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - what calls return
     """What the call returns; None if what it asks for is gone, or was never there."""
     try:
@@ -50,8 +62,9 @@ def _quietly(call: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - wha
 
 
 if __name__ == "__main__":
-    ended = os.read(0, 1)
-    if int(sys.argv[1]) and not ended:
-        kill_session(int(sys.argv[1]))
-    for path in sys.argv[2:]:
+    said = told()
+    if not said.endswith("."):
+        for line in said.splitlines():
+            kill_session(int(line))
+    for path in sys.argv[1:]:
         sweep(path)

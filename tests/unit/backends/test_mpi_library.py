@@ -93,6 +93,21 @@ def test_the_mpiexec_of_another_mpi_is_passed_over(chosen, mpiexec):
     assert mine in found.reason
 
 
+@pytest.mark.parametrize(
+    ("vendor", "version", "said"),
+    [
+        ("Open MPI", "4.1.4", "mpiexec (OpenRTE) 4.1.4"),  # which does not call itself Open MPI
+        ("Intel MPI", "2021.18.1", "Intel(R) MPI Library for Linux* OS, Version 2021.18.1"),
+        ("MVAPICH", "4.0.0", "HYDRA build details:"),
+        ("Another MPI", "1.0", "whatever"),
+    ],
+)
+def test_an_mpiexec_is_known_by_what_it_says_of_itself(chosen, mpiexec, vendor, version, said):
+    mpiexec("python", "slurm 23.11") if vendor != "Another MPI" else None
+    own = mpiexec("path", said)
+    assert chosen(MpiLibrary(vendor, version, "", "")).command[0] == own
+
+
 def test_a_mixed_installation_is_explained(chosen, mpiexec):
     other = mpiexec("path", "HYDRA build details:")
     broken = mpiexec("python", "")

@@ -152,7 +152,7 @@ def test_another_size_than_the_engine_s_is_refused(monkeypatch: pytest.MonkeyPat
     seat = engine(monkeypatch, TORCHRUN)
     with pytest.raises(UsageError) as info:
         size_of_world(seat, "4", default=4)
-    assert info.value.what == "--world-size 4, but torchrun has started 3 ranks."
+    assert info.value.what == "--world-size 4, but this world has 3 ranks."
     assert "rank 1 of them" in info.value.why
     assert "--launcher local" in info.value.hint
 
@@ -227,7 +227,7 @@ def test_a_check_under_an_engine_has_cases_of_its_size_alone(
     monkeypatch.setattr("os.environ", TORCHRUN)
     assert {case.world_size for case in check().cases} == {3}
     assert {case.world_size for case in check(only_sizes="3").cases} == {3}
-    with pytest.raises(UsageError, match="torchrun has started 3 ranks"):
+    with pytest.raises(UsageError, match="this world has 3 ranks"):
         check(only_sizes="4")
     with pytest.raises(UsageError, match="here is one world"):
         check(only_sizes="2,3")

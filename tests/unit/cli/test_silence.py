@@ -48,3 +48,20 @@ def test_a_silent_process_still_complains(
         print("a complaint", file=sys.stderr)  # noqa: T201 - what must
         sys.stdout.flush()
     assert capfd.readouterr() == ("", "a complaint\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["--nnodes", "1"], ["--node-rank=0"], ["--master", "10.0.0.1:29500"]]
+)
+def test_who_sits_in_front_of_the_terminal_is_spoken_to(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", {**WORLD, "RANK": "1"})
+    assert speaks([*ASKED, *words])
+
+
+def test_the_engine_that_was_named_says_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {**WORLD, "RANK": "1", "PMI_RANK": "0", "PMI_SIZE": "2"}
+    monkeypatch.setattr("os.environ", variables)
+    assert speaks([*ASKED, "--launcher", "mpi"])
+    assert not speaks([*ASKED, "--launcher", "environment"])

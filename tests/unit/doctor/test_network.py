@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 from typing import Any
 
 import pytest
 
-from distdemo.doctor import interfaces, network, ports
+from distdemo.doctor import interface_list, interfaces, network, ports, system
 from distdemo.doctor.system import Interface, Lookup
 
 LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True, mtu=65536)
@@ -94,6 +96,27 @@ def test_interfaces_that_are_up_and_have_an_address_are_listed(made: Any, explai
     around = made(interfaces=lambda: (LO, ETH, DOWN, BARE))
     explained(interfaces.interfaces(around), "fine", "eth0 10.0.0.1")
     explained(interfaces.interfaces(made(interfaces=lambda: (LO, DOWN))), "warning", "none but")
+
+
+def test_an_interface_has_all_addresses_but_those_of_one_link(monkeypatch: Any) -> None:
+    name = "lo"
+    known = {
+        "eth0": ("10.9.9.9",),
+        name: ("127.0.0.1", "::1", "fe80::1"),
+        f"{name}:1": ("10.0.0.1", "10.0.0.2"),
+    }
+    monkeypatch.setattr(interface_list, "addresses", lambda: known)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, name)])
+    (found,) = interface_list.interfaces()
+    assert found.addresses == ("127.0.0.1", "10.0.0.1", "10.0.0.2", "::1")
+
+
+def test_the_interfaces_of_this_machine_are_told() -> None:
+    found = interface_list.interfaces()
+    assert [each.name for each in found] == [name for _, name in socket.if_nameindex()]
+    for each in found:
+        assert all(map(ipaddress.ip_address, each.addresses))
+        assert each.loopback is any(map(network.is_loopback, each.addresses)) or not each.addresses
 
 
 @pytest.mark.parametrize(("mtu", "level"), [(1500, "fine"), (9001, "fine"), (576, "warning")])
@@ -188,17 +211,37 @@ def test_the_system_hands_out_ports(made: Any, explained: Any) -> None:
     explained(ports.ephemeral(made(bind=lambda address, port: "in use")), "broken", "in use")
 
 
+def test_whether_a_port_is_free_is_seen_without_listening_on_it(monkeypatch: Any) -> None:
+    def listen(*_: Any) -> None:
+        raise AssertionError("this port would be open to others for a moment")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(socket.socket, "listen", listen)
+        port = server.getsockname()[1]
+        assert system.bind("127.0.0.1", port) == "in use"
+        assert system.bind("", port) == "in use"
+    assert system.bind("127.0.0.1", port) == ""
+    assert system.bind("127.0.0.1", 0) == ""
+    assert "assign" in system.bind("203.0.113.9", 0)
+
+
 def test_the_usual_port_is_free_or_not(made: Any, explained: Any) -> None:
     explained(ports.usual(made()), "fine", "29500 is free")
     explained(ports.usual(made(bind=lambda address, port: "in use")), "warning", "29500 is in use")
+
+
+MASTER = {"MASTER_ADDR": "node", "MASTER_PORT": "1234"}
 
 
 @pytest.mark.parametrize(
     ("environ", "level", "words"),
     [
         ({}, "skipped", "not set"),
-        ({"MASTER_ADDR": "node", "MASTER_PORT": "1234", "SLURM_JOB_ID": "7"}, "fine", "node:1234"),
-        ({"MASTER_ADDR": "node", "MASTER_PORT": "29500"}, "warning", "no engine is around"),
+        (MASTER | {"RANK": "1", "WORLD_SIZE": "2"}, "fine", "node:1234, for rank 1 of 2 (env"),
+        (MASTER | {"PMI_RANK": "0", "PMI_SIZE": "2"}, "fine", "for rank 0 of 2 (mpi)"),
+        (MASTER | {"SLURM_JOB_ID": "7"}, "warning", "no rank of an engine"),
+        (MASTER | {"RANK": "1"}, "warning", "no rank of an engine"),
+        (MASTER, "warning", "no rank of an engine"),
         ({"MASTER_ADDR": "other", "MASTER_PORT": "1"}, "warning", "other:1 is set"),
         ({"MASTER_PORT": "29500"}, "warning", "(no MASTER_ADDR):29500"),
         ({"MASTER_ADDR": "node", "MASTER_PORT": "http"}, "broken", "is no port"),

@@ -140,6 +140,21 @@ def test_a_peer_that_breaks_off_is_told_so(made: Any) -> None:
     assert "broke off" in found[-1].seen
 
 
+@pytest.mark.parametrize(
+    "told", [10**400, -(10**400), 10**12, float("nan"), float("inf"), "now", None, [1]]
+)
+def test_a_peer_whose_clock_shows_nonsense_is_told_so(made: Any, told: Any) -> None:
+    def answer(line: Line) -> None:
+        line.say({**HELLO, "you": "127.0.0.1"})
+        line.hear()
+        line.say({"time": told})
+
+    with answering(answer) as peer:
+        found = examine_peer(peer, made())
+    assert found[-1].check == "peer-latency"
+    assert "an echo without a time" in found[-1].seen
+
+
 # ------------------------------------------------------------------------------- bad visitors
 
 
@@ -234,7 +249,12 @@ def test_a_message_that_nests_too_deeply_is_no_json() -> None:
 def test_a_port_alone_is_never_opened_on_every_address(  # noqa: PLR0917 - one case a row
     monkeypatch: Any, source: str, resolved: Any, found: Any, address: str, why: str
 ) -> None:
-    monkeypatch.setattr(listening, "source_address", lambda target: source)
+    def towards(host: str, port: int) -> str:
+        if not source:
+            raise UsageError("No way leads from this machine to it.")
+        return source
+
+    monkeypatch.setattr(listening, "address_towards", towards)
     monkeypatch.setattr(listening, "resolve", lambda name: Lookup(resolved))
     monkeypatch.setattr(listening, "interfaces", lambda: found)
     place = default_place(29600, "node")

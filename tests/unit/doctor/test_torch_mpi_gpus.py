@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from distdemo.backends.mpi_kinds import kind_of
 from distdemo.doctor import gpus, mpi, torch_build, variables
-from distdemo.doctor.mpi_kinds import kind_of
 from distdemo.doctor.system import Answer
 from distdemo.doctor.torch_facts import TorchFacts
 from distdemo.errors import UsageError
@@ -327,21 +327,26 @@ def test_libraries_that_slip_under_others(made: Any, explained: Any, tmp_path: P
     explained(variables.libraries(around), "warning", "libnccl.so.2")
 
 
+BY_HAND = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
+SALLOC = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "node[1-2]"}
+STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+
+
 @pytest.mark.parametrize(
     ("environ", "level", "words"),
     [
         ({}, "skipped", "no engine"),
-        (
-            {"TORCHELASTIC_RUN_ID": "x", "RANK": "3", "WORLD_SIZE": "4"},
-            "fine",
-            "torchrun, as rank 3",
-        ),
-        ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}, "fine", "Slurm, as rank 0"),
-        ({"PMI_SIZE": "2", "PMI_RANK": "1"}, "fine", "PMI, as rank 1"),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "warning", "RANK=0 WORLD_SIZE=2, and no engine"),
+        (BY_HAND | {"TORCHELASTIC_RUN_ID": "x"}, "fine", "rank 0 of 2 (torchrun): TORCHELASTIC_"),
+        (BY_HAND, "fine", "rank 0 of 2 (environment): RANK, WORLD_SIZE, MASTER_ADDR and MASTER_"),
+        (SALLOC, "skipped", "no engine"),
+        (SALLOC | STEP, "fine", "rank 1 of 4 (slurm)"),
+        ({"PMI_SIZE": "2", "PMI_RANK": "1"}, "fine", "rank 1 of 2 (mpi): PMI_RANK and PMI_SIZE"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "broken", "but MASTER_ADDR and MASTER_PORT are not"),
+        ({"PMI_SIZE": "2"}, "broken", "PMI_SIZE is set, but PMI_RANK is not"),
+        (BY_HAND | {"PMI_SIZE": "3", "PMI_RANK": "1"}, "broken", "mpi says rank 1 of 3"),
     ],
 )
-def test_engines_are_known_by_their_variables(
+def test_an_engine_is_one_that_every_command_would_follow(
     made: Any, explained: Any, environ: dict[str, str], level: str, words: str
 ) -> None:
     explained(variables.engine(made(environ=environ)), level, words)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -17,9 +19,9 @@ from helpers import wait_until
 
 from distdemo.errors import UsageError
 from distdemo.launchers.interrupts import Interrupts
-from distdemo.launchers.wires import shim
+from distdemo.launchers.wires import confine, shim, starter
 from distdemo.launchers.wires.caller import greet
-from distdemo.launchers.wires.confine import confine
+from distdemo.launchers.wires.confine import Confinement
 from distdemo.launchers.wires.keeper import Keeper
 from distdemo.launchers.wires.mpiexec import MpiexecWire
 from distdemo.model import WireUp, WorldSpec
@@ -64,9 +66,41 @@ def trouble(interrupts, *command, **settings):
 # --------------------------------------------------------------------------------- no shims come
 
 
-def test_an_mpiexec_that_cannot_be_run_is_told(interrupts):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Where private folders are made, which has to be empty at the end."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    monkeypatch.setattr(starter, "_SHARED_MEMORY", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith("distdemo-")] == []
+
+
+def test_an_mpiexec_that_cannot_be_run_is_told(interrupts, temporary):
     with pytest.raises(UsageError, match="/no/such/mpiexec can't be run"):
         MpiexecWire(world("/no/such/mpiexec", "-n"), interrupts)
+
+
+def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_told(
+    interrupts, temporary, monkeypatch
+):
+    long = temporary / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(UsageError) as caught:
+        MpiexecWire(world(*SLEEPS), interrupts)
+    assert "can't be opened" in caught.value.what
+    assert str(long) in caught.value.why
+    assert "TMPDIR" in caught.value.hint
+
+
+def test_where_nothing_could_clean_up_nothing_is_begun(interrupts, temporary, monkeypatch):
+    begun = temporary.parent / "begun"
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(UsageError, match="process that cleans up after a world can't be started"):
+        MpiexecWire(world("touch", str(begun)), interrupts)
+    assert not begun.exists()
 
 
 def test_the_last_words_of_an_mpiexec_that_fails_are_shown(interrupts):
@@ -165,8 +199,27 @@ with socket.create_server(("0.0.0.0", 0)) as door, socket.create_server(("127.0.
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sockets are bound to a device on Linux alone")
-def test_what_the_processes_of_a_session_listen_on_is_bound_to_loopback():
+@pytest.fixture
+def may_confine():
+    """Skips where a process may not take its child's descriptors, nor bind to a device."""
+    if not hasattr(os, "pidfd_open"):
+        pytest.skip("descriptors of others are to be had on Linux alone")
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child,
+        socket.socket() as end,
+        open(os.pidfd_open(child.pid), "rb") as handle,  # noqa: PTH123 - a descriptor
+    ):
+        copy = ctypes.CDLL(None).syscall(confine._PIDFD_GETFD, handle.fileno(), 0, 0)
+        if copy < 0:
+            pytest.skip("this container does not let a process take its child's descriptors")
+        os.close(copy)
+        try:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+        except OSError as error:
+            pytest.skip(f"sockets can't be bound to a device here: {error}")
+
+
+def test_what_the_processes_of_a_session_listen_on_is_bound_to_loopback(may_confine):
     process = subprocess.Popen(
         [sys.executable, "-c", LISTENER],
         stdin=subprocess.PIPE,
@@ -175,12 +228,35 @@ def test_what_the_processes_of_a_session_listen_on_is_bound_to_loopback():
         start_new_session=True,
     )
     assert process.stdout is not None
+    confinement = Confinement(process.pid)
+    confinement.tighten()  # too early for all
     assert process.stdout.readline() == "up\n"
-    confine(process.pid)
+    confinement.tighten()
     out, _ = process.communicate("tell\n", timeout=20)
-    if "lo" not in out:
-        pytest.skip("this container does not let a process take its child's descriptors")
     assert out.count("lo\\x00") == 2
+
+
+OPENS = """
+import socket, time
+until = time.monotonic() + 10
+with socket.create_server(("0.0.0.0", 0)) as door:
+    while not (name := door.getsockopt(socket.SOL_SOCKET, 25, 16)) and time.monotonic() < until:
+        time.sleep(0.001)
+print("bound to", name.decode().strip(chr(0)) or "nothing")
+raise SystemExit(1)
+"""
+
+
+def test_what_mpiexec_opens_is_bound_before_any_shim_comes(interrupts, may_confine):
+    assert trouble(interrupts, sys.executable, "-c", OPENS).why == "bound to lo"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc elsewhere")
+def test_a_descriptor_that_is_gone_meanwhile_hides_no_other():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        inode = os.readlink(f"/proc/self/fd/{server.fileno()}")[8:-1]  # noqa: PTH115 - as text
+        # The descriptor through which the folder is listed is in the list, and gone after it.
+        assert list(confine._sockets(os.getpid(), {inode})) == [server.fileno()]
 
 
 def full_folder(tmp_path):
@@ -199,13 +275,27 @@ def test_a_keeper_removes_what_it_was_told_and_nothing_else(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_keeper_kills_a_session_that_the_launcher_did_not_end(tmp_path, ended):
+    with subprocess.Popen(SLEEPS, start_new_session=True) as process:
+        keeper = Keeper([str(full_folder(tmp_path))])
+        keeper.watch(process.pid)
+        keeper.close(ended=ended)
+        assert list(tmp_path.iterdir()) == []
+        if ended:  # then it is nobody's any more
+            assert process.poll() is None
+            process.kill()
+        assert process.wait(10) == -signal.SIGKILL
+
+
 def test_a_keeper_cleans_up_after_a_launcher_that_was_killed(tmp_path):
     folder = full_folder(tmp_path)
     program = f"""
         import json, os, signal, subprocess, sys
         from distdemo.launchers.wires.keeper import Keeper
         child = subprocess.Popen({SLEEPS!r}, start_new_session=True)
-        keeper = Keeper([{str(folder)!r}], child.pid)
+        keeper = Keeper([{str(folder)!r}])
+        keeper.watch(child.pid)
         print(json.dumps([child.pid, keeper._process.pid]), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """

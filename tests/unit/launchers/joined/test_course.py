@@ -166,3 +166,10 @@ def test_the_first_reason_stays() -> None:
     made.silent({1: 100.0})
     made.give_up()
     assert "without a word" in only(made, 1).why
+
+
+def test_what_a_refused_site_says_of_its_ranks_does_not_count() -> None:
+    made = course("a")
+    made.refuse(1, "asked for something else", "Give every process the same command.")
+    made.ended(1, post(made, WELL))
+    assert only(made, 1).why == "asked for something else"
