@@ -155,7 +155,7 @@ def _seed(text: str) -> int:
 def _engines_seat(flags: Flags) -> Seat | None:
     """The place of this process in a world that an engine started."""
     seat = parse_seat(flags)
-    if seat is not None and flags["isolate"] and seat.engine == "mpi":
+    if seat is not None and flags["isolate"] and seat.begins_once:
         raise UsageError(
             "--isolate can't be had under mpiexec.",
             "It wants a new world for each case, and MPI begins once in a process.",

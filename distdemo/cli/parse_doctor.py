@@ -129,7 +129,7 @@ def _host_and_port(flag: str, text: str) -> tuple[str, int]:
         bare = f"[{host}]" if ":" in host else host
         raise UsageError(
             f"{flag} {text}: the port is missing.",
-            "A port is a number from 1 to 65535; an IPv6 address in front of it goes in brackets.",
+            "It is a number from 1 to 65535; before it IPv6 goes in brackets.",
             f"Try {flag} {bare}:29600.",
         )
     return host, port

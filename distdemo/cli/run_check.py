@@ -79,8 +79,7 @@ def _run(request: CheckRequest, start: Start) -> CheckReport:
             request.world,
             request.scope,
             request.seed,
-            # MPI begins once in a process that mpiexec started: there is no second world.
-            request.fail_fast or (seat is not None and seat.engine == "mpi"),
+            request.fail_fast or (seat is not None and seat.begins_once),
             request.isolate,
             gpus=gpus,
         )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from distdemo import backends
 from distdemo.model import WorldSpec
-from distdemo.outcomes import WorldReport
+from distdemo.outcomes import Lost, WorldReport
 from distdemo.programs.cases import Case
 from distdemo.programs.check import Finding, run_cases
 from distdemo.programs.guilt import guilty_case, words_of
@@ -112,12 +112,13 @@ class _Run:
     _endings: dict[int, _Ending] = field(default_factory=dict)
     _heard: dict[int, list[Finding]] = field(default_factory=dict)
     _failed: int = 0
+    _lost: bool = False  # a part of the world that others started is gone: no world can follow
 
     def all(self) -> None:
         """Every case, world after world."""
         for world_size, numbers in self._by_size().items():
             left = numbers
-            while left and not (self.plan.fail_fast and self._failed):
+            while left and not ((self.plan.fail_fast or self._lost) and self._failed):
                 left = self._one_world(world_size, left)
 
     def results(self, *, interrupted: bool) -> tuple[CaseResult, ...]:
@@ -178,6 +179,7 @@ class _Run:
             (cases,),
             hear=lambda _, finding: self._hear(world_size, finding),
         )
+        self._lost |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
         left = [number for number in mine if number not in self._endings]
         if left:
             guilty = guilty_case(mine, left, self._heard, report)

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import pytest
-from helpers import PATIENCE, document, running
+from helpers import PATIENCE, document, running, wait_until
 
 from distdemo.doctor.gpus import _judged
 
@@ -126,6 +126,28 @@ def test_an_mpiexec_of_another_mpi(command, tmp_path, monkeypatch):
     code, out, _ = command("doctor", "--only", "mpi", "--format", "json")
     assert code == 1
     assert_explained(json.loads(out), "mpiexec", str(other), "and mpi4py loads")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_interrupted_it_says_that_there_is_no_verdict_and_leaves_nothing(tmp_path, form):
+    pytest.importorskip("mpi4py", reason="without mpi4py no mpiexec is asked")
+    asked, slow = tmp_path / "asked", tmp_path / "mpiexec"
+    slow.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(asked))}\nexec sleep 60\n")
+    slow.chmod(0o755)
+    (tmp_path / "t").mkdir()
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    arguments = ["-m", "distdemo", "doctor", "--only", "mpi", "--format", form]
+    with running(arguments, tmp_path / "t", env=path) as run:
+        assert wait_until(asked.exists, PATIENCE)
+        run.process.send_signal(signal.SIGINT)
+        code, out, err = run.finish()
+        assert code == 130
+        if form == "json":
+            assert json.loads(out)["errors"][0]["what"] == "Interrupted."
+        said = out if form == "json" else err
+        assert "There is no verdict" in said
+        assert "ranks are gone" not in said
+        run.leaves_nothing()
 
 
 # -------------------------------------------------------------------------------- another machine

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
-from distdemo.backends.mpi import runtime
+from distdemo.backends.mpi import company, runtime
 from distdemo.backends.mpi.errors import expect
 
 _at = MPI.buffer.fromaddress
@@ -54,7 +54,7 @@ def _admit(tensor: torch.Tensor) -> None:
         raise TypeError(f"MPI takes dense tensors, not {tensor.layout}: call to_dense() before.")
     if tensor.device.type != "cuda" or not runtime.takes_cuda():
         raise TypeError(
-            f"{runtime.library()} takes tensors in the memory of the CPU, not on {tensor.device}: "
+            f"{company.library()} takes tensors in the memory of the CPU, not on {tensor.device}: "
             "call cpu() before, or use a library that was built for CUDA."
         )
     torch.cuda.current_stream(tensor.device).synchronize()

@@ -6,6 +6,7 @@ It runs while there are such ops and hardly longer, so a program that waits by i
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from os import sched_yield
@@ -38,17 +39,21 @@ class _Minder:
         self._watched: list[Advancing] = []
         self._thread: threading.Thread | None = None
         self._leaving = False
+        self._process = 0  # whose thread it is: one that is forked has none, and maybe the lock
 
     def add(self, work: Advancing) -> None:
         with self._news:
             self._watched.append(work)
             self._news.notify()
             if self._thread is None:
+                self._process = os.getpid()
                 self._thread = threading.Thread(target=self._run, name="mpi-futures", daemon=True)
                 self._thread.start()
 
     def leave(self) -> None:
         """End the thread: torch's C++ must not meet a Python that is going down."""
+        if self._process not in (0, os.getpid()):
+            return
         with self._news:
             self._leaving = True
             self._news.notify()

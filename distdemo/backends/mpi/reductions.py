@@ -3,6 +3,8 @@
 - Whole numbers wrap around, as in torch. Truth values are added, multiplied and compared as such:
   sum and max are "or", product and min are "and".
 - float16, bfloat16 and the float8 types are reduced as float32, and rounded once, at the end.
+- min and max of floating-point numbers are NaN where one of them is, on every rank, and -0.0 is
+  less than 0.0: see ``ordering``.
 - avg is a sum and a division by the number of ranks; premul_sum multiplies before it adds.
 """
 
@@ -16,7 +18,8 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.backends.mpi.buffers import clone, fill, plain
+from distdemo.backends.mpi.buffers import clone, fill, plain, settled
+from distdemo.backends.mpi.ordering import Order, order_for
 
 _Kind: Any = dist.ReduceOp.RedOpType  # torch tells its type checker of some members only
 _FLOATS = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
@@ -59,6 +62,7 @@ class Plan:
         through: the dtype that it is converted to meanwhile; None: none.
         average: divide by the number of ranks afterwards.
         weighted: multiply with the ReduceOp's factor before.
+        order: the whole numbers that stand for floats meanwhile; None: none.
     """
 
     datatype: MPI.Datatype
@@ -66,20 +70,28 @@ class Plan:
     through: torch.dtype | None = None
     average: bool = False
     weighted: bool = False
+    order: Order | None = None
+
+    @property
+    def _direct(self) -> bool:
+        """Whether MPI works on the elements as they are in the tensor."""
+        return self.through is None and self.order is None
 
     def load(self, tensor: torch.Tensor, reduce_op: Any) -> torch.Tensor:  # noqa: ANN401 - torch's
         """What goes into the reduction: the tensor itself, or a copy that is fit for it."""
-        if plain(tensor) and self.through is None and not self.weighted:
+        if plain(tensor) and self._direct and not self.weighted:
             return tensor
         with torch.inference_mode():
+            if self.order is not None:
+                return self.order.keys(settled(tensor).to(self.order.floats))
             held = clone(tensor) if self.through is None else clone(tensor).to(self.through)
             return held.mul_(_factor(reduce_op)) if self.weighted else held
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
         """Where the result can come to: the tensor itself, or room elsewhere."""
-        if plain(tensor) and self.through is None:
+        if plain(tensor) and self._direct:
             return tensor
-        dtype = self.through or tensor.dtype
+        dtype = self.order.whole if self.order else self.through or tensor.dtype
         return torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
 
     def store(self, held: torch.Tensor, tensor: torch.Tensor, ranks: int) -> None:
@@ -87,6 +99,9 @@ class Plan:
         if self.average:
             with torch.inference_mode():
                 held.div_(ranks)
+        if self.order is not None:
+            with torch.inference_mode():
+                held = self.order.values(held)
         if held is not tensor:
             fill(tensor, held)
 
@@ -120,6 +135,9 @@ def _plan(dtype: torch.dtype, kind: Any) -> Plan:  # noqa: ANN401 - a RedOpType
     op = MPI.SUM if weighted and (through or dtype) in _FLOATS else ops.get(kind)
     if op is None:
         raise TypeError(f"MPI does not reduce {dtype} with {kind.name}: {_why(dtype, kind)}.")
+    if kind in _ORDER and (through or dtype) in _FLOATS:
+        order = order_for(through or dtype, largest=kind == _Kind.MAX)
+        return Plan(order.datatype, op, through, order=order)
     return Plan(datatypes[through or dtype], op, through, average, weighted)
 
 

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d as c10d
 
-from distdemo.backends.mpi import communicators, mixed, runtime
+from distdemo.backends.mpi import communicators, company, mixed, runtime
 from distdemo.backends.mpi.process_group import MpiProcessGroup
 from distdemo.errors import UsageError
 
@@ -118,7 +118,7 @@ def _beginning(original: Callable[..., None]) -> Callable[..., None]:
         if "mpi" not in mixed.devices_of(backend).values():
             return original(*args, **kwargs)
         _begin()
-        runtime.agree(given.get("rank", -1), given.get("world_size", -1))
+        company.agree(given.get("rank", -1), given.get("world_size", -1))
         world = MPI.COMM_WORLD
         if backend != "mpi":  # torch's usual path: a store, a rank and a world size
             return original(**given | {"rank": world.rank, "world_size": world.size})

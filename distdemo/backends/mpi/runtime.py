@@ -19,6 +19,7 @@ from pathlib import Path
 import mpi4py
 from mpi4py import MPI
 
+from distdemo.backends.mpi import company, leaving
 from distdemo.backends.mpi.waiting import done_in_time
 from distdemo.errors import UsageError
 
@@ -28,17 +29,9 @@ _LEVELS = {
     "serialized": MPI.THREAD_SERIALIZED,
     "multiple": MPI.THREAD_MULTIPLE,
 }
-_SIZES = (
-    # Where a launcher writes how many processes it started.
-    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec"),
-    ("PMI_SIZE", "an mpiexec of MPICH or Intel MPI"),
-    ("SLURM_STEP_NUM_TASKS", "Slurm's srun"),
-    ("WORLD_SIZE", "torchrun, or what sets WORLD_SIZE,"),
-)
-
 
 LAST_WORDS = 0.3  # seconds
-SHORT = 5.0  # seconds to wait for the others at the end if an op failed here
+SHORT = 5.0  # seconds to wait for the others at the end if something failed here
 
 
 class State:
@@ -46,11 +39,13 @@ class State:
 
     Attributes:
         ours: MPI was begun here, so it is ended here.
+        process: the one that began it; one that it forks has the same memory, but no MPI.
         failed: an op failed or ran out of time, so other ranks may never come to the end.
         patience: seconds to wait for the others at the end.
     """
 
     ours = False
+    process = 0
     failed = False
     patience = 1800.0
 
@@ -68,56 +63,15 @@ def begin() -> None:
             "Make the process group before anything calls MPI.Finalize.",
         )
     if not MPI.Is_initialized():
+        company.expect_understanding()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="suspicious MPI")  # said below, in full
             MPI.Init_thread(_LEVELS[mpi4py.rc.thread_level])
-        State.ours = True
+        State.ours, State.process = True, os.getpid()
+        leaving.listen_to_exits()
         atexit.register(end)
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
-    _expect_company()
-
-
-def _expect_company() -> None:
-    """Refuse to be one of one where a launcher says that it started several."""
-    if MPI.COMM_WORLD.Get_size() > 1:
-        return
-    for variable, launcher in _SIZES:
-        said = os.environ.get(variable, "1")
-        if said.isdigit() and int(said) > 1:
-            raise UsageError(
-                f"{launcher} started {said} processes, but MPI says that each is rank 0 of 1.",
-                f"{variable} is {said}; the library that mpi4py loads is {library()}, "
-                "which that launcher does not belong to.",
-                "A mixed installation: start the program with the mpiexec of that library "
-                "(the one beside this Python, if both came from wheels).",
-            )
-
-
-def agree(rank: int, world_size: int) -> None:
-    """Refuse a rank and a world size that contradict MPI's; -1 stands for not given.
-
-    Raises:
-        UsageError: they do.
-    """
-    world = MPI.COMM_WORLD
-    if rank in (-1, world.rank) and world_size in (-1, world.size):
-        return
-    mixed = world.size == 1 < world_size
-    raise UsageError(
-        f"This process was to be rank {rank} of {world_size}, "
-        f"but MPI says that it is rank {world.rank} of {world.size}.",
-        f"MPI numbers the ranks itself; the library that mpi4py loads is {library()}."
-        + (" It does not belong to what started this process." if mixed else ""),
-        "A mixed installation: start the program with the mpiexec of that library."
-        if mixed
-        else "Leave rank and world_size out: MPI knows them.",
-    )
-
-
-def library() -> str:
-    """The name and version of the MPI library, ``MPICH 5.0.2``."""
-    name, version = MPI.get_vendor()
-    return f"{name} {'.'.join(map(str, version))}"
+    company.expect_company()
 
 
 def exclusive() -> threading.RLock | None:
@@ -160,14 +114,18 @@ def end() -> None:
     """Finalise MPI at exit, if it was begun here and the other ranks come to their end too.
 
     MPI's own end would wait for ranks that may wait for this one. So a rank that crashed takes the
-    others with it, and one that meets nobody in time leaves without.
+    others with it, and one that meets nobody in time leaves without. After ``sys.exit`` with a
+    failure that time is short: then the launcher sees the exit status, and ends the others.
     """
-    if not State.ours or MPI.Is_finalized() or not MPI.Is_initialized():
+    if not State.ours or State.process != os.getpid():
         return
-    if getattr(sys, "last_type", None) is not None:  # an exception that nobody caught
+    if MPI.Is_finalized() or not MPI.Is_initialized():
+        return
+    if leaving.crashed():
         _say_last_words()
         MPI.COMM_WORLD.Abort(1)
-    patience = min(State.patience, SHORT) if State.failed else State.patience
+    hurried = State.failed or leaving.failed()
+    patience = min(State.patience, SHORT) if hurried else State.patience
     with suppress(MPI.Exception):
         if done_in_time(MPI.COMM_WORLD.Ibarrier().Test, patience):
             MPI.Finalize()

@@ -57,28 +57,17 @@ class MpiWork(dist.Work):
         self._done = False
         self._error: Exception | None = None
         self._future: Any = None
+        self._owed: Any = None  # the future, as long as it has not come
         self._status = MPI.Status() if what == "recv" else None
         _look_at_oldest()
         pending[self] = None
 
     def advance(self) -> bool:
-        """Look once; whether the op is over, well or not."""
-        if self._done:
-            return True
-        with self._lock:
-            if self._over():  # by now
-                return True
-            try:
-                if not self._tested():
-                    return False
-                if self._after is not None:
-                    self._after()
-            except MPI.Exception as error:
-                self._fail(translated(error, self._what, self._rank))
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
-                self._fail(error)
-            self._end()
-        return True
+        """Look once; whether the op is over, well or not. If so, its future comes."""
+        over = self._look()
+        if over and self._owed is not None:
+            self._resolve()
+        return over
 
     def Test(self, status: MPI.Status | None = None) -> bool:  # noqa: N802 - MPI's name
         """Look once, as part of another op; whether it went well.
@@ -86,7 +75,7 @@ class MpiWork(dist.Work):
         Raises:
             Exception: it did not.
         """
-        if not self.advance():
+        if not self._look():  # the future can wait: the other op holds its lock
             return False
         if self._error is not None:
             raise self._error
@@ -101,7 +90,7 @@ class MpiWork(dist.Work):
         Raises:
             DistBackendError: it failed, or took longer.
         """
-        if not self._done:
+        if not self._done or self._owed is not None:
             seconds = timeout.total_seconds() if timeout else 0.0
             seconds = seconds if seconds > 0 else self._seconds
             if not done_in_time(self.advance, seconds):
@@ -147,13 +136,28 @@ class MpiWork(dist.Work):
         """A future of the tensors that it fills; a thread sees to it that it comes."""
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
-            future, over = self._future, self._done
-            if over:
-                self._resolve()
-        if not over:
+                self._future = self._owed = torch.futures.Future()
+        if not self.advance():
             progress.see_to(self)
-        return future
+        return self._future
+
+    def _look(self) -> bool:
+        if self._done:
+            return True
+        with self._lock:
+            if self._over():  # by now
+                return True
+            try:
+                if not self._tested():
+                    return False
+                if self._after is not None:
+                    self._after()
+            except MPI.Exception as error:
+                self._fail(translated(error, self._what, self._rank))
+            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+                self._fail(error)
+            self._end()
+        return True
 
     def _over(self) -> bool:
         return self._done
@@ -174,16 +178,17 @@ class MpiWork(dist.Work):
         self._after = None
         self._requests.clear()
         pending.pop(self, None)
-        if self._future is not None:
-            self._resolve()
 
     def _resolve(self) -> None:
-        if self._future.done():
+        """Let the future come, once; without the lock, as callbacks may ask for anything here."""
+        with self._lock:
+            future, self._owed = self._owed, None
+        if future is None:
             return
         if self._error is not None:
-            self._future.set_exception(self._error)
+            future.set_exception(self._error)
         else:
-            self._future.set_result(self._tensors)
+            future.set_result(self._tensors)
 
 
 class Done(dist.Work):

@@ -248,9 +248,8 @@ class Herald:
                 self._take_post(board)
             select.poll().poll(5)
         first = self.seat.ranks_of(min(self._ends, key=lambda site: self._ends[site], default=0))[0]
-        more = "It was killed, or its host ran out of memory: look there."
-        if first:
-            more = "Then that of rank 0, which would have said more, was killed too."
+        more = "Then that of rank 0, which would have said more, was killed too."
+        more = more if first else "It was killed, or its host ran out of memory: look there."
         text = f"distdemo: the process of rank {first} ended without a word, before all others."
         with suppress(OSError):  # whoever read it has gone
             os.write(self._stderr, f"{text}\n{more}\n".encode())

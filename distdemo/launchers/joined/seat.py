@@ -43,6 +43,11 @@ class Seat:
     nodes: int = 0
 
     @property
+    def begins_once(self) -> bool:
+        """Whether a second world can't follow the first: MPI begins once in a process."""
+        return self.engine == "mpi"
+
+    @property
     def sites(self) -> int:
         """How many processes share the world between them."""
         return self.nodes or self.world_size

@@ -105,6 +105,7 @@ def test_a_question_is_asked_once_however_many_want_to_know() -> None:
 
 
 def test_a_program_is_asked_and_killed_when_its_time_is_over() -> None:
+    system.begin_questions()
     assert system.ask(["echo", "hello"], 5.0) == Answer(0, "hello\n")
     assert system.ask(["sleep", "60"], 0.05).late
     asking = threading.Thread(target=system.ask, args=(["sleep", "60"], 30.0))
@@ -114,6 +115,8 @@ def test_a_program_is_asked_and_killed_when_its_time_is_over() -> None:
     system.end_questions()  # as after Ctrl-C
     asking.join(5)
     assert not asking.is_alive()
+    assert "nobody waits" in system.ask(["sleep", "60"], 30.0).error
+    system.begin_questions()
     missing = system.ask(["/no/such/program"], 1.0)
     assert missing.error
     assert not missing.late
