@@ -168,16 +168,25 @@ def _world_timeout(text: str | None, world_size: int, start_method: str) -> floa
 
 def parse_timeout(text: str) -> float:
     """Seconds, more than 0 and not so many that no clock counts them."""
+    return parse_seconds(
+        text,
+        LONGEST,
+        UsageError(
+            f"--timeout {text}: that is no positive number of seconds.",
+            f"It is when the run is given up, {LONGEST:g} s at most.",
+            "Try --timeout 30.",
+        ),
+    )
+
+
+def parse_seconds(text: str, most: float, refusal: UsageError) -> float:
+    """Seconds, ``30`` or ``30s``: more than 0 and at most so many; else the refusal is raised."""
     try:
         seconds = float(text.removesuffix("s"))
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds <= LONGEST:
-        raise UsageError(
-            f"--timeout {text}: that is no positive number of seconds.",
-            f"It is when the run is given up, {LONGEST:g} s at most.",
-            "Try --timeout 30.",
-        )
+    if not 0 < seconds <= most:
+        raise refusal
     return seconds
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from distdemo.cli.parse import Flags, View, choose, parse_view
+from distdemo.cli.parse import Flags, View, choose, parse_seconds, parse_view
 from distdemo.errors import UsageError
 from distdemo.findings import TOPICS
 from distdemo.launchers.joined.interfaces import parse_address
@@ -139,14 +138,9 @@ def _seconds(text: str | None) -> float:
     """More than 0, at most an hour."""
     if text is None:
         return LISTENS
-    try:
-        seconds = float(text.removesuffix("s"))
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= LONGEST:
-        raise UsageError(
-            f"--for {text}: that is no time to listen.",
-            f"The port is open for more than 0 s and at most {LONGEST:g} s.",
-            "Try --for 60.",
-        )
-    return seconds
+    refusal = UsageError(
+        f"--for {text}: that is no time to listen.",
+        f"The port is open for more than 0 s and at most {LONGEST:g} s.",
+        "Try --for 60.",
+    )
+    return parse_seconds(text, LONGEST, refusal)

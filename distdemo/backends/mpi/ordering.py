@@ -17,10 +17,13 @@ to the end that wins. Every step can be taken back, so a NaN comes through to it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from mpi4py import MPI
+
+BLOCK = 1 << 16  # elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,31 @@ class Order:
     floats: torch.dtype
     turn: int
 
-    def keys(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The numbers for a tensor without gaps, which stays as it is."""
-        return self._flipped(tensor.view(self.whole)).add_(self.turn)
+    def to_keys(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers for the floats of a tensor without gaps, in its own memory."""
+        keys = tensor.view(self.whole)
+        for block in _blocks(keys):
+            self._flip(block)
+            block.add_(self.turn)
+        return keys
 
-    def values(self, keys: torch.Tensor) -> torch.Tensor:
-        """The floats for the numbers, which are of no more use then."""
-        return self._flipped(keys.sub_(self.turn)).view(self.floats)
+    def to_floats(self, keys: torch.Tensor) -> torch.Tensor:
+        """The floats for the numbers, in their own memory."""
+        for block in _blocks(keys):
+            block.sub_(self.turn)
+            self._flip(block)
+        return keys.view(self.floats)
 
-    def _flipped(self, bits: torch.Tensor) -> torch.Tensor:
-        """All bits but the sign flipped where that is set; twice is nothing."""
+    def _flip(self, bits: torch.Tensor) -> None:
+        """Flip all bits but the sign where that is set; twice is nothing."""
         info = torch.iinfo(self.whole)
         signs = bits >> (info.bits - 1)  # all bits set, or none
-        return signs.bitwise_and_(info.max).bitwise_xor_(bits)
+        bits.bitwise_xor_(signs.bitwise_and_(info.max))
+
+
+def _blocks(keys: torch.Tensor) -> Sequence[torch.Tensor]:
+    """The same memory in blocks that stay in the cache from the first step to the last."""
+    return (keys,) if keys.numel() <= BLOCK else torch.split(keys.view(-1), BLOCK)
 
 
 _WHOLE = {

@@ -45,7 +45,7 @@ class Reducing(Engine):
         (tensor,) = tensors
         reduce_op = opts.reduceOp
         plan = plan_for(tensor.dtype, reduce_op)
-        held = plan.load(tensor, reduce_op)
+        held = plan.load(tensor, reduce_op, in_place=True)
         after = None
         if held is not tensor or plan.average:
             after = partial(plan.store, held, tensor, self.ranks)
@@ -59,7 +59,7 @@ class Reducing(Engine):
         alike("all_reduce_coalesced", tensors)
         plan = plan_for(tensors[0].dtype, opts.reduceOp)
         flat = joined(tensors)
-        held = plan.load(flat, opts.reduceOp)
+        held = plan.load(flat, opts.reduceOp, in_place=True)
 
         def after() -> None:
             plan.store(held, flat, self.ranks)
@@ -73,7 +73,7 @@ class Reducing(Engine):
         """Reduce over all ranks into the root's tensor; those of the others stay as they are."""
         (tensor,) = tensors
         plan, root = plan_for(tensor.dtype, opts.reduceOp), opts.rootRank
-        held = plan.load(tensor, opts.reduceOp)
+        held = plan.load(tensor, opts.reduceOp, in_place=self.me == root)
         message = _message(held, plan)
         forms = (self.comm.Ireduce, self.comm.Reduce)
         if self.me == root:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.backends.mpi.buffers import clone, fill, plain, settled
+from distdemo.backends.mpi.buffers import clone, fill, plain
 from distdemo.backends.mpi.ordering import Order, order_for
 
 _Kind: Any = dist.ReduceOp.RedOpType  # torch tells its type checker of some members only
@@ -72,26 +72,36 @@ class Plan:
     weighted: bool = False
     order: Order | None = None
 
-    @property
-    def _direct(self) -> bool:
-        """Whether MPI works on the elements as they are in the tensor."""
-        return self.through is None and self.order is None
+    def load(
+        self,
+        tensor: torch.Tensor,
+        reduce_op: Any,  # noqa: ANN401 - torch's
+        in_place: bool = False,
+    ) -> torch.Tensor:
+        """What goes into the reduction: the tensor itself, or what is fit for it.
 
-    def load(self, tensor: torch.Tensor, reduce_op: Any) -> torch.Tensor:  # noqa: ANN401 - torch's
-        """What goes into the reduction: the tensor itself, or a copy that is fit for it."""
-        if plain(tensor) and self._direct and not self.weighted:
+        Args:
+            tensor: the user's.
+            reduce_op: with the factor of a premul_sum.
+            in_place: the result comes to this tensor, so it may be changed already.
+        """
+        ready = plain(tensor) and self.through is None
+        if ready and self.order is None and not self.weighted:
             return tensor
         with torch.inference_mode():
+            held = tensor if ready and in_place and self.order else clone(tensor)
+            if self.through is not None:
+                held = held.to(self.through)
             if self.order is not None:
-                return self.order.keys(settled(tensor).to(self.order.floats))
-            held = clone(tensor) if self.through is None else clone(tensor).to(self.through)
+                return self.order.to_keys(held)
             return held.mul_(_factor(reduce_op)) if self.weighted else held
 
     def room(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Where the result can come to: the tensor itself, or room elsewhere."""
-        if plain(tensor) and self._direct:
-            return tensor
+        """Where the result can come to: the tensor's memory, or room elsewhere."""
         dtype = self.order.whole if self.order else self.through or tensor.dtype
+        if plain(tensor) and self.through is None:
+            with torch.inference_mode():
+                return tensor.view(dtype) if self.order else tensor
         return torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
 
     def store(self, held: torch.Tensor, tensor: torch.Tensor, ranks: int) -> None:
@@ -101,7 +111,9 @@ class Plan:
                 held.div_(ranks)
         if self.order is not None:
             with torch.inference_mode():
-                held = self.order.values(held)
+                held = self.order.to_floats(held)
+            if held.data_ptr() == tensor.data_ptr():
+                return
         if held is not tensor:
             fill(tensor, held)
 

@@ -5,6 +5,7 @@ A case is called with its rank and the number of ranks, on every rank, in the sa
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,6 +104,69 @@ def all_reduce_of_every_dtype_and_reduce_op(rank: int, n: int) -> None:
         found = tensor(rank, dtype)
         dist.all_reduce(found, op)
         same(found, total(name, [held(r, dtype) for r in range(n)], dtype))
+
+
+@case
+def nan_wins_on_every_rank(rank: int, n: int) -> None:
+    floats = [name for name, kind in DTYPES.items() if kind.kind == "float"]
+    assert {"float16", "float32", "float64"} <= set(floats)
+    for dtype in floats:
+        for op, wanted in ((dist.ReduceOp.MAX, float(n)), (dist.ReduceOp.MIN, 1.0)):
+            for sign in (1.0, -1.0):
+                for count in (n + 1, 70_000):  # each way of waiting, and more than one block
+                    mine = torch.full((count,), rank + 1.0).to(getattr(torch, dtype))
+                    mine[rank] = math.copysign(math.nan, sign)
+                    over_all(mine, op, [math.nan] * n + [wanted])
+
+
+def over_all(mine: torch.Tensor, op: Any, wanted: list[float]) -> None:
+    """Reduce in every form; compare as far as the wanted numbers go, the rest with the last."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    whole = [*wanted, *wanted[-1:] * (mine.numel() - len(wanted))]
+    found = mine.clone()
+    dist.all_reduce(found, op)
+    same(found, whole)
+    rooted = mine.clone()
+    dist.reduce(rooted, n - 1, op)
+    same(rooted, whole if rank == n - 1 else mine.double().tolist())
+    part, parts = torch.empty_like(mine), [mine] * n
+    dist.reduce_scatter(part, parts, op)
+    same(part, whole)
+    same(mine, mine.double().tolist())
+
+
+@case
+def zeros_and_infinities_have_one_order(rank: int, n: int) -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        mine = torch.full((n,), -2.0, dtype=dtype)
+        mine[rank] = math.inf
+        over_all(mine, dist.ReduceOp.MAX, [math.inf] * n)
+        mine[rank] = -math.inf
+        over_all(mine, dist.ReduceOp.MIN, [-math.inf] * n)
+        zeros = torch.tensor(
+            [-0.0 if rank == 1 else 0.0, -0.0, 0.0 if rank == 1 else -0.0], dtype=dtype
+        )
+        over_all(zeros, dist.ReduceOp.MAX, [0.0, -0.0, 0.0])
+        over_all(zeros, dist.ReduceOp.MIN, [-0.0, -0.0, -0.0])
+    gaps = torch.full((3, 2), math.nan if rank == 1 else 0.5)
+    dist.all_reduce(gaps[:, 1], dist.ReduceOp.MAX)
+    same(gaps[:, 1], [math.nan] * 3)
+    leaf = torch.tensor(rank + 1.0, requires_grad=True)
+    dist.all_reduce(leaf, dist.ReduceOp.MAX)
+    same(leaf, [n])
+    several = [torch.full((2,), rank + 1.0), torch.tensor([math.nan])]
+    cast("Any", dist.group.WORLD).allreduce_coalesced(several, maximum()).wait()
+    same(several[0], [n, n])
+    same(several[1], [math.nan])
+    late = torch.tensor([rank + 1.0, math.nan])
+    cast("Any", dist.all_reduce(late, dist.ReduceOp.MAX, async_op=True)).wait()
+    same(late, [n, math.nan])
+
+
+def maximum() -> Any:
+    opts = torch._C._distributed_c10d.AllreduceCoalescedOptions()
+    opts.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
+    return opts
 
 
 @case

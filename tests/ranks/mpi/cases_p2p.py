@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import signal
 import threading
 from datetime import timedelta
 from typing import Any, cast
@@ -133,6 +135,69 @@ def futures_come_though_nobody_waits(rank: int, n: int) -> None:
     late = cast("Any", dist.barrier(async_op=True))
     late.wait()
     assert late.get_future().wait() == []
+
+
+@case
+def futures_whose_callbacks_ask_for_more(rank: int, n: int) -> None:
+    found, again = torch.ones(1), torch.ones(1)
+    handle = cast("Any", dist.all_reduce(found, async_op=True))
+    seen: list[Any] = []
+    came = threading.Event()
+
+    def ask(future: Any) -> None:
+        seen.extend([handle.get_future() is not None, handle.is_completed(), handle.wait()])
+        dist.all_reduce(again)
+        came.set()
+
+    future = handle.get_future().then(ask)
+    assert came.wait(20), seen
+    future.wait()
+    assert seen == [True] * 3
+    same(again, [n])
+
+
+@case
+def futures_of_parts_of_a_batch(rank: int, n: int) -> None:
+    group = cast("Any", dist.group.WORLD)
+    found = torch.ones(1)
+    group._start_coalescing(torch.device("cpu"))
+    part = cast("Any", dist.all_reduce(found, async_op=True))
+    batch = group._end_coalescing(torch.device("cpu"))
+    came = threading.Event()
+
+    def ask(future: Any) -> None:
+        batch.wait()
+        came.set()
+
+    part.get_future().then(ask)
+    batch.wait()
+    assert came.wait(20)
+    same(found, [n])
+
+
+@case
+def a_forked_process_leaves_mpi_alone(rank: int, n: int) -> None:
+    cast("Any", dist.all_reduce(torch.ones(1), async_op=True)).get_future().wait()
+    child = os.fork()
+    if child == 0:
+        atexit._run_exitfuncs()  # as at the end of a program, without what pytest has to do
+        os._exit(7)
+    assert ended_in_time(child) == 7
+    found = torch.ones(1)
+    dist.all_reduce(found)
+    same(found, [n])
+
+
+def ended_in_time(child: int) -> int:
+    """The exit code of a process; it is killed if it has none after 5 s, half of an op's time."""
+    status: list[int] = []
+    waiting = threading.Thread(target=lambda: status.append(os.waitpid(child, 0)[1]))
+    waiting.start()
+    waiting.join(5)
+    if waiting.is_alive():
+        os.kill(child, signal.SIGKILL)
+        waiting.join()
+    return os.waitstatus_to_exitcode(status[0])
 
 
 @case

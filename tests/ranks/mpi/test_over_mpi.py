@@ -58,7 +58,13 @@ def test_calls_take_turns_where_mpi_takes_one_thread_at_a_time() -> None:
 
 
 def test_a_rank_that_crashes_ends_the_world() -> None:
-    done = mpiexec(2, Path(__file__).with_name("crash.py"))
+    done = mpiexec(2, Path(__file__).with_name("crash.py"), "raise")
     assert done.returncode != 0
     assert "ValueError: of its own" in done.stderr
+    assert "came to the end" not in done.stdout
+
+
+def test_a_rank_that_exits_with_a_failure_is_not_waited_for() -> None:
+    done = mpiexec(2, Path(__file__).with_name("crash.py"), "exit")
+    assert done.returncode == 3, done.stderr
     assert "came to the end" not in done.stdout

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,6 +132,87 @@ def test_a_launcher_that_is_not_mpis_is_a_mixed_installation() -> None:
 
         text = usage_error(lambda: dist.init_process_group("mpi"))
         assert "started 4 processes, but MPI says that each is rank 0 of 1" in text
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_a_torchrun_is_told_that_mpi_has_launchers_of_its_own() -> None:
+    def work() -> None:
+        os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "4"}
+        import distdemo.backends.mpi  # noqa: F401
+
+        text = usage_error(lambda: dist.init_process_group("mpi"))
+        assert text.startswith("torchrun started 4 processes, but MPI says")
+        assert "mpiexec -n 4" in text
+        assert "srun" in text
+        assert "mixed installation" not in text
+
+    in_a_child(work)
+
+
+@needs_mpi
+def test_mpich_is_not_begun_where_it_would_end_the_process() -> None:
+    def work() -> None:
+        os.environ |= {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "job@1", "PMIX_RANK": "0"}
+        import distdemo.backends.mpi  # noqa: F401
+
+        mpi = importlib.import_module("mpi4py.MPI")
+        if mpi.get_vendor()[0] != "MPICH" or "pmix" in mpi.Get_library_version():
+            return  # it goes on, alone or in good company
+        text = usage_error(lambda: dist.init_process_group("mpi"))
+        assert text.startswith("Open MPI's mpiexec started this process, but the library")
+        assert "mixed installation" in text
+        assert not mpi.Is_initialized()
+
+    in_a_child(work)
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("status", "failure"), [(None, False), (0, False), (False, False), (3, True), ("why", True)]
+)
+def test_it_is_known_with_what_a_program_means_to_end(status: object, failure: bool) -> None:
+    def work() -> None:
+        from distdemo.backends.mpi import leaving
+
+        leaving.listen_to_exits()
+        assert not leaving.failed()
+        thread = threading.Thread(target=sys.exit, args=(3,))
+        thread.start()
+        thread.join()
+        assert not leaving.failed()
+        with pytest.raises(SystemExit) as caught:
+            sys.exit(status)  # type: ignore[arg-type]
+        assert caught.value.code is status
+        assert leaving.failed() is failure
+
+    in_a_child(work)
+
+
+@needs_mpi
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_floats_as_whole_numbers_keep_their_order_and_every_bit(
+    dtype: torch.dtype, largest: bool
+) -> None:
+    def work() -> None:
+        import distdemo.backends.mpi  # noqa: F401
+        from distdemo.backends.mpi.ordering import BLOCK, order_for
+
+        tiny, huge = torch.finfo(dtype).smallest_normal / 4, torch.finfo(dtype).max
+        rising = [float("-inf"), -huge, -1.0, -tiny, -0.0, 0.0, tiny, 1.0, huge, float("inf")]
+        values = torch.tensor([*rising, float("nan"), float("nan")], dtype=dtype)
+        values[-1].neg_()  # the NaN that x86 makes of 0 / 0
+        values = values.repeat(BLOCK // 12 + 2)
+        bits = values.view(order_for(dtype, largest).whole).clone()
+        order = order_for(dtype, largest)
+        keys = order.to_keys(values)
+        assert keys.data_ptr() == values.data_ptr()
+        first = keys[:12].tolist()
+        assert first[:10] == sorted(set(first[:10]))
+        assert min(first[10:]) > first[9] if largest else max(first[10:]) < first[0]
+        assert order.to_floats(keys).view(order.whole).equal(bits)
 
     in_a_child(work)
 
