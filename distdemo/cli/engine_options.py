@@ -34,8 +34,8 @@ ENGINE_OPTIONS: dict[str, tuple[Any, Any]] = {
     "master": text_option(
         "--master",
         panel=PANEL,
-        metavar="HOST:PORT",
-        text="The address of node 0; it opens that port, without a password, while it runs.",
+        metavar="HOST[:PORT]",
+        text="The address of node 0; it opens the port (29500), without a password, while it runs.",
     ),
 }
 """Annotation and default of each by its Python name."""

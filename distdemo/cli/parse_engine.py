@@ -97,6 +97,7 @@ def _terminals(flags: Flags, launcher: str) -> Seat:
             f"With --nnodes {nodes} they count from 0 to {nodes - 1}.",
             f"Try --node-rank {nodes - 1}.",
         )
+    _refuse_second_engine()
     host, port = parse_address(str(given["master"]))
     if port == 0:
         raise UsageError(
@@ -116,6 +117,26 @@ def _terminals(flags: Flags, launcher: str) -> Seat:
         why=f"--nnodes {nodes} --node-rank {node}",
         nodes=nodes,
     )
+
+
+def check_input(seat: Seat | None, flags: Flags) -> None:
+    """Refuse values from standard input where it is not this process's own."""
+    if seat is not None and "-" in (flags.get("values") or ()):
+        raise UsageError(
+            "--values - can't be had in a world that others started too.",
+            "Each process would read its own standard input, and most have none.",
+            "Give the values themselves, or a file that every process can read.",
+        )
+
+
+def _refuse_second_engine() -> None:
+    around = engines.detect(os.environ)
+    if around is not None and around.engine != "environment":  # left in a shell, perhaps
+        raise UsageError(
+            f"--nnodes, but {around.engine} has started this process.",
+            f"{around.why}: this is rank {around.rank} of {around.world_size} already.",
+            "Leave out --nnodes, --node-rank and --master; or unset these variables.",
+        )
 
 
 def _size_over_nodes(seat: Seat, size: int) -> int:

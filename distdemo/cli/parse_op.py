@@ -24,7 +24,7 @@ from distdemo.cli.parse_data import (
     parse_shape,
     shape_of,
 )
-from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
+from distdemo.cli.parse_engine import check_input, parse_seat, placed, ranks_here, size_of_world
 from distdemo.cli.parse_groups import Groups, named_ranks, parse_groups
 from distdemo.cli.support import check_support
 from distdemo.cli.values import Row, check_fit, parse_values
@@ -75,6 +75,7 @@ def parse_op(op: Op, flags: Flags) -> Request:
         UsageError: naming the flag, the reason and what to try.
     """
     seat = parse_seat(flags)
+    check_input(seat, flags)
     specs, world_size = _specs(op, flags, seat)
     # On a connection yet to be made a monitored barrier may wait beyond its limit.
     lazy = op.lazy and not specs[0].monitored

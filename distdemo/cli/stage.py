@@ -81,9 +81,9 @@ def _check_engine(seat: Seat | None, world: WorldSpec) -> None:
     """Refuse a backend whose ranks this engine can't start."""
     wanted = backends.REGISTRY[world.backend].engines
     if seat is not None and wanted is not None and seat.engine not in wanted:
-        ranks = "ranks typed in terminals" if seat.nodes else f"ranks of {seat.engine}"
+        where = "with --nnodes" if seat.nodes else f"on ranks of {seat.engine}"
         raise UsageError(
-            f"--backend {world.backend} can't run on {ranks}.",
+            f"--backend {world.backend} can't be used {where}.",
             "Its processes find each other by what MPI's own starter tells them.",
             "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
         )

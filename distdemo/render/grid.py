@@ -15,6 +15,7 @@ from distdemo.render.numbers import ROOMS
 
 UNLIMITED = 10_000  # columns: to measure how wide a table would like to be
 NARROW = 60  # columns of a terminal below which a table that does not fit becomes a list
+LEAST = 9  # columns, its frame included, that one which folds needs to be readable
 
 Cell = Text | str
 
@@ -81,9 +82,20 @@ def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
         if widest(console, table) <= console.width:
             return table
     # A column that does not fold would be cut, and a number without its end is another number.
-    if console.width >= NARROW and any(column.folds for column in grid.columns):
+    if console.width >= NARROW and _folds_well(console, grid):
         return table
     return draw(console.width - _lead(grid)).lines()
+
+
+def _folds_well(console: Console, grid: Grid) -> bool:
+    """Whether the columns that fold are left with room to be read in."""
+    rigid = [place for place, column in enumerate(grid.columns) if not column.folds]
+    rest = Grid(
+        [grid.columns[place] for place in rigid],
+        [[row[place] for place in rigid if place < len(row)] for row in grid.rows],
+    )
+    folding = len(grid.columns) - len(rigid)
+    return folding > 0 and widest(console, rest.table()) + folding * LEAST <= console.width
 
 
 def widest(console: Console, table: Table) -> int:

@@ -13,9 +13,10 @@ torch. Rank and world size come from MPI. A torch that was built with MPI keeps 
 The library needs no other part of distdemo, and no store. What it promises beyond torch's own MPI
 backend: all dtypes, reduce_scatter, avg and premul_sum, timeouts, and several threads.
 
-- **Timeouts**: the one given to ``init_process_group`` or ``new_group`` holds for every op, the one
-  given to ``work.wait`` for that. An op out of time raises ``DistBackendError``; MPI can't take it
-  back, so the group is of no more use, and the process leaves without ``MPI_Finalize``.
+- **Timeouts**: the one given to ``init_process_group`` or ``new_group`` holds for every op (beyond
+  32 KiB for the coming of all ranks: see ``engine``), the one given to ``work.wait`` for that. An
+  op out of time raises ``DistBackendError``; MPI can't take it back, so the group is of no more
+  use, and the process leaves without ``MPI_Finalize``.
 - **Threads**: MPI is asked for MPI_THREAD_MULTIPLE (``mpi4py.rc.thread_level`` says otherwise). If
   it gives less, calls take turns, and ``get_future`` waits for its op.
 - **The end**: MPI is finalised at exit, not by ``destroy_process_group``: it can't begin again.

@@ -2,9 +2,10 @@
 
 An op that the user waits for is polled with a deadline, so that a rank that never comes ends in an
 error, not in a hang. Polling needs MPI's nonblocking form, which at 8 B costs less than 1 µs more
-than the blocking one, but at 1 MiB takes up to twice as long (MPICH). So beyond ``SMALL`` the ranks
-meet in a nonblocking barrier first, with the deadline; then all are there, and the blocking form
-runs.
+than the blocking one, but from 1 MiB on takes up to twice as long (Open MPI, two ranks). So beyond
+``SMALL`` the ranks meet in a nonblocking barrier first, with the deadline; then all are there, and
+the blocking form runs. That everybody came is checked in time; a peer that stops in the middle of
+such an op, or brings another size, is not.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import time
 from contextlib import suppress
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from distdemo.launchers.joined.apart import apart
 from distdemo.launchers.joined.board import Board
 from distdemo.launchers.joined.codec import decode, encode
 from distdemo.launchers.joined.course import silence_within
@@ -54,6 +54,7 @@ class Herald:
     link: Link
     patience: float
     _dismissed: bool = False
+    _interrupted: bool = False
     _alone_since: float = 0.0  # on the wall clock
     _ends: dict[int, float] = field(default_factory=dict)  # of sites, on the wall clock
     _litter: tuple[str, ...] = ()
@@ -72,7 +73,7 @@ class Herald:
         Args:
             meeting: where the store is; None: the site will tell.
         """
-        self._stderr = _detach()
+        self._stderr = apart()
         try:
             if meeting is not None:
                 self._open(meeting)
@@ -169,6 +170,8 @@ class Herald:
                     self._open(rest[0])
                 elif kind == "up":
                     self._up_at = time.monotonic()
+                elif kind == "interrupted":
+                    self._interrupted = True
                 else:
                     self._say(kind, rest[0])
                     self._dismissed |= kind == "order" and _is(rest[0], "end")
@@ -248,11 +251,14 @@ class Herald:
                 self._take_post(board)
             select.poll().poll(5)
         first = self.seat.ranks_of(min(self._ends, key=lambda site: self._ends[site], default=0))[0]
+        text = f"the process of rank {first} ended without a word, before all others."
         more = "Then that of rank 0, which would have said more, was killed too."
-        more = more if first else "It was killed, or its host ran out of memory: look there."
-        text = f"distdemo: the process of rank {first} ended without a word, before all others."
+        if self._interrupted:
+            text, more = "interrupted.", "All its ranks are gone."
+        elif not first:
+            more = "It was killed, or its host ran out of memory: look there."
         with suppress(OSError):  # whoever read it has gone
-            os.write(self._stderr, f"{text}\n{more}\n".encode())
+            os.write(self._stderr, f"distdemo: {text}\n{more}\n".encode())
 
     def _leave(self) -> None:
         """Say that the site has gone, and keep the store until the others have read it all."""
@@ -281,20 +287,3 @@ class Herald:
 def _is(text: str, kind: str) -> bool:
     """Whether a post or an order is of this kind; most are too large to be read for that."""
     return text.startswith(encode({"kind": kind})[:-2])
-
-
-def _detach() -> int:
-    """Whatever stops the site, the herald ends after it, and writes nothing into the result.
-
-    Returns:
-        A descriptor of standard error as it was.
-    """
-    os.setsid()  # some engines kill the whole process group of a rank
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    stderr = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # torch's own remarks on its connections would land in the result
-        os.dup2(nowhere, stream)
-    os.close(nowhere)
-    return stderr

@@ -89,6 +89,8 @@ class Leader:
                 if meanwhile is not None:
                     meanwhile()
                 self._watch(crew, world, hear)
+                if interrupts.received is not None:
+                    self._post.interrupted()
                 self._gather(crew, world, interrupts, number)
             finally:
                 self._post.send("order", "release", number=number)
@@ -192,8 +194,8 @@ class Leader:
             self._news_at = time.monotonic()
             self._post.wait(interrupts, self._note, partial(self._enough_of, world), until)
         stop = not self._course.done
-        settled = time.monotonic() + (LAST_WORDS if interrupts.received else SETTLE)
-        self._post.wait(None, self._note, self._answered, settled)
+        settled = time.monotonic() + LAST_WORDS  # a site may be about to say its first word
+        self._post.wait(None, self._note, lambda: self._course.done, settled)
         if stop:
             self._post.send("order", "stop", number=number)
         until = time.monotonic() + (LAST_WORDS if interrupts.received else GRACE)

@@ -105,6 +105,10 @@ class Post:
         """Tell the herald that this process is up; it tells the others that the site is alive."""
         self._link.send("up")
 
+    def interrupted(self) -> None:
+        """Tell the herald that a signal came: what ends after it was not killed."""
+        self._link.send("interrupted")
+
     def method(self, world: WorldSpec) -> StartMethod:
         """How this site starts the processes of its ranks."""
         return choose(world.start_method, world.device)

@@ -157,25 +157,6 @@ def futures_whose_callbacks_ask_for_more(rank: int, n: int) -> None:
 
 
 @case
-def futures_of_parts_of_a_batch(rank: int, n: int) -> None:
-    group = cast("Any", dist.group.WORLD)
-    found = torch.ones(1)
-    group._start_coalescing(torch.device("cpu"))
-    part = cast("Any", dist.all_reduce(found, async_op=True))
-    batch = group._end_coalescing(torch.device("cpu"))
-    came = threading.Event()
-
-    def ask(future: Any) -> None:
-        batch.wait()
-        came.set()
-
-    part.get_future().then(ask)
-    batch.wait()
-    assert came.wait(20)
-    same(found, [n])
-
-
-@case
 def a_forked_process_leaves_mpi_alone(rank: int, n: int) -> None:
     cast("Any", dist.all_reduce(torch.ones(1), async_op=True)).get_future().wait()
     child = os.fork()

@@ -14,10 +14,11 @@ import distdemo.backends.mpi  # noqa: F401 - makes "mpi" a backend
 
 dist.init_process_group("mpi")
 dist.all_reduce(torch.ones(1))
-# MPICH leaves its shared memory where a rank crashes; by now every rank of this host has mapped it.
+# MPICH and Open MPI leave their shared memory where a rank crashes; by now every rank of this host
+# has mapped it.
 for line in Path("/proc/self/maps").read_text().splitlines():
     name = line.partition("/")[2]
-    if name.startswith("dev/shm/mpich_shm_"):
+    if name.startswith(("dev/shm/mpich_shm_", "dev/shm/sm_segment.")):
         with suppress(FileNotFoundError):  # the other rank was first
             Path("/", name).unlink()
 if dist.get_rank() == 1:

@@ -218,6 +218,29 @@ def test_floats_as_whole_numbers_keep_their_order_and_every_bit(
 
 
 @needs_mpi
+def test_the_future_of_a_part_may_ask_for_the_whole() -> None:
+    class Request:
+        """Done when it is looked at from this thread: the whole is what ends the part."""
+
+        def Test(self, status: object = None) -> bool:  # noqa: N802 - MPI's
+            return threading.current_thread() is threading.main_thread()
+
+    def work() -> None:
+        import distdemo.backends.mpi  # noqa: F401
+
+        dist.init_process_group("mpi")
+        from distdemo.backends.mpi.work import MpiWork
+
+        part = MpiWork("all_reduce", 0, 10, [Request()], [torch.ones(1)])
+        whole = MpiWork("batch", 0, 10, [part], [])
+        asked = part.get_future().then(lambda future: [whole.wait(), future.value()[0].item()])
+        assert whole.wait()
+        assert asked.wait() == [True, 1]
+
+    in_a_child(work)
+
+
+@needs_mpi
 def test_errors_of_mpi_tell_of_lost_peers_in_words_that_a_verdict_knows() -> None:
     def work() -> None:
         from mpi4py import MPI

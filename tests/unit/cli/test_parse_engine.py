@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from distdemo.cli.parse_check import CheckRequest, parse_check
-from distdemo.cli.parse_engine import PORT, parse_seat, placed, ranks_here, size_of_world
+from distdemo.cli.parse_engine import (
+    PORT,
+    check_input,
+    parse_seat,
+    placed,
+    ranks_here,
+    size_of_world,
+)
 from distdemo.errors import UsageError
 from distdemo.launchers.joined.seat import Seat
 
@@ -69,9 +76,25 @@ def test_terminals_go_with_local_as_they_start_their_own_ranks() -> None:
     assert node(launcher="local").nodes == 2
 
 
-def test_terminals_win_over_an_engine_s_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.environ", TORCHRUN)
+def test_terminals_win_over_variables_that_were_left_in_a_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    monkeypatch.setattr("os.environ", left)
     assert node().engine == "terminals"
+
+
+def test_terminals_within_an_engine_s_world_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", TORCHRUN)
+    with pytest.raises(UsageError, match="--nnodes, but torchrun has started this process"):
+        node()
+
+
+def test_standard_input_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", TORCHRUN)
+    with pytest.raises(UsageError, match="--values - can't be had"):
+        check_input(parse_seat({}), {"values": ["-"]})
+    check_input(None, {"values": ["-"]})
 
 
 @pytest.mark.parametrize(
