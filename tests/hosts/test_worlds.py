@@ -51,8 +51,9 @@ def spread(text: str) -> dict[int, str]:
 
 
 def connected(host: Host) -> bool:
-    """Whether processes of this host talk to others."""
-    return bool({address for pid in host.processes() for address in sockets(pid)} - LOOPBACK)
+    """Whether its herald and both of its ranks talk to others: ranks begin once they are known."""
+    talking = [pid for pid in host.processes() if set(sockets(pid)) - LOOPBACK]
+    return len(talking) >= 3
 
 
 def sockets(pid: int, *, listening: bool = False) -> list[str]:
