@@ -21,6 +21,7 @@ from mpi4py import MPI
 from distdemo.backends.mpi import runtime
 from distdemo.backends.mpi.errors import expect, late, translated
 from distdemo.backends.mpi.guarded import Guarded
+from distdemo.backends.mpi.halves import Halves
 from distdemo.backends.mpi.waiting import done_in_time
 from distdemo.backends.mpi.work import DONE, MpiWork, Testable, all_done
 
@@ -44,6 +45,7 @@ class Engine(dist.ProcessGroup):
         comm: the communicator; every call of it comes from here.
         ranks: how many there are.
         me: this process's in the group.
+        halves: how two ranks add large tensors, once they have.
     """
 
     def __init__(self, comm: MPI.Intracomm, timeout: timedelta) -> None:
@@ -54,6 +56,7 @@ class Engine(dist.ProcessGroup):
         self.ranks, self.me = comm.size, comm.rank
         self._small = SMALL if lock is None else 1 << 62  # a blocking call would keep the lock
         self._world_rank = MPI.COMM_WORLD.rank
+        self.halves: Halves | None = None
         self._batch: list[MpiWork] | None = None
         self._name = ""
         self.set_timeout(timeout)
@@ -68,6 +71,8 @@ class Engine(dist.ProcessGroup):
             return
         comm, self.comm = self.comm, None
         if all_done(0.0) and not runtime.State.failed:
+            if self.halves is not None:
+                self.halves.free()
             comm.Free()
 
     abort = shutdown

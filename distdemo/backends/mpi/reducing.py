@@ -25,6 +25,7 @@ from distdemo.backends.mpi.buffers import (
 )
 from distdemo.backends.mpi.engine import Engine, Options
 from distdemo.backends.mpi.errors import expect
+from distdemo.backends.mpi.halves import ADDED, LEAST, MOST, Halves
 from distdemo.backends.mpi.reductions import Plan, plan_for
 
 _at = MPI.buffer.fromaddress
@@ -52,7 +53,15 @@ class Reducing(Engine):
         comm, size = self.comm, held.nbytes
         args = (_IN_PLACE, (_at(held.data_ptr(), size), plan.datatype), plan.op)
         forms = (comm.Iallreduce, comm.Allreduce)
+        if LEAST <= size < MOST and self.ranks == 2 and plan.op == MPI.SUM and held.dtype in ADDED:
+            forms = (comm.Iallreduce, partial(self._add_halves, held))
         return self.go("all_reduce", forms, args, opts, size, tensors, after)
+
+    def _add_halves(self, held: torch.Tensor, *_: object) -> None:
+        """The blocking form of a large sum between two ranks."""
+        if self.halves is None:
+            self.halves = Halves(self.comm)
+        self.halves.add(held)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
         """Reduce several tensors over all ranks, each in place, in one go."""

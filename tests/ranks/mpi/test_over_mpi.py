@@ -57,6 +57,12 @@ def test_calls_take_turns_where_mpi_takes_one_thread_at_a_time() -> None:
     assert [report["problem"] for report in reports] == [""] * 2 * len(cases)
 
 
+def test_two_ranks_add_large_tensors_by_halves() -> None:
+    done = mpiexec(2, Path(__file__).with_name("halves.py"))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["rank 0 wrong: []", "rank 1 wrong: []"]
+
+
 def test_a_rank_that_crashes_ends_the_world() -> None:
     done = mpiexec(2, Path(__file__).with_name("crash.py"), "raise")
     assert done.returncode != 0
