@@ -26,7 +26,7 @@ from distdemo.launchers.wires.keeper import Keeper
 from distdemo.launchers.wires.mpiexec import MpiexecWire
 from distdemo.model import WireUp, WorldSpec
 
-SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
+IDLE = (sys.executable, "-c", "import select; select.select([], [], [], 60)")
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_told(
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with pytest.raises(UsageError) as caught:
-        MpiexecWire(world(*SLEEPS), interrupts)
+        MpiexecWire(world(*IDLE), interrupts)
     assert "can't be opened" in caught.value.what
     assert str(long) in caught.value.why
     assert "TMPDIR" in caught.value.hint
@@ -112,13 +112,13 @@ def test_the_last_words_of_an_mpiexec_that_fails_are_shown(interrupts):
 
 def test_processes_that_never_come_are_not_waited_for_longer_than_the_world(interrupts):
     began = time.monotonic()
-    error = trouble(interrupts, *SLEEPS, timeout=0.2)
+    error = trouble(interrupts, *IDLE, timeout=0.2)
     assert error.what == "mpiexec started 0 of 2 processes within 0.2 s."
     assert time.monotonic() - began < 3
 
 
 def test_a_signal_ends_the_wait(interrupts):
-    wire = MpiexecWire(world(*SLEEPS), interrupts)
+    wire = MpiexecWire(world(*IDLE), interrupts)
     try:
         signal.raise_signal(signal.SIGINT)
         assert wire.ready(0) is False
@@ -130,7 +130,7 @@ def test_mpiexec_is_told_nothing_of_an_engine_around_it(interrupts, monkeypatch)
     for name in ("PMI_RANK", "PMIX_NAMESPACE", "SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE"):
         monkeypatch.setenv(name, "7")
     monkeypatch.setenv("MY_OWN", "kept")
-    wire = MpiexecWire(world(*SLEEPS), interrupts)
+    wire = MpiexecWire(world(*IDLE), interrupts)
     wire.close()
     told = wire._starter.environment
     assert told["MY_OWN"] == "kept"
@@ -237,11 +237,11 @@ def test_what_the_processes_of_a_session_listen_on_is_bound_to_loopback(may_conf
 
 
 OPENS = """
-import socket, time
+import select, socket, time
 until = time.monotonic() + 10
 with socket.create_server(("0.0.0.0", 0)) as door:
     while not (name := door.getsockopt(socket.SOL_SOCKET, 25, 16)) and time.monotonic() < until:
-        time.sleep(0.001)
+        select.select([], [], [], 0.001)
 print("bound to", name.decode().strip(chr(0)) or "nothing")
 raise SystemExit(1)
 """
@@ -277,7 +277,7 @@ def test_a_keeper_removes_what_it_was_told_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_keeper_kills_a_session_that_the_launcher_did_not_end(tmp_path, ended):
-    with subprocess.Popen(SLEEPS, start_new_session=True) as process:
+    with subprocess.Popen(IDLE, start_new_session=True) as process:
         keeper = Keeper([str(full_folder(tmp_path))])
         keeper.watch(process.pid)
         keeper.close(ended=ended)
@@ -293,7 +293,7 @@ def test_a_keeper_cleans_up_after_a_launcher_that_was_killed(tmp_path):
     program = f"""
         import json, os, signal, subprocess, sys
         from distdemo.launchers.wires.keeper import Keeper
-        child = subprocess.Popen({SLEEPS!r}, start_new_session=True)
+        child = subprocess.Popen({IDLE!r}, start_new_session=True)
         keeper = Keeper([{str(folder)!r}])
         keeper.watch(child.pid)
         print(json.dumps([child.pid, keeper._process.pid]), flush=True)
