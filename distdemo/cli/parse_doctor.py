@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdemo.cli.parse import Flags, View, choose, parse_seconds, parse_view
+from distdemo.cli.parse import Flags, View, parse_seconds, parse_view, unknown
 from distdemo.errors import UsageError
 from distdemo.findings import TOPICS
 from distdemo.launchers.joined.interfaces import parse_address
@@ -86,7 +86,9 @@ def _refuse_beside_listen(flags: Flags) -> None:
 
 def _topics(given: list[str] | None) -> tuple[str, ...]:
     """Those that were named, in the order of ``TOPICS``; all if none was."""
-    named = {choose("only", name, TOPICS) for name in given or ()}
+    named = {name.lower() for name in given or ()}
+    for name in sorted(named - set(TOPICS)):
+        raise unknown("topic", list(TOPICS), name, "--only")
     return tuple(topic for topic in TOPICS if not named or topic in named)
 
 
