@@ -130,7 +130,9 @@ def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
     silent = not speaks(arguments)
     if silent and not isinstance(error, LonelyError):
         if isinstance(error, UsageError):
-            murmur(error)  # rank 0 has found the same or was told, unless it could not be told
+            murmur(
+                error, arguments
+            )  # rank 0 has found the same or was told, unless it could not be told
         return
     if _wants_json(arguments) and not silent:
         from distdemo.render.document import dumps, error_document

@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Sequence
 
+from distdemo.cli.parse_engine import TERMINALS
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers.joined import engines
+from distdemo.launchers.joined.seat import Seat
 
-TERMINALS = ("--nnodes", "--node-rank", "--master")
+TERMINAL_FLAGS = tuple(f"--{name.replace('_', '-')}" for name in TERMINALS)
 """Options of a person in front of this very terminal."""
 HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
 JOINING = ("hello", "check")
@@ -23,24 +25,17 @@ JOINING = ("hello", "check")
 
 def speaks(arguments: Sequence[str]) -> bool:
     """Whether this process may print: it has rank 0, or no engine started it."""
-    launcher = _launcher(arguments)
-    if launcher == "local" or any(_names(word, TERMINALS) for word in arguments):
-        return True
-    try:
-        named = launcher in engines.ENGINES
-        seat = engines.named(launcher, os.environ) if named else engines.detect(os.environ)
-    except UsageError:
-        return True  # the command itself will say so
+    seat = _seat(arguments)
     return seat is None or seat.rank == 0
 
 
-def murmur(error: DistdemoError) -> None:
+def murmur(error: DistdemoError, arguments: Sequence[str]) -> None:
     """On a host without rank 0, say in one line what is wrong: it may be wrong here alone.
 
     Returns after a moment: an engine ends all ranks when the first has left, and rank 0 has more
     to say.
     """
-    seat = engines.detect(os.environ)
+    seat = _seat(arguments)
     if seat is not None and seat.local_size and seat.local_rank == 0:
         line = f"distdemo: rank {seat.rank} on {socket.gethostname()}: {error.what} {error.why}\n"
         sys.stderr.write(line)
@@ -50,6 +45,21 @@ def murmur(error: DistdemoError) -> None:
 def fall_silent() -> None:
     """Let what the views print go nowhere. Standard error stays, for what is a fault of ours."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - to the very end
+
+
+def _seat(arguments: Sequence[str]) -> Seat | None:
+    """The place that an engine gave this process, if the command line does not say otherwise.
+
+    None also where the variables are wrong: the command itself will say so.
+    """
+    launcher = _launcher(arguments)
+    if launcher == "local" or any(_names(word, TERMINAL_FLAGS) for word in arguments):
+        return None
+    try:
+        named = launcher in engines.ENGINES
+        return engines.named(launcher, os.environ) if named else engines.detect(os.environ)
+    except UsageError:
+        return None
 
 
 def _launcher(arguments: Sequence[str]) -> str:

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from distdemo.cli.silence import fall_silent, speaks
+from distdemo.cli.silence import fall_silent, murmur, speaks
+from distdemo.errors import UsageError
 
 WORLD = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 ASKED = ["all-reduce", "--format", "json"]
@@ -65,3 +66,16 @@ def test_the_engine_that_was_named_says_who_speaks(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("os.environ", variables)
     assert speaks([*ASKED, "--launcher", "mpi"])
     assert not speaks([*ASKED, "--launcher", "environment"])
+
+
+def test_a_murmur_heeds_the_engine_that_was_named_whatever_others_say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = {"RANK": "1", "PMI_RANK": "2", "PMI_SIZE": "4"}  # RANK without WORLD_SIZE is an error
+    half |= {"MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    monkeypatch.setattr("os.environ", half)
+    monkeypatch.setattr("distdemo.cli.silence.HOLD_BACK", 0.0)
+    murmur(UsageError("The file is missing.", "Nobody made it."), [*ASKED, "--launcher", "mpi"])
+    said = capsys.readouterr().err
+    assert said.startswith("distdemo: rank 2 on ")
+    assert said.endswith(": The file is missing. Nobody made it.\n")
