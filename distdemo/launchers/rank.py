@@ -24,7 +24,7 @@ load_torch()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from torch._C._distributed_c10d import Store  # noqa: E402 - torch.distributed's own, typed
+from torch._C._distributed_c10d import PrefixStore, Store  # noqa: E402 - torch.distributed's own, typed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -138,6 +138,14 @@ class Rank:
             add: how much; 0 only reads.
         """
         return int(self._shared_store().add(f"count/{place}", add))
+
+    def store(self, prefix: str) -> Store:
+        """The store that all ranks share, with keys of its own for whatever needs one.
+
+        Args:
+            prefix: before its keys; the same on every rank that should find them.
+        """
+        return PrefixStore(prefix, self._shared_store())
 
     def _shared_store(self) -> Store:
         if self._store is None:

@@ -85,6 +85,7 @@ def take_interface(interface: str) -> None:
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+        os.environ.setdefault("TP_SOCKET_IFNAME", interface)  # TensorPipe's, for RPC
         return
     import socket
 
@@ -93,6 +94,7 @@ def take_interface(interface: str) -> None:
     if loopback is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = loopback
         os.environ["NCCL_SOCKET_IFNAME"] = f"={loopback}"
+        os.environ["TP_SOCKET_IFNAME"] = loopback
 
 
 def wait_at(gate: int) -> None:
