@@ -61,6 +61,7 @@ class Raised(Outcome):
     Attributes:
         consequence: it only lost a peer that failed before, or waited for one in vain.
         missing: the ranks that it waited for, if the backend named them (a monitored barrier).
+        excerpt: the traceback without the frames of libraries.
     """
 
     type: str
@@ -68,6 +69,7 @@ class Raised(Outcome):
     traceback: str
     consequence: bool = False
     missing: tuple[int, ...] = ()
+    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,7 @@ class Verdict:
         ranks: the ranks at fault; empty if none is (all wait for each other).
         consequences: ranks that failed or waited because of them.
         traceback: of the first rank at fault, or of one that names it; empty if there is none.
+        excerpt: the same without the frames of libraries.
     """
 
     what: str
@@ -127,6 +130,7 @@ class Verdict:
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
     traceback: str = ""
+    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ All ranks of a world on one machine, or one site's part of a world that spans se
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
 from distdemo.launchers.channel import Receiver, Work, dumps_work
+from distdemo.launchers.guests import Household, stdin_of
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.main_module import check_main_file
 from distdemo.launchers.member import Member, gone
@@ -68,6 +70,7 @@ class Crew:
         self._wire = Wire() if wire is None else wire
         self._context: BaseContext = mp.get_context(method.name)
         self._members: list[Member] = []
+        self._household = None if world.guest is None else Household()
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
 
     # --------------------------------------------------------------------------------- start
@@ -96,9 +99,11 @@ class Crew:
     def _start_one(self, rank: int, work: Work) -> Member:
         from distdemo.launchers.rank import Assignment, live
 
-        ticket = self._wire.ticket(rank)
+        ticket, guest = self._wire.ticket(rank), self._world.guest
         reader, writer = self._context.Pipe(duplex=False)
-        output, pen = self._context.Pipe(duplex=False) if self._world.capture else (None, None)
+        captured = self._world.capture and not (guest and guest.terminal == rank)
+        output, pen = self._context.Pipe(duplex=False) if captured else (None, None)
+        stdin = stdin_of(guest, rank)
         assignment = Assignment(
             rank,
             self._world,
@@ -106,6 +111,7 @@ class Crew:
             way_back=writer,
             gate=self._gate_reader,
             output=pen,
+            stdin=stdin,
             ticket=ticket,
             inherited=self._inherited(reader, output),
             work=work,
@@ -116,12 +122,16 @@ class Crew:
         except OSError as error:
             raise _no_process(rank, error) from error
         self._wire.started(rank)
-        writer.close()
-        if pen is not None:
-            pen.close()
+        if self._household is not None:
+            self._household.watch(process.pid)
+        for end in (writer, pen, stdin):
+            if end is not None:
+                end.close()
         if output is not None:
             os.set_blocking(output.fileno(), False)
-        return Member(rank, self.began, process, reader, Receiver(reader.fileno()), output)
+        receiver = Receiver(reader.fileno())
+        own_group = guest is not None and not guest.group
+        return Member(rank, self.began, process, reader, receiver, output, own_group=own_group)
 
     def _inherited(self, *ends: Connection | None) -> tuple[int, ...]:
         """What a forked rank finds open and must close: the launcher's ends of all pipes so far."""
@@ -132,20 +142,31 @@ class Crew:
         return (
             *self._private,
             *self._wire.descriptors(),
+            *(self._household.descriptors() if self._household else ()),
             *self._interrupts.descriptors(),
             *(end.fileno() for end in mine if end is not None),
         )
 
-    def watch(self, hear: Hear | None, listeners: Sequence[Listener] = ()) -> None:
+    def watch(
+        self,
+        hear: Hear | None,
+        listeners: Sequence[Listener] = (),
+        wrote: Callable[[int, bytes], object] | None = None,
+    ) -> None:
         """Return when every rank has reported, or when it is no use to wait any longer.
 
         Args:
             hear: called for each value that a rank tells.
             listeners: what else has to be heard meanwhile.
+            wrote: called for each piece that a captured rank writes, until it raises.
         """
         deadline = self.began + self._world.timeout
         heard = (*listeners, *self._wire.listeners)
         watch = Watch(self._world, self._members, self._interrupts, hear, deadline, listeners=heard)
+        if wrote is not None:
+            reader = _Reader(wrote)
+            for member in self._members:
+                member.wrote = reader
         self.ended = watch.until_the_end()
 
     @property
@@ -161,21 +182,41 @@ class Crew:
         quiet = self.well and self._interrupts.received is None
         if not (quiet and gone(self._members, self._site.farewell)):
             self._stop()
+        if self._household is not None:
+            self._household.clear()
         for member in self._members:
             member.close()
 
     def _stop(self) -> None:
-        for ask in ("terminate", "kill"):
+        asks = [(signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)]
+        if self._household is not None and self._interrupts.received == signal.SIGINT:
+            # Their session does not hear the terminal's, and a program may have work to save.
+            asks = [(signal.SIGINT, 1.5 * GRACE), (signal.SIGTERM, GRACE / 2), asks[1]]
+        for ask, patience in asks:
             for member in self._members:
                 if member.process.exitcode is None:
-                    getattr(member.process, ask)()
-            if gone(self._members, GRACE):
+                    member.signal(ask)
+            if gone(self._members, patience):
                 return
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """How each rank ended; those that had not by then ran out of time or were stopped."""
         late = self._interrupts.received is None and self.ended.late
         return tuple(member.final(late=late) for member in self._members)
+
+
+class _Reader:
+    """Whoever reads what ranks write; one that has raised, as its own reader is gone, is left."""
+
+    def __init__(self, read: Callable[[int, bytes], object]) -> None:
+        self._read = read
+        self._able = True
+
+    def __call__(self, rank: int, piece: bytes) -> None:
+        if self._able:
+            self._able = False
+            self._read(rank, piece)
+            self._able = True
 
 
 def _preload(context: BaseContext, provider: str) -> None:

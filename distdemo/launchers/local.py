@@ -7,15 +7,17 @@ how every rank ended, and no process or file of the world is left.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from distdemo.launchers import verdict
 from distdemo.launchers.crew import Crew
+from distdemo.launchers.elastic import agent
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.limits import check_loopback, open_files
-from distdemo.launchers.rendezvous import rendezvous
+from distdemo.launchers.rendezvous import Rendezvous, rendezvous
 from distdemo.launchers.site import Site
 from distdemo.launchers.start_method import StartMethod, choose
 from distdemo.launchers.watch import End, Hear
@@ -28,13 +30,14 @@ from distdemo.torch_import import load_torch
 _INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
 
 
-def run_world(
+def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
     world: WorldSpec,
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),
     *,
     meanwhile: Callable[[], object] | None = None,
     hear: Hear | None = None,
+    wrote: Callable[[int, bytes], object] | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
 
@@ -46,12 +49,14 @@ def run_world(
         meanwhile: called once, in this process, when all ranks have been started.
         hear: called in this process as ``hear(rank, value)`` for each value that a rank tells
             (``Rank.tell``), in the order of arrival. True ends the world at once.
+        wrote: called in this process as ``wrote(rank, piece)`` with what each rank whose output is
+            captured writes, as it comes.
 
     Raises:
         UsageError: the ranks can't be started this way.
         KeyboardInterrupt: after Ctrl-C, when all ranks are gone. Other signals are handed to
             their own handlers then; if those return, so does this, with ``interrupted_by`` set.
-        Exception: whatever ``meanwhile`` or ``hear`` raises, when all ranks are gone.
+        Exception: whatever ``meanwhile``, ``hear`` or ``wrote`` raises, when all ranks are gone.
     """
     load_torch()
     check_loopback()
@@ -60,22 +65,63 @@ def run_world(
     try:
         with (
             interrupts,
-            rendezvous() as place,
+            _meeting(world) as meeting,
             open_files(world),
             strung(world, interrupts) as wire,
         ):
-            crew = Crew(world, Site(range(world.world_size), place), method, interrupts, wire=wire)
+            site = Site(range(world.world_size), meeting.rendezvous)
+            private = meeting.descriptors()
+            crew = Crew(world, site, method, interrupts, private, wire=wire)
             try:
                 crew.start(target, args)
+                meeting.serve()
                 if meanwhile is not None:
                     meanwhile()
-                crew.watch(hear)
+                crew.watch(hear, wrote=wrote)
             finally:
                 crew.end()
             report = _report(world, crew, method, interrupts.received)
             return _blame_wire(report, wire)
     finally:
         interrupts.redeliver()
+
+
+class _Meeting(Protocol):
+    """Where the ranks of a world meet, and this process's part in it."""
+
+    @property
+    def rendezvous(self) -> Rendezvous:
+        """For the ranks."""
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What a forked rank has to close."""
+
+    def serve(self) -> None:
+        """Called when all ranks have been forked."""
+
+
+class _File:
+    """A file that needs nobody to serve it."""
+
+    def __init__(self, place: Rendezvous) -> None:
+        self.rendezvous = place
+
+    def descriptors(self) -> tuple[int, ...]:
+        return ()
+
+    def serve(self) -> None:
+        pass
+
+
+@contextmanager
+def _meeting(world: WorldSpec) -> Iterator[_Meeting]:
+    """A store in a file; for programs that make their own group one over TCP, as they expect."""
+    if world.guest is not None and not world.guest.group:
+        with agent(world) as held:
+            yield held
+        return
+    with rendezvous() as place:
+        yield _File(place)
 
 
 def _blame_wire(report: WorldReport, wire: Wire) -> WorldReport:

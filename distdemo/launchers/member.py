@@ -48,6 +48,8 @@ class Member:
         outcome: how it ended, None while it has not.
         where: where it stood at the deadline.
         told: called with its number and each value that it tells; None: nobody listens.
+        wrote: called with its number and each piece of what it writes; None: nobody listens.
+        own_group: it runs a program that may leave by ``os._exit(0)`` when it is done.
     """
 
     rank: int
@@ -61,6 +63,8 @@ class Member:
     outcome: Outcome | None = None
     where: Where | None = None
     told: Callable[[int, Any], object] | None = None
+    wrote: Callable[[int, bytes], object] | None = None
+    own_group: bool = False
 
     def hear(self) -> bool:
         """Take the messages that came; False when there will be no more."""
@@ -73,15 +77,8 @@ class Member:
 
     def listen(self) -> bool:
         """Take what it wrote to stdout and stderr; False when there will be no more."""
-        if self.output is None:
-            return False
-        try:
-            data = os.read(self.output.fileno(), KEPT_OUTPUT)
-        except BlockingIOError:
-            return True
-        self.said += data
-        del self.said[:-KEPT_OUTPUT]
-        return bool(data)
+        piece = self._piece()
+        return piece is None or bool(piece)
 
     def look(self) -> bool:
         """See whether it is gone although its pipe is not closed, as a child may hold it: is it?
@@ -120,11 +117,26 @@ class Member:
     def close(self) -> None:
         """Wait for the process, which has ended, and close every descriptor of it."""
         self.process.join()
-        self.listen()
+        while self._piece():
+            pass
         self.process.close()
         self.reader.close()
         if self.output is not None:
             self.output.close()
+
+    def _piece(self) -> bytes | None:
+        """The next piece of what it wrote, None if there is none yet; empty: no more will come."""
+        if self.output is None:
+            return b""
+        try:
+            data = os.read(self.output.fileno(), KEPT_OUTPUT)
+        except BlockingIOError:
+            return None
+        self.said += data
+        del self.said[:-KEPT_OUTPUT]
+        if self.wrote is not None and data:
+            self.wrote(self.rank, data)
+        return data
 
     def _note(self, message: tuple[Any, ...]) -> None:
         if self.outcome is not None:  # it has failed here, though it does not know
@@ -146,13 +158,14 @@ class Member:
         elif kind == "exited":
             self.outcome = Died(exit_code=rest[1], message=rest[2], **common)
         else:
-            name, text, trace, backends, missing = rest[1:]
+            name, text, trace, backends, missing, excerpt = rest[1:]
             self.outcome = Raised(
                 type=name,
                 message=text,
                 traceback=trace,
                 consequence=bool(missing) or (backends and verdict.lost_peer(text)),
                 missing=missing,
+                excerpt=excerpt,
                 **common,
             )
 
@@ -169,11 +182,18 @@ class Member:
     def _note_death(self) -> None:
         """If the process ended without a word, note how."""
         code = self.process.exitcode
-        if self.outcome is None and code is not None:
+        if self.outcome is not None or code is None:
+            return
+        common: dict[str, Any] = {
+            "rank": self.rank,
+            "phase": self.phase,
+            "at": time.monotonic() - self.began,
+        }
+        if code == 0 and self.own_group:
+            self.outcome = Returned(**common)
+        else:
             self.outcome = Died(
-                rank=self.rank,
-                phase=self.phase,
-                at=time.monotonic() - self.began,
+                **common,
                 signal=-code if code < 0 else None,
                 exit_code=code if code >= 0 else None,
             )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers import gpu, stacks
 from distdemo.launchers.channel import Sender, Work, dumps
+from distdemo.launchers.elastic import AgentRendezvous
+from distdemo.launchers.guests import settle
 from distdemo.launchers.report import flush, report_error, report_exit, report_value
 from distdemo.launchers.surroundings import detach, take_interface, wait_at
 from distdemo.torch_import import load_torch
@@ -44,6 +46,7 @@ class Assignment:
         way_back: the write end of the rank's pipe to the launcher.
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
+        stdin: the launcher's standard input, for the one guest that reads it.
         ticket: what it finds the others with, where they don't meet at the store.
         inherited: descriptors of the launcher that a forked rank has to close.
         work: the function, called as ``target(rank, *args)``.
@@ -55,6 +58,7 @@ class Assignment:
     way_back: Connection
     gate: Connection
     output: Connection | None
+    stdin: Connection | None
     ticket: Ticket
     inherited: tuple[int, ...]
     work: Work
@@ -98,6 +102,14 @@ class Rank:
             Exception: whatever pickling the value raises; nothing was sent then.
         """
         self._sender.send("told", time.monotonic(), dumps(value))
+
+    def enter(self, rendezvous: Rendezvous) -> None:
+        """Collective: join the group; a program that makes its own is told how."""
+        if isinstance(rendezvous, AgentRendezvous):
+            rendezvous.announce(self)
+            return
+        self.join(rendezvous)
+        self.reach("joined the group")
 
     def join(self, rendezvous: Rendezvous) -> None:
         """Collective: become a member of the world's default group."""
@@ -163,6 +175,8 @@ def live(assignment: Assignment) -> None:
     born = time.monotonic()
     gc.freeze()  # what was forked is not garbage, and looking at it would copy its pages
     detach(assignment)
+    if assignment.world.guest is not None:
+        settle(assignment)
     sender = Sender(assignment.way_back.fileno())
     stacks.answer_on(assignment.way_back.fileno())
     try:
@@ -195,9 +209,8 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
         import_module(assignment.world.provider)
     target, args = assignment.work.unpack()
     gpu.take(rank.device)
-    rank.join(assignment.site.rendezvous)
+    rank.enter(assignment.site.rendezvous)
     rank.startup_seconds = time.monotonic() - born
-    rank.reach("joined the group")
     return target(rank, *args)
 
 

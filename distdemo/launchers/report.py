@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers.backend_error import is_backends, missing_ranks
 from distdemo.launchers.channel import dumps
+from distdemo.launchers.excerpt import excerpt
 
 if TYPE_CHECKING:
     from distdemo.launchers.channel import Sender
@@ -45,6 +46,7 @@ def report_error(sender: Sender, error: BaseException) -> None:
         _user_traceback(error),
         is_backends(error),
         missing_ranks(error),
+        excerpt(error),
     )
     flush()
 

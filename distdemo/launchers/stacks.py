@@ -42,11 +42,11 @@ def locate(stack: str) -> Where | None:
     for frame in frames:
         if _is_life(frame):
             break  # what a forked rank has inherited of the launcher's own stack begins here
-        if _is_ours(frame["file"]):
+        if is_ours(frame["file"]):
             if frame["function"] == "meet":  # Rank.meet, which waits for the others at the store
                 collective = "meet"
             continue
-        if not _is_library(frame["file"]):
+        if not is_library(frame["file"]):
             name = PurePath(frame["file"]).name
             if frame is frames[0]:
                 collective = _waits(frame["file"], int(frame["line"]))
@@ -66,16 +66,18 @@ def _is_collective(frame: dict[str, str]) -> bool:
     return inside and not frame["function"].startswith("_") and frame["function"] != "wrapper"
 
 
-def _is_ours(file: str) -> bool:
+def is_ours(file: str) -> bool:
+    """Whether a frame of this file is distdemo's own."""
     return PurePath(file).is_relative_to(PurePath(__file__).parent.parent)
 
 
 def _is_life(frame: dict[str, str]) -> bool:
     """Whether this is the function in which a rank spends its whole life."""
-    return _is_ours(frame["file"]) and frame["function"] == "live"
+    return is_ours(frame["file"]) and frame["function"] == "live"
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a frame of this file is the standard library's or an installed package's."""
     path = PurePath(file)
     if file.startswith("<") or not _INSTALLED.isdisjoint(path.parts):
         return True

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Died, Lost, Outcome, Raised, Returned, TimedOut, Verdict, headline
 
-# What gloo, NCCL and the stores say when the other side is gone (torch 2.8 to 2.15).
+# What gloo, NCCL, TensorPipe and the stores say when the other side is gone (torch 2.8 to 2.15).
 _LOST_PEER = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|connectFullMesh failed|broken pipe"
     r"|socket (closed|timeout)|timed out (waiting|after)|wait timeout|remote process exited"
-    r"|peer .*(closed|died)|application timeout",
+    r"|peer .*(closed|died)|application timeout|\beof\b.*tensorpipe|RPC ran for more than",
     re.IGNORECASE,
 )
 
@@ -81,7 +81,8 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         why += f" {_ranks(guilty[1:])} failed by {_themselves(guilty[1:])} after it."
     if others:
         why += f" {_ranks(others)} lost it or {_were(others)} stopped: a consequence."
-    return Verdict(what, why, hint, guilty, others, trace)
+    excerpt = first.excerpt if isinstance(first, Raised) else ""
+    return Verdict(what, why, hint, guilty, others, trace, excerpt)
 
 
 def _what(first: Outcome) -> tuple[str, str, str]:
@@ -152,7 +153,7 @@ def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
     )
     hint = "Look at what holds it up; a longer timeout of the barrier gives slow ranks more time."
     what = f"{_ranks(missing)} never came to the barrier: {headline(accuser.message)}."
-    return Verdict(what, why, hint, missing, waited, accuser.traceback)
+    return Verdict(what, why, hint, missing, waited, accuser.traceback, accuser.excerpt)
 
 
 # ---------------------------------------------------------------------------------------- timeout
@@ -163,6 +164,8 @@ _MORE_TIME = "A longer timeout gives slow ranks more time."
 
 def _ran_out(world: WorldSpec, *, stalled: bool) -> str:
     """What ended the wait, in words."""
+    if stalled and world.patience is not None and world.guest is not None:
+        return f"For {world.patience:g} s no rank wrote anything or used the processor"
     if stalled and world.patience is not None:
         return f"No progress for {world.patience:g} s"
     return f"Timed out after {world.timeout:g} s"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from distdemo.launchers import stacks
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.member import LOOK, Member
+from distdemo.launchers.pulse import Pulse
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Returned
 
@@ -78,6 +79,7 @@ class Watch:
         self._listeners = listeners
         self._failed_at: float | None = None
         self._moved_at: float | None = None  # None until a rank has said its first word
+        self._pulse = _pulse(world, members)
         self._enough = False
         for member in members:
             member.told = None if hear is None else self._told
@@ -107,7 +109,7 @@ class Watch:
         for member in self._members:
             selector.register(member.reader, selectors.EVENT_READ, partial(self._take, member))
             if member.output is not None:
-                selector.register(member.output, selectors.EVENT_READ, member.listen)
+                selector.register(member.output, selectors.EVENT_READ, partial(self._read, member))
 
     # ---------------------------------------------------------------------------- what comes
 
@@ -115,6 +117,13 @@ class Watch:
         """Take what a rank sent; False when there will be no more."""
         more = member.hear()
         self._note(member)
+        return more
+
+    def _read(self, member: Member) -> bool:
+        """Take what a rank wrote; False when there will be no more."""
+        more = member.listen()
+        if more and self._pulse is not None:
+            self._moved_at = time.monotonic()
         return more
 
     def _told(self, rank: int, value: object) -> None:
@@ -147,7 +156,7 @@ class Watch:
             return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
         if now >= self._deadline:
             return End.TIMED_OUT
-        return End.STALLED if now >= self._stalled_at() else None
+        return End.STALLED if now >= self._stalled_at() and not self._at_work(now) else None
 
     def _pause(self) -> float:
         """Seconds until something may have to be done although no rank says anything."""
@@ -162,6 +171,13 @@ class Watch:
         if self._world.patience is None or self._moved_at is None:
             return self._deadline
         return self._moved_at + self._world.patience
+
+    def _at_work(self, now: float) -> bool:
+        """Whether silent ranks are at work all the same; then their patience begins anew."""
+        if self._pulse is None or not self._pulse.beats():
+            return False
+        self._moved_at = now
+        return True
 
     # ----------------------------------------------------------------------- where they stand
 
@@ -180,6 +196,13 @@ class Watch:
                     del asked[reader]  # type: ignore[arg-type]  # as above
         for member in late:
             member.where = stacks.locate(texts[member.rank])
+
+
+def _pulse(world: WorldSpec, members: Sequence[Member]) -> Pulse | None:
+    """Of a guest's ranks: each leads the session of its process's number."""
+    if world.guest is None or world.patience is None:
+        return None
+    return Pulse({member.process.pid or 0 for member in members})
 
 
 def _failed(member: Member) -> bool:

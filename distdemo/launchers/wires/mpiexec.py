@@ -18,11 +18,11 @@ from multiprocessing.connection import Connection
 
 from distdemo.errors import UsageError
 from distdemo.launchers.interrupts import Interrupts
+from distdemo.launchers.keeper import Keeper
 from distdemo.launchers.wires import shim
 from distdemo.launchers.wires.caller import Caller, greet
 from distdemo.launchers.wires.confine import Confinement
 from distdemo.launchers.wires.contract import Ticket, Wire
-from distdemo.launchers.wires.keeper import Keeper
 from distdemo.launchers.wires.starter import Starter, private_folder
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Verdict

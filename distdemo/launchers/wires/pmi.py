@@ -12,8 +12,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from distdemo.launchers.interrupts import Interrupts
+from distdemo.launchers.keeper import Keeper
 from distdemo.launchers.wires.contract import Ticket, Wire
-from distdemo.launchers.wires.keeper import Keeper
 from distdemo.launchers.wires.pmi_protocol import LONGEST, Exchange, segment_names
 from distdemo.model import WorldSpec
 

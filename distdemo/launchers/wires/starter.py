@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 
 from distdemo.errors import UsageError
+from distdemo.launchers.keeper import Keeper
+from distdemo.launchers.sweeper import kill_session
 from distdemo.launchers.wires.contract import STRANGE
-from distdemo.launchers.wires.keeper import Keeper
-from distdemo.launchers.wires.sweeper import kill_session
 from distdemo.model import WireUp
 
 GRACE = 0.5  # seconds that mpiexec gets to end when its processes have

@@ -97,7 +97,9 @@ CLOSED = "Connection closed by peer"
 def test_an_error_is_told_from_a_consequence(
     text: str, backends: bool, missing: tuple[int, ...], consequence: bool, end: End
 ) -> None:
-    end.sender.send("raised", end.member.began, "RuntimeError", text, "Trace", backends, missing)
+    end.sender.send(
+        "raised", end.member.began, "RuntimeError", text, "Trace", backends, missing, "Excerpt"
+    )
     end.member.hear()
     outcome = end.member.final(late=False)
     assert isinstance(outcome, Raised)

@@ -19,10 +19,10 @@ from helpers import wait_until
 
 from distdemo.errors import UsageError
 from distdemo.launchers.interrupts import Interrupts
+from distdemo.launchers.keeper import Keeper
 from distdemo.launchers.wires import confine, shim, starter
 from distdemo.launchers.wires.caller import greet
 from distdemo.launchers.wires.confine import Confinement
-from distdemo.launchers.wires.keeper import Keeper
 from distdemo.launchers.wires.mpiexec import MpiexecWire
 from distdemo.model import WireUp, WorldSpec
 
@@ -292,7 +292,7 @@ def test_a_keeper_cleans_up_after_a_launcher_that_was_killed(tmp_path):
     folder = full_folder(tmp_path)
     program = f"""
         import json, os, signal, subprocess, sys
-        from distdemo.launchers.wires.keeper import Keeper
+        from distdemo.launchers.keeper import Keeper
         child = subprocess.Popen({IDLE!r}, start_new_session=True)
         keeper = Keeper([{str(folder)!r}])
         keeper.watch(child.pid)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from distdemo.errors import UsageError
-from distdemo.launchers.wires import sweeper
+from distdemo.launchers import sweeper
 
 PATIENCE = 1.0  # seconds that it gets to clean up
 

@@ -1,0 +1,237 @@
+"""Worlds for programs of the user's own: their session, their input, their group, their end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from helpers import LOOPBACK, children, tcp_addresses, wait_until
+
+from distdemo.launchers.local import run_world
+from distdemo.model import Guest, WorldSpec
+from distdemo.outcomes import Died, Raised, Returned, Stopped
+
+OUTSIDE = threading.Event()  # nobody sets it: what waits for it waits until it is killed
+
+
+def world(size=3, *, group=True, **options):
+    guest = Guest(group, **{k: options.pop(k) for k in ("stdin", "terminal") if k in options})
+    settings: dict[str, Any] = {"timeout": 20.0, "capture": True, "start_method": "fork"}
+    return WorldSpec(size, guest=guest, **(settings | options))
+
+
+def own_group(rank):
+    """What a program written for torchrun does, its own address included."""
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
+    dist.init_process_group("gloo")
+    total = torch.tensor([float(dist.get_rank())])
+    dist.all_reduce(total)
+    return total.item(), dist.get_rank(), os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_program_makes_its_own_group(method):
+    report = run_world(world(group=False, start_method=method), own_group)
+    assert report.ok, report.verdict
+    assert report.values == [(3.0, rank, str(rank), "3") for rank in range(3)]
+
+
+def test_no_socket_is_open_to_other_machines():
+    def listening(rank):
+        own_group(rank)
+        rank.tell(tcp_addresses(os.getpid(), listening=True))
+        if rank.rank == 0:
+            rank.tell(tcp_addresses(os.getppid(), listening=True))
+        dist.barrier()
+
+    heard = []
+    before = tcp_addresses(os.getpid(), listening=True)
+    report = run_world(world(group=False), listening, hear=lambda _, found: heard.append(found))
+    assert report.ok, report.verdict
+    assert len(heard) == 4
+    found = [address for addresses in heard for address in addresses]
+    assert found  # the store, and gloo
+    assert set(found) <= LOOPBACK
+    assert tcp_addresses(os.getpid(), listening=True) == before
+
+
+def test_leaving_with_exit_code_0_is_an_end_for_a_whole_program_alone():
+    def leave(rank):
+        if rank.rank == 1:
+            os._exit(0)
+
+    assert isinstance(run_world(world(group=False), leave).outcomes[1], Returned)
+    assert isinstance(run_world(world(), leave).outcomes[1], Died)
+
+
+def test_what_ranks_write_comes_as_they_write_it_and_all_of_it():
+    def write(rank):
+        os.write(1, f"begin {rank.rank}\n".encode())
+        rank.meet("all have begun")
+        os.write(1, b"x" * 1_000_000)
+        os.write(2, b"end")
+
+    pieces = {0: b"", 1: b""}
+
+    def take(rank, piece):
+        pieces[rank] += piece
+
+    report = run_world(world(2), write, wrote=take)
+    assert report.ok, report.verdict
+    for rank, text in pieces.items():
+        assert text == f"begin {rank}\n".encode() + b"x" * 1_000_000 + b"end"
+
+
+def test_whoever_reads_may_fail_and_the_world_ends():
+    def write(rank):
+        os.write(1, b"x" * 200_000)
+        OUTSIDE.wait(30)
+
+    def take(rank, piece):
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run_world(world(2), write, wrote=take)
+    assert not multiprocessing.active_children()
+
+
+def read_all(rank):
+    child = subprocess.run(["cat"], capture_output=True, check=True) if rank.rank else None
+    return sys.stdin.read(), child and child.stdout
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_one_rank_reads_standard_input_and_the_others_find_its_end(method):
+    reading, writing = os.pipe()
+    os.write(writing, b"one\ntwo\n")
+    os.close(writing)
+    kept = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        report = run_world(world(2, stdin=0, start_method=method), read_all)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(reading)
+    assert report.values == [("one\ntwo\n", None), ("", b"")]
+
+
+def test_what_ranks_start_ends_with_them():
+    """Processes that a rank leaves behind: its child's child, which ignores SIGTERM, too."""
+
+    def leave_behind(rank):
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.fork()
+            OUTSIDE.wait(60)
+            os._exit(0)
+        found = children(os.getpid())
+        wait_until(lambda: bool(children(found[0])))
+        return [*found, *children(found[0])]
+
+    report = run_world(world(2), leave_behind)
+    left = [pid for pids in report.values for pid in pids]
+    assert len(left) == 4
+    assert wait_until(lambda: not any(alive(pid) for pid in left), 2.0)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ranks_that_neither_write_nor_work_have_stalled():
+    def wait(rank):
+        if rank.rank == 1:
+            OUTSIDE.wait(60)
+        dist.all_reduce(torch.ones(1))
+
+    report = run_world(world(patience=0.6), wait)
+    verdict = report.verdict
+    assert verdict is not None
+    assert verdict.what.startswith("For 0.6 s no rank wrote anything or used the processor: rank 1")
+    assert verdict.ranks == (1,)
+
+
+def test_ranks_that_work_or_write_have_not_stalled():
+    def work(rank):
+        begun = os.times()
+        while sum(os.times()[:2]) - sum(begun[:2]) < 0.8:
+            pass
+        for _ in range(10):
+            os.write(1, b"still here\n")
+            OUTSIDE.wait(0.1)
+
+    report = run_world(world(1, patience=0.5), work)
+    assert report.ok, report.verdict
+
+
+def test_ctrl_c_reaches_a_program_as_it_knows_it(tmp_path):
+    place = tmp_path / "checkpoint"
+
+    def save(rank):
+        try:
+            rank.tell("ready")
+            while not OUTSIDE.wait(0.02):  # Python misses a signal just before a long wait
+                pass
+        except KeyboardInterrupt:
+            place.write_text("saved")
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        run_world(world(1), save, hear=lambda *_: signal.raise_signal(signal.SIGINT))
+    assert place.read_text() == "saved"
+
+
+def test_a_traceback_is_cut_to_the_lines_of_the_user():
+    def fail(rank):
+        if rank.rank == 2:
+            try:
+                int("seven")
+            except ValueError:
+                dist.broadcast(torch.ones(1), src=99)  # raises in torch's own Python
+        dist.barrier()
+
+    report = run_world(world(), fail)
+    assert report.verdict is not None
+    assert report.verdict.ranks == (2,)
+    outcome = report.outcomes[2]
+    assert isinstance(outcome, Raised)
+    assert "distributed_c10d.py" in outcome.traceback
+    assert report.verdict.excerpt == outcome.excerpt
+    lines = [line.strip() for line in outcome.excerpt.splitlines()]
+    files = {line.split('"')[1] for line in lines if line.startswith("File ")}
+    assert files == {__file__}
+    assert 'int("seven")' in outcome.excerpt
+    assert "dist.broadcast(torch.ones(1), src=99)" in outcome.excerpt
+
+
+def test_the_rank_with_the_terminal_is_not_captured(capfd):
+    def write(rank):
+        os.write(1, f"I am {rank.rank}\n".encode())
+
+    pieces = []
+    report = run_world(world(2, terminal=1), write, wrote=lambda *piece: pieces.append(piece))
+    assert report.ok
+    assert pieces == [(0, b"I am 0\n")]
+    assert capfd.readouterr().out == "I am 1\n"
+
+
+def test_ranks_that_are_stopped_have_no_outcome_of_their_own():
+    def wait(rank):
+        rank.tell("ready")
+        OUTSIDE.wait(60)
+
+    report = run_world(world(2), wait, hear=lambda *_: True)
+    assert all(isinstance(outcome, Stopped) for outcome in report.outcomes)
