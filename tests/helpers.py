@@ -6,19 +6,26 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from commands import fork_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PATIENCE = 60.0  # seconds after which a test gives up
 MARK = "DISTDEMO_TEST_MARK"  # an environment variable that only the tests' own processes carry
+# The directory of those that were forked: what the system shows of a process's environment is what
+# it had at the last exec.
+PLACE = "distdemo-test-"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -41,10 +48,11 @@ def marked_processes(mark: str) -> list[int]:
             continue
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
+            place = (entry / "cwd").readlink().name
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue  # it ended while we looked
-        if wanted in environment and state != "Z":
+        if (wanted in environment or place.startswith(PLACE + mark)) and state != "Z":
             found.append(int(entry.name))
     return found
 
@@ -138,18 +146,39 @@ def running(arguments: list[str], temporary: Path, **options: Any) -> Iterator[R
         options: of Popen; ``env`` adds to this process's environment, and ``program`` is what is
             started in place of Python.
     """
+    start = partial(subprocess.Popen, [options.pop("program", sys.executable), *arguments])
+    with _watched(start, temporary, uuid.uuid4().hex, **options) as run:
+        yield run
+
+
+@contextmanager
+def commanded(arguments: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
+    """The same with the command itself, forked from here: torch need not be imported again.
+
+    Args:
+        arguments: of the command.
+        temporary: where it may make files.
+        options: of Popen; ``env`` adds to this process's environment.
+    """
     mark = uuid.uuid4().hex
+    start = partial(fork_command, arguments)
+    with (
+        tempfile.TemporaryDirectory(prefix=PLACE + mark) as place,
+        _watched(start, temporary, mark, cwd=place, **options) as run,
+    ):
+        yield run
+
+
+@contextmanager
+def _watched(
+    start: Callable[..., subprocess.Popen[str]], temporary: Path, mark: str, **options: Any
+) -> Iterator[Run]:
     environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "NO_COLOR": "1"}
     environment |= options.pop("env", {})
     defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     before = segments()
-    process = subprocess.Popen(
-        [options.pop("program", sys.executable), *arguments],
-        text=True,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        **{**defaults, **options},
-    )
+    defaults |= {"text": True, "stdin": subprocess.DEVNULL}
+    process = start(env=environment, **{**defaults, **options})
     run = Run(process, mark, temporary, before)
     try:
         yield run

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO
 
 # Files and folders that take about half of the time, and all else, so that nothing is left out.
-ONE = ("tests/cli", "tests/ranks/test_start_methods.py")
+ONE = ("tests/cli", "tests/hosts", "tests/ranks/test_start_methods.py")
 REST = ("tests", *(f"--ignore={each}" for each in ONE))
 LIMIT = 900.0  # seconds for the whole; every test has a limit of its own
 GRACE = 20.0  # seconds in which a stopped shard takes down what its test has started
@@ -59,7 +59,9 @@ def start(arguments: tuple[str, ...]) -> Shard:
     """Start a shard in a session of its own: Ctrl-C reaches it through us, and once."""
     # Without bytecode each command that a test starts would compile the whole package again.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    # No test asks what was logged, and keeping that takes half a millisecond a test.
+    without = ("-p", "no:cacheprovider", "-p", "no:logging")
+    command = [sys.executable, "-m", "pytest", *without, *arguments]
     output = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the shard has ended
     process = subprocess.Popen(
         command,

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import xmlschema
-from helpers import PATIENCE, document, running
+from helpers import PATIENCE, commanded
 
 from distdemo.programs import matrix
 
@@ -20,7 +20,7 @@ SCHEMA = Path(__file__).parents[1] / "schemas" / "junit-10.xsd"
 FEW = ["check", "--op", "barrier", "-n", "2", "--backend", "gloo"]
 FAILS = [*FEW, "--timeout", "1e-9", "--fail-fast"]  # no case is that quick
 # Once there are eight ranks, the cases of one are done, and those of eight take some seconds.
-LONG = ["-m", "distdemo", "check", "--op", "all-reduce", "--full", "-n", "1,8", "-b", "gloo"]
+LONG = ["check", "--op", "all-reduce", "--full", "-n", "1,8", "-b", "gloo"]
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +57,10 @@ def counted(found):
 # -------------------------------------------------------------------------------- the whole check
 
 
-def test_the_plain_check_passes_with_every_case_that_the_backend_supports():
-    found = document("check")
+def test_the_plain_check_passes_with_every_case_that_the_backend_supports(command):
+    code, out, err = command("check", "--format", "json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
     counts = counted(found)
     assert found["ok"] is True
     assert found["errors"] == []
@@ -185,9 +187,13 @@ def test_a_reader_of_one_line_gets_it_and_no_complaint():
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_a_failure_stays_one_though_nobody_reads_of_it(form):
-    code, out, err = piped(f"{' '.join(FAILS)} --format {form} | true")
-    assert (code, out, err) == (1, "", "")
+def test_a_failure_stays_one_though_nobody_reads_of_it(form, temporary):
+    unread, end = os.pipe()
+    os.close(unread)
+    with commanded([*FAILS, "--format", form], temporary, stdout=end) as run:
+        os.close(end)
+        code, _, err = run.finish()
+    assert (code, err) == (1, "")
 
 
 # ----------------------------------------------------------------------------------------- Ctrl-C
@@ -195,7 +201,7 @@ def test_a_failure_stays_one_though_nobody_reads_of_it(form):
 
 def test_ctrl_c_shows_what_was_done_and_what_was_not(temporary, tmp_path):
     file = tmp_path / "report.xml"
-    with running([*LONG, "--junit-xml", str(file)], temporary) as run:
+    with commanded([*LONG, "--junit-xml", str(file)], temporary) as run:
         run.ranks(8)
         os.kill(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()
@@ -211,7 +217,7 @@ def test_ctrl_c_shows_what_was_done_and_what_was_not(temporary, tmp_path):
 
 def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_leaves_one_document(temporary):
     arguments = [*LONG, "--format", "json"]
-    with running(arguments, temporary, start_new_session=True) as run:
+    with commanded(arguments, temporary, start_new_session=True) as run:
         run.ranks(8)
         os.killpg(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()

@@ -8,17 +8,28 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from helpers import LOOPBACK, children, marked_processes, running, tcp_addresses, wait_until
+from helpers import (
+    LOOPBACK,
+    children,
+    commanded,
+    marked_processes,
+    running,
+    tcp_addresses,
+    wait_until,
+)
 
+DISTDEMO = ["-m", "distdemo"]
 ENDS_WITHIN = 2.0  # seconds from the cause until everything is gone
 # Long enough to be still at work when a fault strikes: large tensors, verified by every rank.
-LONG = ["-m", "distdemo", "all-reduce", "-n", "4", "--shape", "12000000", "--timeout", "60"]
+LONG = ["all-reduce", "-n", "4", "--shape", "12000000", "--timeout", "60"]
+# As long as nobody ends it, and its ranks compute nothing.
+HELD_UP = ["barrier", "-n", "4", "--straggler", "2:60", "--timeout", "60"]
 # Long enough for its ranks to be looked at dozens of times while they are connected.
-SEEN = ["-m", "distdemo", "all-reduce", "-n", "4", "--shape", "4000000"]
+SEEN = ["all-reduce", "-n", "4", "--shape", "4000000"]
 
 
 @pytest.fixture
@@ -29,10 +40,24 @@ def temporary(tmp_path):
 
 
 def joined(run):
-    """Wait until all four ranks are there and talk to each other."""
+    """Wait until all four ranks are there and talk to each other, each to two in a ring."""
     ranks = run.ranks(4)
-    assert wait_until(lambda: any(tcp_addresses_of(rank) for rank in ranks), 30)
+    assert wait_until(lambda: all(connections_of(rank) >= 2 for rank in ranks), 30)
     return ranks
+
+
+def connections_of(pid):
+    try:
+        return len(tcp_addresses(pid)) - len(tcp_addresses(pid, listening=True))
+    except OSError:
+        return 0
+
+
+def begun(arguments, temporary, *, imports):
+    """The command as a Python that imports torch by itself, or without that."""
+    if imports:
+        return running([*DISTDEMO, *arguments], temporary)
+    return commanded(arguments, temporary)
 
 
 def tcp_addresses_of(pid):
@@ -43,7 +68,7 @@ def tcp_addresses_of(pid):
 
 
 def test_nothing_of_a_running_world_is_reachable_from_another_machine(temporary):
-    with running(SEEN, temporary) as run:
+    with commanded(SEEN, temporary) as run:
         seen = set()
         while run.process.poll() is None:
             for pid in [run.process.pid, *children(run.process.pid)]:
@@ -57,7 +82,7 @@ def test_nothing_of_a_running_world_is_reachable_from_another_machine(temporary)
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_rank_is_named_and_the_rest_ends(victim, temporary):
-    with running([*LONG, "--format", "json"], temporary) as run:
+    with commanded([*LONG, "--format", "json"], temporary) as run:
         os.kill(joined(run)[victim], signal.SIGKILL)
         struck = time.monotonic()
         code, out, err = run.finish()
@@ -75,8 +100,10 @@ def test_a_killed_rank_is_named_and_the_rest_ends(victim, temporary):
 
 def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
     arguments = [*LONG[:-2], "--timeout", "2"]
-    with running(arguments, temporary) as run:
-        os.kill(joined(run)[1], signal.SIGSTOP)
+    with commanded(arguments, temporary) as run:
+        ranks = run.ranks(4)
+        assert wait_until(lambda: any(tcp_addresses_of(rank) for rank in ranks), 30)
+        os.kill(ranks[1], signal.SIGSTOP)
         code, out, _ = run.finish()
         run.leaves_nothing()
     assert code == 1
@@ -86,7 +113,7 @@ def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
 @pytest.mark.parametrize("moment", ["importing", "starting", "working"])
 def test_a_signal_ends_it_in_time(number, status, moment, temporary):
-    with running(LONG, temporary) as run:
+    with begun(LONG, temporary, imports=moment == "importing") as run:
         pid = run.process.pid
         assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text(), 30)
         if moment == "starting":
@@ -104,7 +131,7 @@ def test_a_signal_ends_it_in_time(number, status, moment, temporary):
 
 
 def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporary):
-    with running([*LONG, "--format", "json"], temporary, start_new_session=True) as run:
+    with commanded([*LONG, "--format", "json"], temporary, start_new_session=True) as run:
         joined(run)
         os.killpg(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()
@@ -118,9 +145,11 @@ def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporar
 @pytest.mark.parametrize("moment", ["starting", "working"])
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_ranks_die_with_a_killed_parent(moment, method, temporary):
-    with running([*LONG, "--start-method", method], temporary) as run:
+    arguments = [*HELD_UP, "--start-method", method]
+    with begun(arguments, temporary, imports=method == "forkserver") as run:
         if method == "fork":
-            run.ranks(1) if moment == "starting" else joined(run)
+            ranks = run.ranks(1 if moment == "starting" else 4)
+            assert moment == "starting" or wait_until(lambda: any(map(connections_of, ranks)), 30)
         else:
             # The ranks are children of the forkserver.
             wanted = 5 if moment == "starting" else 7
@@ -174,22 +203,20 @@ def test_a_temporary_directory_that_can_not_be_written_to_does_not_matter(kind, 
         place.write_text("")
     elif kind == "read-only":
         place = Path("/proc")  # not even root can write there
-    with running(
-        ["-m", "distdemo", "all-reduce", "-q"], temporary, env={"TMPDIR": str(place)}
-    ) as run:
+    with commanded(["all-reduce", "-q"], temporary, env={"TMPDIR": str(place)}) as run:
         code, _, err = run.finish()
     assert (code, err) == (0, "")
 
 
 def test_five_side_by_side_do_not_disturb_each_other(temporary):
-    def one(number):
-        arguments = ["-m", "distdemo", "all-reduce", "-n", "3", "--fill", str(number)]
-        with running([*arguments, "--format", "json"], temporary) as run:
-            code, out, err = run.finish()
-            assert (code, err) == (0, "")
-            return [rank["after"] for rank in json.loads(out)["ranks"]]
-
-    with ThreadPoolExecutor(5) as pool:
-        results = list(pool.map(one, range(5)))
+    command = ["all-reduce", "-n", "3", "--format", "json", "--fill"]
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(commanded([*command, str(number)], temporary))
+            for number in range(5)
+        ]
+        said = [run.finish() for run in runs]
+    assert [(code, err) for code, _, err in said] == [(0, "")] * 5
+    results = [[rank["after"] for rank in json.loads(out)["ranks"]] for _, out, _ in said]
     assert results == [[[3.0 * number] * 4] * 3 for number in range(5)]
     assert list(temporary.iterdir()) == []

@@ -11,23 +11,18 @@ import sys
 import time
 
 import pytest
+from commands import fork_command
 from helpers import PATIENCE
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def on_a_terminal(*arguments, columns=80, **environment):
+def on_a_terminal(*arguments, columns=80, start=fork_command, **environment):
     """Run the command with a pseudo-terminal as its output: (exit code, all that it wrote)."""
     main, side = pty.openpty()
     settings = {"TERM": "xterm-256color", "COLUMNS": str(columns), **environment}
     whole = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "distdemo", *arguments],
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        env={**whole, **settings},
-    )
+    process = start(arguments, stdin=side, stdout=side, stderr=side, env={**whole, **settings})
     os.close(side)
     written = b""
     until = time.monotonic() + PATIENCE
@@ -43,17 +38,22 @@ def on_a_terminal(*arguments, columns=80, **environment):
     return process.wait(PATIENCE), written.decode(errors="replace")
 
 
+def python(arguments, **options):
+    """The command as a Python that starts for it."""
+    return subprocess.Popen([sys.executable, "-m", "distdemo", *arguments], **options)
+
+
 def test_a_terminal_gets_colours_for_the_ranks():
-    code, text = on_a_terminal("scatter")
+    code, text = on_a_terminal("scatter", start=python)
     assert code == 0
     assert "\x1b[36m" in text  # rank 0 is cyan, in every table
 
 
 def test_a_spinner_turns_while_it_takes_long_and_is_wiped_away():
-    code, text = on_a_terminal("all-reduce", "-n", "48")
+    code, text = on_a_terminal("barrier", "-n", "2", "--straggler", "1:0.8")
     assert code == 0
-    assert "48 ranks over gloo (" in text
-    assert text.index("48 ranks over gloo (") < text.rindex("\x1b[2K") < text.index("Verified")
+    assert "2 ranks over gloo (" in text
+    assert text.index("2 ranks over gloo (") < text.rindex("\x1b[2K") < text.index("Verified")
 
 
 @pytest.mark.parametrize("quiet", [["--quiet"], []], ids=["quiet", "dumb"])

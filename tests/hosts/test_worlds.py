@@ -30,9 +30,9 @@ def terminal(net: Network, number: int, *command: str, master: str = "") -> Comm
 
 
 def torchrun(net: Network, number: int, *command: str) -> Command:
-    """The same under torchrun, with two ranks on each host."""
+    """The same under torchrun, with a rank on each host."""
     where = ("--master-addr", net[0].address, "--master-port", str(PORT))
-    nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--nproc-per-node", "2")
+    nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--nproc-per-node", "1")
     return net[number].start(
         [*DISTDEMO[:2], "torch.distributed.run", *nodes, *where, "-m", *command]
     )
@@ -72,7 +72,7 @@ def test_torchrun_on_two_hosts_makes_one_world(hosts: Hosts) -> None:
     runs = [torchrun(net, n, "distdemo", "all-reduce") for n in (0, 1)]
     (code, out, err), (other, nothing, _) = finished(runs)
     assert (code, other, nothing) == (0, 0, ""), err
-    for rank, host in TWO_EACH.items():
+    for rank, host in enumerate(["h0", "h1"]):
         row = next(line for line in out.splitlines() if line.startswith(f"│    {rank} │"))
         assert row.split("│")[2].strip() == host
 
@@ -118,12 +118,12 @@ def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
 
 def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
     net = hosts(2)
-    lonely = terminal(net, 0, "all-reduce", "--timeout", "3")
-    lost = net[1].start([*DISTDEMO, *alone(net), "--timeout", "3"])
+    lonely = terminal(net, 0, "all-reduce", "--timeout", "2")
+    lost = net[1].start([*DISTDEMO, *alone(net), "--timeout", "2"])
     (code, out, _), (other, _, err) = finished([lonely, lost])
     assert (code, other) == (1, 1)
     assert "Ranks 2, 3: never came" in out
-    assert f"Nothing answered at {net[0].address}:{PORT + 1} within 3 s" in err
+    assert f"Nothing answered at {net[0].address}:{PORT + 1} within 2 s" in err
 
 
 def alone(net: Network) -> list[str]:
@@ -148,10 +148,10 @@ def test_a_slow_cable_is_borne(hosts: Hosts) -> None:
 def test_mpiexec_over_two_hosts_makes_one_world_over_gloo_and_over_mpi(hosts: Hosts) -> None:
     net = hosts(2)
     across = ("-launcher", "ssh", "-launcher-exec", str(net.shell), "-hosts", "h0,h1")
-    command = [str(MPIEXEC), *across, "-n", "4", "-ppn", "2", *DISTDEMO, "all-reduce"]
+    command = [str(MPIEXEC), *across, "-n", "3", "-ppn", "2", *DISTDEMO, "all-reduce"]
     told = [*command, "--format", "json"]
     runs = [net[0].start([*told, "--backend", backend]) for backend in ("gloo", "mpi")]
     for (code, out, err), backend in zip(finished(runs), ("gloo", "mpi"), strict=True):
         assert code == 0, out + err
-        assert spread(out) == TWO_EACH
+        assert spread(out) == {0: "h0", 1: "h0", 2: "h1"}
         assert json.loads(out)["world"]["backend"] == backend

@@ -7,7 +7,7 @@ import pytest
 from forked import in_a_child
 
 from distdemo import backends, dtypes, ops
-from distdemo.backends.capabilities import capabilities, key, refusal, release_of
+from distdemo.backends.capabilities import capabilities, refusal, release_of
 from distdemo.launchers.local import run_world
 from distdemo.model import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
@@ -20,17 +20,17 @@ from distdemo.versions import torch_version
 
 
 def sampled(known: CapabilityMap) -> Callable[[Case], bool]:
-    """All that works by the map, and of what doesn't one dtype for each finding of each row.
+    """All that works by the map, and of what doesn't one case for each finding of each form.
 
     What fails needs a world of its own; the whole of it is for ``distdemo backends --probe``.
     """
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
 
     def wanted(case: Case) -> bool:
         finding = refusal(known, case.op, case.spec)
         if finding is None:
             return True
-        kind = (key(case.op, case.spec), finding)
+        kind = (case.op.name, case.form.name, finding)
         new = kind not in seen
         seen.add(kind)
         return new

@@ -16,15 +16,16 @@ def work():
     return dist.get_rank()
 
 try:
-    print(distdemo.launch({fn}, world_size=2, start_method={method!r}))
+    distdemo.launch(work, world_size=2, start_method={method!r})
 except distdemo.UsageError as error:
     print(error)
+print(distdemo.launch(work, world_size=2, start_method="fork"))
+print(distdemo.launch(dist.get_rank, world_size=2, start_method={other!r}))
 """
 
 
-def outcome(kind, method, fn="work"):
-    """What the program prints; a traceback of a rank is an error."""
-    text = PROGRAM.format(fn=fn, method=method)
+def outcome(kind, text):
+    """The lines that the program prints; a traceback of a rank is an error."""
     arguments, given = (["-c", text], "") if kind == "-c" else (["-"], text)
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -35,21 +36,18 @@ def outcome(kind, method, fn="work"):
         timeout=PATIENCE,
     )
     assert "Traceback" not in done.stderr
-    return done.stdout
+    return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("kind", "method"), [("-c", "forkserver"), ("stdin", "spawn")])
-def test_a_function_without_a_file_is_refused_before_any_rank_starts(kind, method):
-    said = outcome(kind, method)
-    assert "module" in said or "file" in said
-    assert "start_method='fork'" in said
-    assert "__name__ == '__main__'" not in said
-
-
-@pytest.mark.parametrize("kind", ["-c", "stdin"])
-def test_it_works_under_fork(kind):
-    assert outcome(kind, "fork") == "[0, 1]\n"
-
-
-def test_a_function_of_a_module_needs_no_file_of_the_program():
-    assert outcome("-c", "forkserver", "dist.get_rank") == "[0, 1]\n"
+@pytest.mark.parametrize(
+    ("kind", "method", "other"), [("-c", "forkserver", "forkserver"), ("stdin", "spawn", "fork")]
+)
+def test_a_function_without_a_file_is_refused_or_forked_and_one_of_a_module_needs_none(
+    kind, method, other
+):
+    *said, forked, of_a_module = outcome(kind, PROGRAM.format(method=method, other=other))
+    refusal = "\n".join(said)
+    assert "module" in refusal or "file" in refusal
+    assert "start_method='fork'" in refusal
+    assert "__name__ == '__main__'" not in refusal
+    assert forked == of_a_module == "[0, 1]"

@@ -44,9 +44,15 @@ def tensor(rank: int, dtype: str = "float32", count: int = 3) -> torch.Tensor:
 def same(found: torch.Tensor, wanted: list[Any]) -> None:
     """Element for element, the wanted numbers rounded as the dtype rounds them."""
     wide = torch.complex128 if found.is_complex() else torch.float64
-    rounded = torch.tensor(wanted, dtype=wide).to(found.dtype).to(wide).tolist()
-    got = found.detach().to(wide).flatten().tolist()
-    assert repr(got) == repr(rounded), f"{got} != {rounded}"  # a NaN is itself here
+    rounded = torch.tensor(wanted, dtype=wide).to(found.dtype).to(wide)
+    got = found.detach().to(wide).flatten()
+    assert torch.equal(bits(got), bits(rounded)), f"{got.tolist()} != {rounded.tolist()}"
+
+
+def bits(numbers: torch.Tensor) -> torch.Tensor:
+    """Wide numbers as they are in memory, so that zeros differ by their sign; NaNs are alike."""
+    real = torch.view_as_real(numbers) if numbers.is_complex() else numbers
+    return real.masked_fill(real.isnan(), math.nan).contiguous().view(torch.int64)
 
 
 @contextmanager

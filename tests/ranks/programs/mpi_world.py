@@ -134,7 +134,7 @@ def played(scene: str, start_method: str) -> dict[str, object]:
             globals()[scene],
             world_size=3,
             backend="mpi",
-            timeout=2.0 if scene == "absent" else 60.0,
+            timeout=1.0 if scene == "absent" else 60.0,
             start_method=start_method,
         )
     except distdemo.WorldError as error:
