@@ -52,17 +52,18 @@ def op(ranks: int, backend: str = "gloo") -> tuple[str, ...]:
     return (PYTHON, "-m", "distdemo", "all-reduce", *sized, "--quiet")
 
 
+SCRIPT = str(HERE / "allreduce_torchrun.py")
+
+
 def torchrun(ranks: int) -> tuple[str, ...]:
     """The same op under torchrun."""
-    script = str(HERE / "allreduce_torchrun.py")
-    return (
-        PYTHON,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={ranks}",
-        script,
-    )
+    sized = ("--standalone", f"--nproc-per-node={ranks}")
+    return (PYTHON, "-m", "torch.distributed.run", *sized, SCRIPT)
+
+
+def run(ranks: int) -> tuple[str, ...]:
+    """The script that torchrun starts, started by ``distdemo run``."""
+    return (PYTHON, "-m", "distdemo", "run", SCRIPT, "-n", str(ranks), "--quiet")
 
 
 def tutorial(ranks: int) -> tuple[str, ...]:
@@ -80,6 +81,8 @@ CONTESTS = (
     Contest("256 ranks / import", op(256), LIMIT, 3, most=5.0),
     Contest("torchrun / distdemo, 4 ranks", op(4), torchrun(4), 5, least=2.3),
     Contest("torchrun / distdemo, 16 ranks", op(16), torchrun(16), 3, least=9.0),
+    Contest("torchrun / distdemo run, one script, 4 ranks", run(4), torchrun(4), 5, least=2),
+    Contest("torchrun / distdemo run, one script, 16 ranks", run(16), torchrun(16), 3, least=8),
     Contest("tutorial's spawn / distdemo, 4 ranks", op(4), tutorial(4), 5),
     Contest("tutorial's spawn / distdemo, 16 ranks", op(16), tutorial(16), 3),
     Contest("--help / import", (PYTHON, "-m", "distdemo", "--help"), LIMIT, 7, most=0.25),
@@ -116,7 +119,7 @@ def seconds(command: Sequence[str], status: int = 0) -> float:
     return taken
 
 
-def run(contest: Contest) -> tuple[list[float], list[float]]:
+def timed(contest: Contest) -> tuple[list[float], list[float]]:
     """The times of both commands, round by round, after one round that does not count."""
     seconds(contest.first, contest.status)
     seconds(contest.second)
@@ -183,7 +186,7 @@ def main() -> int:
     table = Table("contest", "ratio", "range", "asked", "met", "first", "second", "rounds")
     all_good = True
     for contest in (each for each in CONTESTS if options.only in each.name):
-        row, good = judge(contest, *run(contest))
+        row, good = judge(contest, *timed(contest))
         console.print(" ".join(row[:5]))
         table.add_row(*row)
         all_good &= good

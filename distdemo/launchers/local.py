@@ -50,7 +50,7 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
         hear: called in this process as ``hear(rank, value)`` for each value that a rank tells
             (``Rank.tell``), in the order of arrival. True ends the world at once.
         wrote: called in this process as ``wrote(rank, piece)`` with what each rank whose output is
-            captured writes, as it comes.
+            captured writes, as it comes; now and then with an empty piece, as time goes by.
 
     Raises:
         UsageError: the ranks can't be started this way.

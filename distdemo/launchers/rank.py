@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
 from dataclasses import dataclass
 from importlib import import_module
@@ -188,6 +189,7 @@ def live(assignment: Assignment) -> None:
         return
     else:
         report_value(sender, value)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a guest had to save is saved
     flush()
     wait_at(assignment.gate.fileno())
     assignment.site.rendezvous.leave()

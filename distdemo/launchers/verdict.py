@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distdemo.model import WorldSpec
 from distdemo.outcomes import Died, Lost, Outcome, Raised, Returned, TimedOut, Verdict, headline
@@ -50,7 +51,8 @@ def judge(
         return _missed(accusers[0], outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        return _timed_out(_ran_out(world, stalled=stalled), late, outcomes)
+        judged = _timed_out(_ran_out(world, stalled=stalled), late, outcomes)
+        return _with_hint(judged, world, stalled=stalled)
     if suffering:
         return _failed(suffering, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
@@ -160,6 +162,14 @@ def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
 
 
 _MORE_TIME = "A longer timeout gives slow ranks more time."
+_IDLE = "If they wait for something slow on purpose, --idle gives them more time."
+
+
+def _with_hint(judged: Verdict, world: WorldSpec, *, stalled: bool) -> Verdict:
+    """The same; a guest's world that stalled was given up for another reason than its timeout."""
+    if not stalled or world.guest is None:
+        return judged
+    return replace(judged, hint=judged.hint.replace(_MORE_TIME, _IDLE))
 
 
 def _ran_out(world: WorldSpec, *, stalled: bool) -> str:
@@ -191,7 +201,7 @@ def _timed_out(what: str, late: list[TimedOut], outcomes: Sequence[Outcome]) -> 
     if waiting:
         example = outcomes[waiting[0]]
         why += f" {_ranks(waiting)} {_wait(waiting)} for it; rank {example.rank} {_doing(example)}."
-    never = "never arrived" if waiting else "was not done"
+    never = "never arrived" if waiting else f"{_were(guilty)} not done"
     return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, _MORE_TIME, guilty, waiting)
 
 

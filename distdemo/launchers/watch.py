@@ -134,6 +134,8 @@ class Watch:
         for member in self._members:
             if member.look():
                 self._note(member)
+            if member.wrote is not None:
+                member.wrote(member.rank, b"")
 
     def _note(self, member: Member) -> None:
         """Note progress, after it was dealt with: a slow listener is not the ranks' fault."""

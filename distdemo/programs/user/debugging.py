@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import os
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ def debugged(rank: int, pdb: int | None) -> Iterator[None]:
         sys.breakpointhook = _refuse if pdb is None else _pass_by
     try:
         yield
+    except bdb.BdbQuit:
+        raise SystemExit("the debugger was quit") from None
     except Exception as error:
         if rank == pdb:
             _look_at(error)

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import torch.distributed as dist
+
 from distdemo.programs.user.debugging import debugged
 from distdemo.programs.user.function import call_function
 from distdemo.programs.user.value import value_of
@@ -34,6 +36,8 @@ def run_program(rank: Rank, program: Program, pdb: int | None = None) -> Value |
             run_whole(program)
             return None
         os.environ.update(_numbers(rank))
+        if dist.is_initialized():
+            rank.meet("everybody is connected")  # one that fails at once would be others' failure
         return value_of(call_function(program, rank.rank, rank.world_size))
 
 

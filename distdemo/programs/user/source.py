@@ -70,6 +70,11 @@ class Source:
                     return call.lineno
         return 0
 
+    def calls_at_import(self, name: str) -> bool:
+        """Whether to import the file calls this function: nothing guards it from that."""
+        free = (node for node in self.top if not _is_guard(node))
+        return any(name in self._called(call) for node in free for call in _calls(node))
+
     def takes_rank(self, name: str) -> bool:
         """Whether the first parameter of this function is a rank."""
         node = self.functions.get(name)
@@ -194,6 +199,12 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
         if isinstance(child, ast.Call):
             yield child
         yield from _calls(child)
+
+
+def _is_guard(node: ast.stmt) -> bool:
+    """Whether it is ``if __name__ == "__main__":``, or its like."""
+    names = ast.walk(node.test) if isinstance(node, ast.If) else ()
+    return any(isinstance(each, ast.Name) and each.id == "__name__" for each in names)
 
 
 def _is_scope(node: ast.AST) -> bool:

@@ -77,7 +77,7 @@ def verdict(*outcomes: Outcome) -> Verdict:
         "Write error: Broken pipe",
         "Application timeout caused pair closure",
         "eof (this error originated at tensorpipe/transport/shm/connection_impl.cc:259)",
-        "EOF: end of file (this error originated at tensorpipe/transport/uv/connection_impl.cc:132)",
+        "EOF: end of file (this error originated at tensorpipe/transport/uv/connection.cc:132)",
         "ECONNRESET: connection reset by peer (this error originated at tensorpipe/...)",
         "Error on Node 0: eof (this error originated at tensorpipe/transport/shm/...)",
         "RPCErr:1:RPC ran for more than set timeout (500 ms) and will now be marked with an error",
