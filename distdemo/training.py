@@ -42,12 +42,12 @@ class TrainSpec:
     data_dir: str = ""
     partition: str = "shuffle"
     epochs: int = 5
-    batch_size: int = 128
+    batch_size: int = 64
     learning_rate: float = 0.1
-    momentum: float = 0.5
+    momentum: float = 0.9
     hidden: int = 64
     seed: int = 1234
-    bucket_mb: float = 0.02
+    bucket_mb: float = 0.004
     trace: bool = False
 
 
@@ -107,8 +107,10 @@ class Run:
         seconds: of the slowest rank: all epochs, tests and proofs left out.
         communication: seconds of a rank with a collective under way, the mean over the ranks.
         overlapped: the part of it that passed while the backward pass was still computing.
-        difference: the largest difference of a weight from the reference's, at the end.
-        loss_difference: the largest relative difference of an epoch's loss from the reference's.
+        difference: the largest difference of a weight from the reference's, at the end of the last
+            epoch that can be compared (``programs.train.reference``); NaN if none can.
+        loss_difference: the largest relative difference of an epoch's loss from the reference's, of
+            these epochs.
     """
 
     mode: str
