@@ -10,7 +10,17 @@ import distdemo
 PACKAGE = Path(distdemo.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-RECORDS = ("model", "outcomes", "reports", "findings", "training", "errors", "dtypes")
+RECORDS = (
+    "model",
+    "outcomes",
+    "reports",
+    "findings",
+    "training",
+    "remoting",
+    "running",
+    "errors",
+    "dtypes",
+)
 WRONG_WAYS = {
     # a layer (or single module): what it must not import
     **dict.fromkeys(RECORDS, ("torch", "rich", "typer")),

@@ -1,0 +1,1 @@
+"""Remote procedure calls between workers, and a model that is trained over them."""
