@@ -40,14 +40,20 @@ def output(file: object = None) -> Console:
     return console
 
 
-def show(console: Console, renderable: RenderableType) -> None:
-    """Print; where it is no terminal, without the blanks that would only fill up its lines."""
+def show(console: Console, renderable: RenderableType, *, whole: bool = False) -> None:
+    """Print; where it is no terminal, without the blanks that would only fill up its lines.
+
+    Args:
+        console: where to.
+        renderable: what.
+        whole: leave long lines to the terminal instead of breaking them: people copy them.
+    """
     unicode = _is_unicode(console)
     if console.is_terminal and unicode:
-        console.print(renderable)
+        console.print(renderable, soft_wrap=whole)
         return
     with console.capture() as captured:
-        console.print(renderable)
+        console.print(renderable, soft_wrap=whole)
     text = "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
     if not unicode:
         text = text.translate(_PLAIN)

@@ -52,7 +52,7 @@ def op_document(command: str, report: OpReport, explanation: Explanation | None 
     content: dict[str, Json] = {
         "spec": spec_entry(report.spec) | {"form": report.form, "calls": report.calls},
         "groups": [spec.members for spec in report.specs if spec.members is not None],
-        "world": _world(report.world),
+        "world": world_entry(report.world),
         "traffic": traffic_entry(report.traffic),
         "seconds": report.world.seconds,
         "notes": list(report.notes),
@@ -85,7 +85,7 @@ def hello_document(command: str, report: HelloReport) -> Json:
         command,
         ok=report.ok,
         errors=world_errors(world),
-        world=_world(world),
+        world=world_entry(world),
         seconds=world.seconds,
         versions=report.versions,
         ranks=ranks,
@@ -102,7 +102,8 @@ def error_document(command: str, error: DistdemoError) -> Json:
     return envelope(command, ok=False, errors=[error_entry(error.what, error.why, error.hint)])
 
 
-def _world(report: WorldReport) -> dict[str, Json]:
+def world_entry(report: WorldReport) -> dict[str, Json]:
+    """The world that ran, and how it was started."""
     world = report.world
     return {
         "world_size": world.world_size,

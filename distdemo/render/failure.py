@@ -34,8 +34,17 @@ def error_text(error: DistdemoError) -> Text:
     return _three_lines(error.what, error.why, error.hint)
 
 
-def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
+def failure(
+    report: WorldReport, console: Console, *, traceback: bool = False, guest: bool = False
+) -> Group:
     """A failed world: the verdict, how each rank ended, and the traceback if asked for.
+
+    Args:
+        report: how it went.
+        console: that it will be printed on.
+        traceback: add the traceback.
+        guest: it ran a program of the user's own: what ranks wrote and the traceback are shown
+            whole, beside this.
 
     Raises:
         ValueError: the world did not fail.
@@ -44,9 +53,11 @@ def failure(report: WorldReport, console: Console, *, traceback: bool = False) -
     if verdict is None:
         raise ValueError("this world did not fail")
     parts: list[RenderableType] = [
-        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback)),
+        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback or guest)),
         _table(report, verdict, signs(console)),
     ]
+    if guest:
+        return Group(*parts)
     parts += _last_words(report, verdict)
     if traceback and verdict.traceback:
         parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))

@@ -1,0 +1,109 @@
+"""Loss and test accuracy by epoch, drawn with matplotlib: a line a mode, and the reference.
+
+Needs no display and no global state: the figure is made as an object, without pyplot.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from distdemo.render.numbers import plural
+from distdemo.training import REFERENCE, Epoch, Run, TrainReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it looks for fonts is no news
+
+SIZE = (9.0, 4.2)  # inches
+MARKS = 12  # that a line has at most
+SETTINGS: Any = {  # matplotlib lists every name in its type
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.8,
+    "savefig.dpi": 160,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "distdemo",  # the same curves make the same file
+}
+# The lines should lie on each other. Each is thinner than the one below it and has a mark of its
+# own, so that all can be seen. The colours are told apart by the colour-blind too (Okabe and Ito).
+STYLES: dict[str, dict[str, Any]] = {
+    REFERENCE: {"color": "#bbbbbb", "linewidth": 7, "solid_capstyle": "round"},
+    "manual": {"color": "#0072b2", "linewidth": 3.2, "marker": "o", "markersize": 9},
+    "flat": {"color": "#e69f00", "linewidth": 2, "linestyle": "--", "marker": "s", "markersize": 6},
+    "ddp": {"color": "#000000", "linewidth": 1, "linestyle": ":", "marker": "x", "markersize": 5},
+}
+WORDS = {REFERENCE: "one process", "flat": "flat buffer", "ddp": "DistributedDataParallel"}
+
+
+def plot(report: TrainReport, kind: str) -> bytes:
+    """The picture of a training that went to its end.
+
+    Args:
+        report: with a reference or a run at least.
+        kind: ``png``, ``svg`` or ``pdf``.
+    """
+    runs = [run for run in (report.reference, *report.runs) if run is not None]
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=SIZE, layout="constrained")
+        loss, accuracy = figure.subplots(1, 2)
+        _draw(loss, runs, lambda epoch: epoch.loss)
+        _draw(accuracy, runs, lambda epoch: epoch.accuracy)
+        loss.set_ylabel("Training loss (cross entropy)")
+        accuracy.set_ylabel("Test accuracy")
+        accuracy.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+        _fit_accuracy(accuracy, runs)
+        handles, names = loss.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(runs), frameon=False)
+        figure.suptitle(_title(report))
+        return _saved(figure, kind)
+
+
+def _draw(axes: Axes, runs: Sequence[Run], value: Callable[[Epoch], float]) -> None:
+    for run in runs:
+        numbers = range(1, len(run.epochs) + 1)
+        every = max(1, math.ceil(len(numbers) / MARKS))
+        style = STYLES.get(run.mode, {})
+        name = WORDS.get(run.mode, run.mode)
+        if run.mode == REFERENCE and len(numbers) == 1:
+            style = style | {"marker": "o", "markersize": 14}  # a line of one point is none
+        axes.plot(
+            numbers, [value(each) for each in run.epochs], label=name, markevery=every, **style
+        )
+    axes.set_xlabel("Epoch")
+    axes.margins(x=0.02)  # there is no epoch 0
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _fit_accuracy(axes: Axes, runs: Sequence[Run]) -> None:
+    """Never above 100 %, but for the room that a line there needs."""
+    low, high = axes.get_ylim()
+    if any(epoch.accuracy > 0.9 for run in runs for epoch in run.epochs):
+        axes.set_ylim(low, max(min(high, 1.005), low + 0.01))
+
+
+def _title(report: TrainReport) -> str:
+    spec, world = report.spec, report.world.world
+    data = spec.dataset if report.task is None else report.task.words
+    where = f"{plural(world.world_size, 'rank')} over {world.backend}"
+    how = f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
+    return f"{data}: {where}, {how}"
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    """As bytes, so that a file is written whole or not at all; without the date."""
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    memory = io.BytesIO()
+    figure.savefig(memory, format=kind, metadata=undated.get(kind))
+    return memory.getvalue()
