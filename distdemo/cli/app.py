@@ -13,10 +13,14 @@ from distdemo.cli.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.cli.run_backends import run_backends
 from distdemo.cli.run_check import run_check
 from distdemo.cli.run_doctor import run_doctor
+from distdemo.cli.run_program import run_program
+from distdemo.cli.run_rpc import run_rpc
+from distdemo.cli.run_train import run_train
 from distdemo.ops.contract import Op
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
 POINT_TO_POINT = "Point to point"
+PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
 
 app = typer.Typer(
@@ -79,6 +83,38 @@ def _add_op(op: Op) -> None:
 
 for _op in ops.REGISTRY.values():
     _add_op(_op)
+
+app.command(
+    "run",
+    help="Your own code on N ranks: a function that every rank calls with the group ready, or a "
+    "whole script that makes its own group, as under torchrun. Shows what every rank printed and "
+    "returned.",
+    epilog="Try: distdemo run train.py; distdemo run train.py:run -n 2 -- 10; distdemo run --tee "
+    "-m package.module",
+    rich_help_panel=PROGRAMS,
+)(options.with_options(run_program, options.RUN))
+
+app.command(
+    "train",
+    help="Data-parallel training of a small classifier: gradients averaged by hand, in one flat "
+    "buffer, and by DistributedDataParallel, side by side with one process on the same batches. "
+    "Proves that all of them train the same model.",
+    epilog="Try: distdemo train; distdemo train --mode ddp --trace trace.json; distdemo train "
+    "--dataset digits --epochs 30 --plot curves.svg",
+    rich_help_panel=PROGRAMS,
+)(options.with_options(run_train, options.TRAIN))
+
+app.command(
+    "rpc",
+    help="Remote procedure calls between named workers: rpc_sync, rpc_async, remote and RRefs, an "
+    "exception that crosses back; then a model that lives on other workers, trained with "
+    "distributed autograd, proved equal to the same training in one process.\n\n"
+    "PyTorch's documentation calls RPC stable and in maintenance mode: learn it for programs that "
+    "use it already.",
+    short_help="Remote procedure calls, and a model trained over them (in maintenance mode).",
+    epilog="Try: distdemo rpc; distdemo rpc -n 3; distdemo rpc --steps 100 --lr 0.1",
+    rich_help_panel=PROGRAMS,
+)(options.with_options(run_rpc, options.RPC))
 
 app.command(
     "hello",

@@ -13,6 +13,7 @@ import typer
 
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.silence import JOINING, fall_silent, murmur, speaks
+from distdemo.cli.words import foreign, kept_apart, own
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -158,6 +159,8 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
     what, why = f"{message}".strip(), "The command line could not be read."
     if message.startswith("No such command"):
         return _unknown_command(command)
+    if command == "run" and message.startswith("No such option"):
+        return foreign(_word(what))
     elsewhere = _option_of_another_op(message)
     if elsewhere:
         why = f"It belongs to: {', '.join(elsewhere)}."
@@ -201,7 +204,7 @@ def _word(message: str) -> str:
 
 def _command(arguments: Sequence[str]) -> str:
     """The command's name: the first argument that is one, else the first that is no option."""
-    words = [argument for argument in arguments if not argument.startswith("-")]
+    words = [argument for argument in own(arguments) if not argument.startswith("-")]
     if not words or words[0] == arguments[0]:
         return words[0] if words else ""
     known = _names()
@@ -225,6 +228,8 @@ def _rewritten(arguments: Sequence[str]) -> list[str]:
     """The same in the parser's own terms: it knows no option whose value may be left out."""
     words: list[str] = []
     given = _with_dashes(arguments)
+    if given[:1] == ["run"]:
+        return kept_apart(given)
     pairs = zip(given, [*given, ""][1:], strict=True)
     for word, following in pairs:
         words.append(word)
@@ -240,9 +245,10 @@ def _is_list(word: str) -> bool:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    pairs = zip(arguments, [*arguments, ""][1:], strict=True)
+    words = own(arguments)
+    pairs = zip(words, [*words, ""][1:], strict=True)
     given = [second for first, second in pairs if first == "--format"]
-    given += [first.partition("=")[2] for first in arguments if first.startswith("--format=")]
+    given += [first.partition("=")[2] for first in words if first.startswith("--format=")]
     return bool(given) and given[-1].lower() == "json"
 
 

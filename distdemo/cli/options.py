@@ -11,9 +11,20 @@ from distdemo.cli.doctor_options import DOCTOR_OPTIONS
 from distdemo.cli.engine_options import ENGINE_OPTIONS
 from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
+from distdemo.cli.rpc_options import RPC_OPTIONS
+from distdemo.cli.run_options import RUN_OPTIONS
+from distdemo.cli.train_options import TRAIN_OPTIONS
 from distdemo.ops.contract import Op
 
-ALL = OPTIONS | CHECK_OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS
+ALL = (
+    OPTIONS
+    | CHECK_OPTIONS
+    | ENGINE_OPTIONS
+    | DOCTOR_OPTIONS
+    | TRAIN_OPTIONS
+    | RPC_OPTIONS
+    | RUN_OPTIONS
+)
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
 INPUT = ("dtype", "shape", "values", "fill", "seed")
@@ -51,6 +62,36 @@ EXPLAIN = (
 )
 DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "problems")
 BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
+TRAIN = (
+    *TRAIN_OPTIONS,
+    "world_size",
+    "backend",
+    "device",
+    "start_method",
+    *ENGINE,
+    "format",
+    "quiet",
+    "traceback",
+)
+RUN = (
+    "words",
+    "module",
+    "script",
+    "pdb",
+    "run_size",
+    "backend",
+    "device",
+    "run_timeout",
+    "idle",
+    "start_method",
+    "run_launcher",
+    "tee",
+    "only_ranks",
+    "format",
+    "quiet",
+    "traceback",
+)
+RPC = (*RPC_OPTIONS, "start_method", *ENGINE, "format", "quiet", "traceback")
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""
 VIEW = ("format", "ranks", "explain", "quiet", "traceback")

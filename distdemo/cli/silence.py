@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 from distdemo.cli.parse_engine import TERMINALS
+from distdemo.cli.words import own
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers.joined import engines
 from distdemo.launchers.joined.seat import Seat
@@ -19,7 +20,7 @@ from distdemo.launchers.joined.seat import Seat
 TERMINAL_FLAGS = tuple(f"--{name.replace('_', '-')}" for name in TERMINALS)
 """Options of a person in front of this very terminal."""
 HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
-JOINING = ("hello", "check")
+JOINING = ("hello", "check", "train", "rpc")
 """The commands beside those of ops that run as a part of a larger world."""
 
 
@@ -53,7 +54,7 @@ def _seat(arguments: Sequence[str]) -> Seat | None:
     None also where the variables are wrong: the command itself will say so.
     """
     launcher = _launcher(arguments)
-    if launcher == "local" or any(_names(word, TERMINAL_FLAGS) for word in arguments):
+    if launcher == "local" or any(_names(word, TERMINAL_FLAGS) for word in own(arguments)):
         return None
     try:
         named = launcher in engines.ENGINES
@@ -64,9 +65,10 @@ def _seat(arguments: Sequence[str]) -> Seat | None:
 
 def _launcher(arguments: Sequence[str]) -> str:
     """What ``--launcher`` was given; empty: nothing."""
-    pairs = zip(arguments, [*arguments, ""][1:], strict=True)
+    words = own(arguments)
+    pairs = zip(words, [*words, ""][1:], strict=True)
     given = [following for word, following in pairs if word == "--launcher"]
-    given += [word.partition("=")[2] for word in arguments if word.startswith("--launcher=")]
+    given += [word.partition("=")[2] for word in words if word.startswith("--launcher=")]
     return given[-1].lower() if given else ""
 
 

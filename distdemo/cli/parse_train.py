@@ -1,0 +1,160 @@
+"""From the flags of ``train`` to what is trained, on which ranks, and which files are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from distdemo.cli.parse import Flags, View, choose, parse_view, parse_world, whole
+from distdemo.cli.parse_check import writable
+from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
+from distdemo.errors import UsageError
+from distdemo.launchers.joined.seat import Seat
+from distdemo.launchers.limits import check_machine
+from distdemo.model import WorldSpec
+from distdemo.programs.train.limits import check_train
+from distdemo.training import DATASETS, MODES, PARTITIONS, TrainSpec
+
+OUTER_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by its patience, not by this
+PLOTS = (".png", ".svg", ".pdf")
+_DEFAULT = TrainSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """A training that can be run, as far as can be told without torch.
+
+    Attributes:
+        world: its timeout is how long the ranks may take to meet, and its patience how long they
+            may go without progress; see ``training_world``.
+        plot: the file for the curves, or None.
+        trace: the file for what every rank did when, or None.
+    """
+
+    spec: TrainSpec
+    world: WorldSpec
+    plot: Path | None
+    trace: Path | None
+    view: View
+    seat: Seat | None = None
+
+    @property
+    def training_world(self) -> WorldSpec:
+        """The world to train in: it may go on as long as it moves."""
+        return replace(self.world, timeout=OUTER_LIMIT)
+
+
+def parse_train(flags: Flags) -> TrainRequest:
+    """The training that these flags ask for.
+
+    Raises:
+        UsageError: naming the flag, the reason and what to try.
+    """
+    spec = _spec(flags)
+    view = parse_view(flags, 1)
+    plot, trace = flags["plot"], flags["trace"]
+    _check_plot(plot)
+    _check_distinct(plot, trace)
+    seat = parse_seat(flags)
+    size = size_of_world(seat, flags["world_size"], default=4)
+    seat = placed(seat, size)
+    world = parse_world({**flags, "timeout": flags["stall_timeout"]}, size)
+    check_machine(replace(world, world_size=ranks_here(seat, size)))
+    check_train(spec, size)
+    writes = seat is None or seat.site == 0  # the others hand theirs to rank 0
+    return TrainRequest(
+        spec,
+        replace(world, patience=world.timeout),
+        _file("--plot", plot, "plot.png") if writes else None,
+        _file("--trace", trace, "trace.json") if writes else None,
+        view,
+        seat,
+    )
+
+
+# --------------------------------------------------------------------------------- what is learned
+
+
+def _spec(flags: Flags) -> TrainSpec:
+    """What the flags say; ``check_train`` judges whether it makes sense."""
+    mode = choose("mode", flags["mode"], ("compare", *MODES))
+    if flags["bucket_mb"] is not None and mode not in ("ddp", "compare"):
+        raise UsageError(
+            f"--bucket-mb means nothing to --mode {mode}.",
+            "DistributedDataParallel alone has buckets.",
+            "Leave it out, or try --mode ddp.",
+        )
+    folder = flags["data_dir"]
+    implied = "generated" if folder is None else "mnist"
+    dataset = implied if flags["dataset"] is None else flags["dataset"]
+    return TrainSpec(
+        mode=mode,
+        dataset=choose("dataset", dataset, DATASETS),
+        data_dir=folder or "",
+        partition=choose("partition", flags["partition"], PARTITIONS),
+        epochs=_count("--epochs", flags["epochs"], _DEFAULT.epochs, "It counts passes."),
+        batch_size=_count(
+            "--batch-size", flags["batch_size"], _DEFAULT.batch_size, "It counts samples."
+        ),
+        learning_rate=_real("--lr", flags["learning_rate"], _DEFAULT.learning_rate),
+        momentum=_real("--momentum", flags["momentum"], _DEFAULT.momentum),
+        hidden=_count("--hidden", flags["hidden"], _DEFAULT.hidden, "It counts units."),
+        seed=_count("--seed", flags["train_seed"], _DEFAULT.seed, "It starts random numbers."),
+        bucket_mb=_real("--bucket-mb", flags["bucket_mb"], _DEFAULT.bucket_mb),
+        trace=flags["trace"] is not None,
+    )
+
+
+def _count(flag: str, text: str | None, default: int, why: str) -> int:
+    return default if text is None else whole(flag, text, why, f"Try {flag} {default}.")
+
+
+def _real(flag: str, text: str | None, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(
+            f"{flag} {text}: that is no number.",
+            "It takes one like 0.5 or 1e-3.",
+            f"Try {flag} {default:g}.",
+        ) from None
+
+
+# ------------------------------------------------------------------------------ what is written
+
+
+def _check_plot(text: str | None) -> None:
+    """Refuse a plot that can't be drawn; its library is looked for, not loaded."""
+    if text is None:
+        return
+    if Path(text).suffix.lower() not in PLOTS:
+        raise UsageError(
+            f"--plot {text}: its ending says no kind of picture that can be drawn.",
+            f"It can be {', '.join(PLOTS)}.",
+            f"Try --plot {Path(text).stem or 'plot'}.png.",
+        )
+    if find_spec("matplotlib") is None:
+        raise UsageError(
+            f"--plot {text}: matplotlib is not installed.",
+            "It draws the curves, and is not needed for anything else.",
+            "Try: pip install 'distdemo[plot]'.",
+        )
+
+
+def _check_distinct(plot: str | None, trace: str | None) -> None:
+    if plot is not None and trace is not None and Path(plot).resolve() == Path(trace).resolve():
+        raise UsageError(
+            f"--plot and --trace both name {plot}.",
+            "One would overwrite the other.",
+            "Give them two names: --plot plot.png --trace trace.json.",
+        )
+
+
+def _file(flag: str, text: str | None, example: str) -> Path | None:
+    try:
+        return writable(flag, text)
+    except UsageError as error:
+        raise UsageError(error.what, error.why, f"Try {flag} {example}.") from None

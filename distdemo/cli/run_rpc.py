@@ -1,0 +1,66 @@
+"""``distdemo rpc``: connect the workers, make the calls, train over them, show what came of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from distdemo.cli.parse import View
+from distdemo.cli.parse_rpc import RpcRequest, parse_rpc
+from distdemo.cli.stage import Start, stage
+from distdemo.errors import EXIT_FAILED, EXIT_OK
+from distdemo.remoting import RpcReport
+from distdemo.render.spinner import spinner
+
+
+def run_rpc(flags: dict[str, Any]) -> None:
+    """``distdemo rpc``."""
+    request = parse_rpc(flags)
+    with stage(request.seat, request.world, f"rpc {request.spec}") as start:
+        result = _run(request, start)
+        with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+            _show(result, request.view)
+        raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
+
+
+def _run(request: RpcRequest, start: Start) -> RpcReport:
+    words = f"{request.world.world_size} workers over TensorPipe"
+    with spinner(words, enabled=not request.view.quiet):
+        from distdemo.programs.rpc.loading import load_rpc
+
+        load_rpc()  # once, before ranks are forked
+        from distdemo.programs.rpc.program import report, rpc
+
+        name = {"table": "rpc_table", "json": "rpc_document"}[request.view.format]
+        world = start(
+            request.world,
+            rpc,
+            (request.spec, request.call_patience),
+            meanwhile=partial(import_module, f"distdemo.render.{name}"),
+        )
+    return report(request.spec, world)
+
+
+def _show(result: RpcReport, view: View) -> None:
+    if view.format == "json":
+        from distdemo.render.document import dumps
+        from distdemo.render.rpc_document import rpc_document
+
+        typer.echo(dumps(rpc_document(result)))
+        return
+    from distdemo.render.console import output, show, signs
+    from distdemo.render.rpc_table import rpc_table, verdict_line
+
+    console = output()
+    if not result.world.ok:
+        from distdemo.render.failure import failure
+
+        show(console, failure(result.world, console, traceback=view.traceback))
+    elif view.quiet:
+        show(console, verdict_line(result, signs(console)))
+    else:
+        show(console, rpc_table(result, console))

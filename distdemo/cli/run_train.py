@@ -1,0 +1,150 @@
+"""``distdemo train``: read the data, train on the ranks, show what came of it, write the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from distdemo.cli.execute import check_backend, show_error
+from distdemo.cli.main_exits import AlreadyTold
+from distdemo.cli.parse import View
+from distdemo.cli.parse_train import TrainRequest, parse_train
+from distdemo.cli.stage import Start, stage
+from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
+from distdemo.training import MODES, Progress, TrainReport
+
+if TYPE_CHECKING:
+    from distdemo.render.progress import Progress as Bar
+
+
+def run_train(flags: dict[str, Any]) -> None:
+    """``distdemo train``."""
+    request = parse_train(flags)
+    with stage(request.seat, request.world, f"train {request.spec}") as start:
+        result = _run(request, start)
+        unwritten = _write(result, request)
+        with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+            _show(result, request.view)
+        for error in unwritten:
+            show_error(error)
+        if unwritten:
+            raise AlreadyTold(EXIT_FAILED)
+        raise typer.Exit(EXIT_OK if result.ok else EXIT_FAILED)
+
+
+# --------------------------------------------------------------------------------------- running
+
+
+def _run(request: TrainRequest, start: Start) -> TrainReport:
+    from distdemo.programs.train.prepare import preload, prepare
+
+    spec, world = request.spec, request.training_world
+    with _progress(request) as bar:
+        data = prepare(spec, world.world_size)
+        from distdemo.torch_import import load_torch
+
+        load_torch()
+        check_backend(world, request.seat)
+        preload(world.device)
+        from distdemo.programs.train.main import train
+        from distdemo.programs.train.report import report
+
+        return report(spec, start(world, train, (spec, data), hear=_follow(bar)), data)
+
+
+def _follow(bar: Bar) -> Callable[[int, Progress | None], None]:
+    """Draws how far it is, at every word of a rank: the clock on the bar moves with them."""
+    last: list[Progress] = []
+
+    def hear(_: int, told: Progress | None) -> None:
+        last[:] = [told] if told is not None else last
+        for known in last:
+            bar.advance(known.done, 0, _now(known))
+
+    return hear
+
+
+@contextmanager
+def _progress(request: TrainRequest) -> Iterator[Bar]:
+    """A bar that counts the epochs of every mode and of the reference."""
+    from distdemo.render.progress import Progress as Bar
+
+    modes = len(MODES) if request.spec.mode == "compare" else 1
+    shown = not request.view.quiet and (request.seat is None or request.seat.site == 0)
+    with Bar(request.spec.epochs * (modes + 1), enabled=shown) as bar:
+        yield bar
+
+
+def _now(told: Progress) -> str:
+    figures = f"loss {told.loss:.4g}, accuracy {told.accuracy:.1%}"
+    return f"{told.mode}, epoch {told.epoch}: {figures}"
+
+
+# --------------------------------------------------------------------------------------- showing
+
+
+def _show(result: TrainReport, view: View) -> None:
+    if view.format == "json":
+        from distdemo.render.document import dumps
+        from distdemo.render.train_document import train_document
+
+        typer.echo(dumps(train_document(result)))
+        return
+    from distdemo.render.console import output, show, signs
+    from distdemo.render.train_table import train_table, verdict_line
+
+    console = output()
+    if not result.world.ok:
+        from distdemo.render.failure import failure
+
+        show(console, failure(result.world, console, traceback=view.traceback))
+    elif view.quiet:
+        show(console, verdict_line(result, signs(console)))
+    else:
+        show(console, train_table(result, console))
+
+
+def _write(result: TrainReport, request: TrainRequest) -> list[DistdemoError]:
+    """Write the files; what went wrong is told once the result has been shown.
+
+    Nothing is written of a world that failed: there is nothing to draw.
+    """
+    errors = []
+    for flag, path, made in (("--plot", request.plot, _plot), ("--trace", request.trace, _trace)):
+        if path is not None and result.world.ok:
+            try:
+                _write_one(flag, path, made(result, path.suffix.lower().removeprefix(".")))
+            except DistdemoError as error:
+                errors.append(error)
+    return errors
+
+
+def _plot(result: TrainReport, ending: str) -> bytes:
+    try:
+        from distdemo.render.train_plot import plot
+    except ImportError as error:
+        raise DistdemoError(
+            "--plot: matplotlib can't be loaded.",
+            str(error),
+            "Install it anew: pip install 'distdemo[plot]'.",
+        ) from error
+    return plot(result, ending)
+
+
+def _trace(result: TrainReport, _: str) -> bytes:
+    from distdemo.render.train_trace import trace
+
+    return trace(result).encode()
+
+
+def _write_one(flag: str, path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise DistdemoError(
+            f"{flag} {path}: that could not be written.", f"{error.strerror}.", "Try another file."
+        ) from error
