@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from forked import in_a_child
 from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
 from distdemo.launchers.local import run_world
@@ -40,9 +41,12 @@ def own_group(rank):
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_program_makes_its_own_group(method):
-    report = run_world(world(group=False, start_method=method), own_group)
-    assert report.ok, report.verdict
-    assert report.values == [(3.0, rank, str(rank), "3") for rank in range(3)]
+    def check():
+        report = run_world(world(group=False, start_method=method), own_group)
+        assert report.ok, report.verdict
+        assert report.values == [(3.0, rank, str(rank), "3") for rank in range(3)]
+
+    in_a_child(check)  # which takes the forkserver with it
 
 
 def test_no_socket_is_open_to_other_machines():
@@ -111,18 +115,15 @@ def read_all(rank):
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_one_rank_reads_standard_input_and_the_others_find_its_end(method):
-    reading, writing = os.pipe()
-    os.write(writing, b"one\ntwo\n")
-    os.close(writing)
-    kept = os.dup(0)
-    os.dup2(reading, 0)
-    try:
+    def check():
+        reading, writing = os.pipe()
+        os.write(writing, b"one\ntwo\n")
+        os.close(writing)
+        os.dup2(reading, 0)
         report = run_world(world(2, stdin=0, start_method=method), read_all)
-    finally:
-        os.dup2(kept, 0)
-        os.close(kept)
-        os.close(reading)
-    assert report.values == [("one\ntwo\n", None), ("", b"")]
+        assert report.values == [("one\ntwo\n", None), ("", b"")]
+
+    in_a_child(check)
 
 
 def test_what_ranks_start_ends_with_them():
