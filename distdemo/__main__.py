@@ -22,12 +22,18 @@ def main() -> None:
 def _open_streams() -> None:
     """Have streams that can be written to.
 
-    Python has none where the shell closed one (``>&-``): what is written then goes nowhere.
+    Python has none where the shell closed one (``>&-``): what is written then goes nowhere. Their
+    descriptors are taken first, or the next file or pipe that is opened would be one of them.
     """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - as early and as long as Python's own
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as Python's own
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - as above
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as above
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a sign that it lacks is no reason to fail
@@ -44,6 +50,8 @@ def _leave(code: int) -> None:
         except (OSError, ValueError):
             code = code or 1
     if "torch" in sys.modules:
+        if "multiprocessing.util" in sys.modules:
+            sys.modules["multiprocessing.util"]._exit_function()  # noqa: SLF001 - a forkserver's folder
         os._exit(code)
     sys.exit(code)
 

@@ -49,9 +49,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned(Outcome):
-    """The function returned this value."""
+    """The function returned this value.
+
+    Attributes:
+        left: the process of a program of the user's own has gone, with exit code 0, while others
+            may have needed it.
+    """
 
     value: Any = None
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

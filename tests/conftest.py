@@ -14,3 +14,8 @@ load_torch()
 import torch  # noqa: E402 - after the import that takes note of the threads
 
 torch.set_num_threads(1)
+
+from hypothesis import settings  # noqa: E402 - as above
+
+settings.register_profile("suite", deadline=None)  # a loaded machine is no failure
+settings.load_profile("suite")

@@ -17,7 +17,7 @@ from distdemo.cli.parse import Flags
 from distdemo.cli.words import END
 from distdemo.errors import UsageError
 from distdemo.programs.user.signature import converted, of_source
-from distdemo.programs.user.source import Source, read_source
+from distdemo.programs.user.source import Source, is_generator, read_source
 from distdemo.running import Program
 
 DEFAULTS = ("run", "main")
@@ -94,6 +94,7 @@ def _of_file(text: str, arguments: tuple[str, ...], *, whole: bool) -> tuple[Pro
         program = replace(program, function=_default(source, file))
     if not (whole or program.function):
         _refuse_own_ranks(source, "", file)
+        _refuse_idle(source, file)
     return _checked(program, source, file)
 
 
@@ -216,6 +217,17 @@ def _refuse_own_ranks(source: Source, name: str, file: str) -> None:
     )
 
 
+def _refuse_idle(source: Source, file: str) -> None:
+    if source.idle:
+        names = list(source.functions)
+        more = ", ..." if len(names) > 8 else ""
+        raise UsageError(
+            f"{file} only defines functions: there is nothing to run.",
+            f"It has {', '.join(names[:8])}{more}, and neither run nor main.",
+            f"Name one of them: {file}:{names[0]}.",
+        )
+
+
 def _without_source(program: Program) -> tuple[Program, bool]:
     """A program that can't be looked into: a function of it needs a group, for all we know."""
     if program.function and program.file:
@@ -240,6 +252,12 @@ def _checked(program: Program, source: Source, home: str) -> tuple[Program, bool
             f"{name} is async: to call it only makes a coroutine.",
             "Nobody on the rank would await it.",
             f"Write def run(): asyncio.run({name}()), and name that.",
+        )
+    if node is not None and is_generator(node):
+        raise UsageError(
+            f"{name} is a generator function: to call it runs nothing of it.",
+            "It has a yield, and nobody on the rank would take what it yields.",
+            f"Write def run(): return list({name}()), and name that.",
         )
     if node is not None and not getattr(node, "decorator_list", ()):
         converted(of_source(node), program.name, program.arguments)

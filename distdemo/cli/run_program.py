@@ -41,10 +41,9 @@ def _collect(request: RunRequest) -> RunReport:
             world = _start(request, transcripts.wrote)
     except (Exception, SystemExit):
         raise
-    except BaseException:  # a signal, of which ``main`` knows what to say
-        if request.view.format == "table":
-            _show(_report(request, None, transcripts.finished()), request)
-        raise
+    except BaseException as signal:  # SIGTERM, as Ctrl-C is dealt with
+        _show(_report(request, None, transcripts.finished()), request)
+        raise AlreadyTold(EXIT_FAILED) from signal
     return _report(request, world, transcripts.finished())
 
 

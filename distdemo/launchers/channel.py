@@ -26,19 +26,51 @@ _LENGTH = struct.Struct(">Q")
 _CHUNK = 1 << 20
 
 
+class Identity:
+    """Which file a descriptor led to, to see later whether it still does.
+
+    A program may close every descriptor that it finds, as daemons do, and open files of its own,
+    which then get the numbers.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._file = self._now()
+
+    def holds(self) -> bool:
+        """Whether the descriptor leads to the same file as before."""
+        return self._file is not None and self._now() == self._file
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            found = os.fstat(self._fd)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 class Sender:
     """The rank's end. Messages are small tuples, the first item names the kind."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._pipe = Identity(fd)
         self._alone = threading.Lock()  # a function may speak from several threads
+
+    @property
+    def lost(self) -> bool:
+        """Whether the program that runs here has closed the pipe, with all that it found open."""
+        return not self._pipe.holds()
 
     def send(self, *message: Any) -> None:  # noqa: ANN401 - anything that pickles
         """Send one message, waiting while the pipe is full.
 
         Raises:
             Exception: whatever pickling the message raises; nothing was sent then.
+            BrokenPipeError: the pipe was closed here; its number may be a file of the user's now.
         """
+        if self.lost:
+            raise BrokenPipeError("the program has closed the pipe to its launcher")
         view = memoryview(framed(message))
         with self._alone:
             while view:

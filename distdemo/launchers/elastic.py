@@ -105,13 +105,21 @@ def variables(rank: int, world_size: int, local_rank: int, port: int) -> dict[st
         "ROLE_WORLD_SIZE": str(world_size),
         "GROUP_WORLD_SIZE": "1",
         "ROLE_NAME": "default",
-        "MASTER_ADDR": HOST,
-        "MASTER_PORT": str(port),
+        **_where(port),
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": "none",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+
+
+def _where(port: int) -> dict[str, str]:
+    """The variables that lead to the store."""
+    return {
+        "MASTER_ADDR": HOST,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
 
 
@@ -119,7 +127,8 @@ def _lead_to(port: int) -> None:
     """Let ``init_process_group`` find our store, whatever address the program has written itself.
 
     Many programs set MASTER_ADDR and MASTER_PORT in their own code, where nobody listens here. The
-    function is torch's own (the same from 2.8 to 2.15); a torch without it goes by the variables.
+    function is torch's own, from 2.8 to 2.15; 2.15 asks the variables too whether an agent has the
+    store. A torch without the function goes by them alone.
     """
     # torch.distributed.rendezvous, as an attribute, is a function of that name.
     rendezvous = import_module("torch.distributed.rendezvous")
@@ -128,7 +137,7 @@ def _lead_to(port: int) -> None:
         return
 
     def find(_host: str, _port: int, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        os.environ.update(_where(port))
         return create(HOST, port, *rest, **named)
 
     vars(rendezvous)["_create_c10d_store"] = find

@@ -11,27 +11,24 @@ from distdemo.launchers.stacks import is_library, is_ours
 def excerpt(error: BaseException) -> str:
     """The traceback of an exception, and of those that it came from, in the user's frames alone.
 
-    One without such a frame keeps all of them: the user's program is then a library's.
+    One without such a frame keeps those of libraries, as the user's program is then one.
     """
     told = traceback.TracebackException.from_exception(error)
-    for each in _chain(told, set()):
-        own = [frame for frame in each.stack if not _is_foreign(frame.filename)]
-        if own:
-            each.stack = traceback.StackSummary.from_list(own)
+    for each in _chain(told):
+        others = [frame for frame in each.stack if not is_ours(frame.filename)]
+        own = [frame for frame in others if not is_library(frame.filename)]
+        each.stack = traceback.StackSummary.from_list(own or others)
     return "".join(told.format())
 
 
-def _is_foreign(file: str) -> bool:
-    return is_ours(file) or is_library(file)
-
-
-def _chain(
-    told: traceback.TracebackException | None, seen: set[int]
-) -> Iterator[traceback.TracebackException]:
-    """It, what it came from, and what it is a group of."""
-    if told is None or id(told) in seen:
-        return
-    seen.add(id(told))
-    yield told
-    for other in (told.__cause__, told.__context__, *(getattr(told, "exceptions", None) or ())):
-        yield from _chain(other, seen)
+def _chain(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """It, what it came from, and what it is a group of: thousands, perhaps."""
+    waiting: list[traceback.TracebackException | None] = [told]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]

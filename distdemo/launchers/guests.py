@@ -14,6 +14,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from distdemo.launchers.keeper import Keeper
+from distdemo.launchers.orphans import Orphans
+from distdemo.launchers.sweeper import kill_session
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Assignment
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 class Household:
     """The sessions of a guest's ranks: whatever was started in one ends with the world.
 
-    A small process looks after them, so that they end too when this one is killed. A process that
-    has left its rank's session for one of its own, as daemons do, has left the household.
+    A small process looks after them, so that they end too when this one is killed. Processes that
+    have left their rank's session for one of their own, as daemons do, end with the world as well;
+    only where this process is killed do they stay.
 
     Raises:
         UsageError: that process can't be started.
@@ -32,10 +35,13 @@ class Household:
 
     def __init__(self) -> None:
         self._keeper = Keeper([])
+        self._orphans = Orphans()
+        self._sessions: list[int] = []
 
     def watch(self, pid: int | None) -> None:
         """A rank has been started; its session has the number of its process."""
         if pid is not None:
+            self._sessions.append(pid)
             self._keeper.watch(pid)
 
     def descriptors(self) -> tuple[int, ...]:
@@ -44,7 +50,10 @@ class Household:
 
     def clear(self) -> None:
         """The ranks have ended: end what they have left."""
-        self._keeper.close(ended=False)
+        if not self._keeper.close(ended=False):
+            for session in self._sessions:
+                kill_session(session)
+        self._orphans.end()
 
 
 def stdin_of(guest: Guest | None, rank: int) -> Connection | None:
@@ -85,7 +94,8 @@ def _take_stdin(given: Connection | None) -> None:
     if given is None:
         nowhere = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nowhere, 0)
-        os.close(nowhere)
+        if nowhere:
+            os.close(nowhere)
     else:
         os.dup2(given.fileno(), 0)
         given.close()

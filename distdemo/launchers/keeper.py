@@ -47,16 +47,18 @@ class Keeper:
         stdin = self._process.stdin
         return () if stdin is None or stdin.closed else (stdin.fileno(),)
 
-    def close(self, *, ended: bool = True) -> None:
-        """Come back when all is removed.
+    def close(self, *, ended: bool = True) -> bool:
+        """Come back when all is removed; False: it could not, as somebody has killed or stopped it.
 
         Args:
             ended: the session has ended; else its processes are killed first.
         """
         with suppress(OSError, subprocess.TimeoutExpired):  # somebody has killed or stopped it
             self._process.communicate(b"." if ended else b"!", timeout=PATIENCE)
+        done = self._process.poll() == 0
         self._process.kill()
         self._process.wait()
+        return done
 
 
 def _cannot_start(error: OSError) -> UsageError:

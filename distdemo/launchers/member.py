@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.2  # seconds between looks at processes whose pipe is silent
 REAP = 0.5  # seconds that a process gets to end once its pipe is closed
+LAST_PIECES = 32  # of its output that are read when it has ended: more than a pipe holds
 KEPT_OUTPUT = 1 << 16  # bytes of a rank's captured output that are kept: the last ones
 
 
@@ -117,8 +118,9 @@ class Member:
     def close(self) -> None:
         """Wait for the process, which has ended, and close every descriptor of it."""
         self.process.join()
-        while self._piece():
-            pass
+        for _ in range(LAST_PIECES):  # a daemon of the rank's may still write, and never end
+            if not self._piece():
+                break
         self.process.close()
         self.reader.close()
         if self.output is not None:
@@ -190,7 +192,7 @@ class Member:
             "at": time.monotonic() - self.began,
         }
         if code == 0 and self.own_group:
-            self.outcome = Returned(**common)
+            self.outcome = Returned(left=True, **common)
         else:
             self.outcome = Died(
                 **common,

@@ -9,12 +9,13 @@ import gc
 import os
 import signal
 import time
+import traceback
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launchers import gpu, stacks
-from distdemo.launchers.channel import Sender, Work, dumps
+from distdemo.launchers.channel import Identity, Sender, Work, dumps
 from distdemo.launchers.elastic import AgentRendezvous
 from distdemo.launchers.guests import settle
 from distdemo.launchers.report import flush, report_error, report_exit, report_value
@@ -179,22 +180,38 @@ def live(assignment: Assignment) -> None:
     if assignment.world.guest is not None:
         settle(assignment)
     sender = Sender(assignment.way_back.fileno())
+    gate = Identity(assignment.gate.fileno())
     stacks.answer_on(assignment.way_back.fileno())
     try:
         value = _work(assignment, sender, born)
     except SystemExit as error:
+        _leave_if_lost(sender, error)
         report_exit(sender, error)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
+        _leave_if_lost(sender, error)
         report_error(sender, error)
         return
     else:
+        _leave_if_lost(sender, None)
         report_value(sender, value)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a guest had to save is saved
     flush()
-    wait_at(assignment.gate.fileno())
+    if gate.holds():
+        wait_at(assignment.gate.fileno())
     assignment.site.rendezvous.leave()
     if gpu.has_nccl(assignment.world.backend):
         gpu.leave_group()
+
+
+def _leave_if_lost(sender: Sender, error: BaseException | None) -> None:
+    """Say by the exit status what can't be said through a pipe that the program has closed."""
+    if not sender.lost:
+        return
+    code = getattr(error, "code", 1)
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    flush()
+    os._exit(0 if error is None or code is None else code & 0xFF if isinstance(code, int) else 1)
 
 
 def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value

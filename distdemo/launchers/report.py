@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from distdemo.launchers.excerpt import excerpt
 
 if TYPE_CHECKING:
     from distdemo.launchers.channel import Sender
+
+
+LONGEST = 200_000  # characters of a message or a traceback
 
 
 def report_value(sender: Sender, value: Any) -> None:  # noqa: ANN401 - the user's value
@@ -31,7 +35,10 @@ def report_exit(sender: Sender, error: SystemExit) -> None:
     if error.code in (None, 0):
         sender.send("returned", time.monotonic(), dumps(None))
         return
-    code = error.code if isinstance(error.code, int) else 1
+    code = error.code & 0xFF if isinstance(error.code, int) else 1  # as the system takes it
+    if code == 0:
+        sender.send("returned", time.monotonic(), dumps(None))
+        return
     note = "" if isinstance(error.code, int) else _text(error.code)
     sender.send("exited", time.monotonic(), code, note)
 
@@ -43,19 +50,35 @@ def report_error(sender: Sender, error: BaseException) -> None:
         time.monotonic(),
         type(error).__qualname__,
         _text(error),
-        _user_traceback(error),
+        _said(_user_traceback, error),
         is_backends(error),
         missing_ranks(error),
-        excerpt(error),
+        _said(excerpt, error),
     )
     flush()
 
 
 def _text(thing: object) -> str:
     try:
-        return str(thing)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        return _cut(str(thing))
+    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
         return "(its text can't be shown)"
+
+
+def _said(tell: Callable[[BaseException], str], error: BaseException) -> str:
+    """What can be told of an error; at least its type and text, whatever they are."""
+    try:
+        return _cut(tell(error))
+    except BaseException:  # noqa: BLE001 - as above; and chains of errors may be too long
+        return f"{type(error).__qualname__}: {_text(error)}\n"
+
+
+def _cut(text: str) -> str:
+    """The text, or its beginning and its end: a message may hold a whole data set."""
+    if len(text) <= LONGEST:
+        return text
+    half, left_out = LONGEST // 2, len(text) - LONGEST
+    return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
 
 
 def _user_traceback(error: BaseException) -> str:

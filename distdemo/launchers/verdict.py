@@ -25,6 +25,9 @@ _LOST_PEER = re.compile(
 )
 
 
+LONGEST = 400  # characters of an exception's text in a verdict
+
+
 def lost_peer(message: str) -> bool:
     """Whether an exception of the backend says no more than that another rank is gone."""
     return _LOST_PEER.search(message) is not None
@@ -54,7 +57,7 @@ def judge(
         judged = _timed_out(_ran_out(world, stalled=stalled), late, outcomes)
         return _with_hint(judged, world, stalled=stalled)
     if suffering:
-        return _failed(suffering, outcomes)
+        return _abandoned(suffering, outcomes) or _failed(suffering, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
 
 
@@ -92,7 +95,9 @@ def _what(first: Outcome) -> tuple[str, str, str]:
     if isinstance(first, Died):
         return *_death(first), ""
     assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what causes there are
-    what = f"Rank {first.rank} raised {first.type}: {headline(first.message)}".rstrip(": ")
+    said = headline(first.message)
+    said = f"{said[:LONGEST]}…" if len(said) > LONGEST else said
+    what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
     return what, _advice(first), first.traceback
 
 
@@ -142,6 +147,23 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _abandoned(suffering: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verdict | None:
+    """Nobody failed by itself, but some have gone, and others have lost their peers."""
+    left = [outcome for outcome in outcomes if isinstance(outcome, Returned) and outcome.left]
+    if not left:
+        return None
+    gone, lost = tuple(o.rank for o in left), tuple(o.rank for o in suffering)
+    return Verdict(
+        f"{_ranks(gone)} had left when {_ranks(lost).lower()} still needed {_it(gone)}.",
+        f"{_ranks(gone)} ended with exit code 0. {_ranks(lost)} lost {_it(gone)}: a consequence.",
+        "All ranks have to make the same collective calls before the first one leaves.",
+        gone,
+        lost,
+        suffering[0].traceback,
+        suffering[0].excerpt,
+    )
 
 
 def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
@@ -246,7 +268,7 @@ def _doing(outcome: Outcome) -> str:
     at = f" at {where.place}" if where.place else ""
     if where.collective:
         return f"is waiting in {where.collective}{at} (phase: {outcome.phase.name})"
-    return f"is busy{at} (phase: {outcome.phase.name})"
+    return f"is{at or ' busy'} (phase: {outcome.phase.name})"
 
 
 # ------------------------------------------------------------------------------------------ words

@@ -136,7 +136,7 @@ def _late(outcome: TimedOut, *, at_fault: bool) -> str:
     if where is None:
         return "did not answer" if at_fault else "was waiting"
     place = f" at {where.place}" if where.place else ""
-    return f"waiting in {where.collective}{place}" if where.collective else f"busy{place}"
+    return f"waiting in {where.collective}{place}" if where.collective else place.strip() or "busy"
 
 
 def _last_words(report: WorldReport, verdict: Verdict) -> list[RenderableType]:

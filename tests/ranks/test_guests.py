@@ -127,11 +127,13 @@ def test_one_rank_reads_standard_input_and_the_others_find_its_end(method):
 
 
 def test_what_ranks_start_ends_with_them():
-    """Processes that a rank leaves behind: its child's child, which ignores SIGTERM, too."""
+    """Processes that a rank leaves behind: a daemon and its child, which ignore SIGTERM, too."""
 
     def leave_behind(rank):
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if rank.rank == 1:
+                os.setsid()
             os.fork()
             OUTSIDE.wait(60)
             os._exit(0)
@@ -139,9 +141,11 @@ def test_what_ranks_start_ends_with_them():
         wait_until(lambda: bool(children(found[0])))
         return [*found, *children(found[0])]
 
+    before = children(os.getpid())
     report = run_world(world(2), leave_behind)
     left = [pid for pids in report.values for pid in pids]
     assert len(left) == 4
+    assert children(os.getpid()) == before
     assert wait_until(lambda: not any(alive(pid) for pid in left), 2.0)
 
 
@@ -236,3 +240,89 @@ def test_ranks_that_are_stopped_have_no_outcome_of_their_own():
 
     report = run_world(world(2), wait, hear=lambda *_: True)
     assert all(isinstance(outcome, Stopped) for outcome in report.outcomes)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [(lambda: None, Returned), (lambda: sys.exit(0), Returned), (lambda: sys.exit(5), Died)],
+    ids=["returns", "exit 0", "exit 5"],
+)
+def test_a_program_that_closes_every_descriptor_ends_as_it_says(ends, outcome, tmp_path):
+    """As daemons do; the files that it opens then have the numbers of our pipes."""
+
+    def close_all(rank):
+        os.closerange(3, 1024)
+        files = [os.open(tmp_path / str(number), os.O_CREAT | os.O_RDWR) for number in range(60)]
+        ends()
+        return files
+
+    report = run_world(world(1, group=False), close_all)
+    assert isinstance(report.outcomes[0], outcome)
+    assert getattr(report.outcomes[0], "exit_code", 5) == 5
+    assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}  # nothing of ours
+
+
+def test_what_a_program_raises_after_it_closed_every_descriptor_is_in_its_output():
+    def close_all(rank):
+        os.closerange(3, 1024)
+        raise ValueError("no more pipes")
+
+    outcome = run_world(world(1, group=False), close_all).outcomes[0]
+    assert isinstance(outcome, Died)
+    assert outcome.exit_code == 1
+    assert "ValueError: no more pipes" in outcome.output
+
+
+def test_a_rank_that_has_left_is_named_when_its_peers_lose_it():
+    def leave(rank):
+        dist.init_process_group("gloo")
+        dist.barrier()
+        if rank.rank == 1:
+            os._exit(0)
+        dist.all_reduce(torch.ones(1))
+
+    verdict = run_world(world(2, group=False), leave).verdict
+    assert verdict is not None
+    assert verdict.what == "Rank 1 had left when rank 0 still needed it."
+    assert (verdict.ranks, verdict.consequences) == ((1,), (0,))
+
+
+@pytest.mark.parametrize(("status", "code"), [(256, None), (-1, 255), (3, 3)])
+def test_an_exit_status_is_what_the_system_makes_of_it(status, code):
+    outcome = run_world(world(1), lambda _: sys.exit(status)).outcomes[0]
+    assert getattr(outcome, "exit_code", None) == code
+
+
+def test_an_error_whose_text_is_huge_or_raises_is_told_all_the_same():
+    class Mute(Exception):  # noqa: N818 - of the tests
+        def __str__(self) -> str:
+            raise SystemExit(4)
+
+    def fail(rank):
+        rank.meet("both are connected")
+        raise Mute if rank.rank else ValueError("x" * 5_000_000)
+
+    report = run_world(world(2), fail)
+    huge, mute = report.outcomes
+    assert isinstance(huge, Raised)
+    assert isinstance(mute, Raised)
+    assert len(huge.message) < 300_000 > len(huge.excerpt)
+    assert "characters left out" in huge.message
+    assert mute.message == "(its text can't be shown)"
+
+
+def test_a_daemon_that_writes_without_end_holds_nobody_up():
+    def leave_behind(rank):
+        reading, writing = os.pipe()
+        daemon = os.fork()
+        if daemon == 0:
+            os.setsid()
+            os.write(writing, b".")
+            while True:
+                os.write(1, b"y" * 65_536)
+        os.read(reading, 1)
+        return daemon
+
+    report = run_world(world(1), leave_behind)  # else it would not come back
+    assert report.ok, report.verdict
+    assert not alive(report.values[0])

@@ -42,7 +42,8 @@ def _pass_by(*_: object, **__: object) -> None:
 
 def _look_at(error: Exception) -> None:
     import pdb as debugger  # noqa: T100 - this is what was asked for
-    import traceback
 
-    traceback.print_exception(error)
+    from distdemo.launchers.excerpt import excerpt
+
+    sys.stderr.write(excerpt(error))
     debugger.post_mortem(error.__traceback__)

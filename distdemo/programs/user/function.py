@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from importlib.machinery import SourceFileLoader
@@ -28,7 +29,13 @@ def call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa:
     """
     module = importlib.import_module(program.module) if program.module else _load(program.file)
     function = getattr(module, program.function)
-    return function(*bound(function, rank, world_size, program.arguments))
+    if not callable(function):
+        raise TypeError(f"{program.name} is no function, but of type {type(function).__name__}")
+    returned = function(*bound(function, rank, world_size, program.arguments))
+    if inspect.isgenerator(returned) or inspect.isawaitable(returned):
+        what = f"{program.function} did not run: it returned a {type(returned).__name__}"
+        raise TypeError(f"{what}, which nobody drives")
+    return returned
 
 
 def _load(file: str) -> ModuleType:

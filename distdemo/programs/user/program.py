@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from distdemo.programs.user.debugging import debugged
+from distdemo.programs.user.ending import to_the_end
 from distdemo.programs.user.function import call_function
 from distdemo.programs.user.value import value_of
 from distdemo.programs.user.whole import run_whole
@@ -31,7 +33,7 @@ def run_program(rank: Rank, program: Program, pdb: int | None = None) -> Value |
         What the function returned; None for nothing, and for a whole program.
     """
     _pose_as(program)
-    with debugged(rank.rank, pdb):
+    with debugged(rank.rank, pdb), to_the_end():
         if not program.function:
             run_whole(program)
             return None
@@ -42,7 +44,11 @@ def run_program(rank: Rank, program: Program, pdb: int | None = None) -> Value |
 
 
 def _pose_as(program: Program) -> None:
-    """``sys.argv`` and ``sys.path[0]`` as Python's command line would set them for the program."""
+    """``sys.argv`` and ``sys.path[0]`` as Python's command line would set them for the program.
+
+    And the start method of its own processes is still its to choose.
+    """
+    multiprocessing.set_start_method(None, force=True)
     sys.argv = [program.file or "-m", *program.arguments]
     if getattr(sys.flags, "safe_path", False):  # the user wants no such place there
         return

@@ -48,6 +48,15 @@ class Source:
         """Of everything that might be called."""
         return [*self.functions, *self.classes, *sorted(self.others)]
 
+    @property
+    def idle(self) -> bool:
+        """Whether it has functions, and nothing that runs when the file does."""
+        still = (ast.Import, ast.ImportFrom, ast.Pass)
+        running = [node for node in self.top if not isinstance(node, still)]
+        acts = any(next(_calls(node), None) is not None for node in running)
+        loops = any(isinstance(node, ast.For | ast.While | ast.With) for node in running)
+        return bool(self.functions) and not (acts or loops)
+
     def reaches_group(self, name: str = "") -> bool:
         """Whether this function makes a process group, itself or through others of the file.
 
@@ -122,6 +131,18 @@ class Source:
             yield from _methods(self.classes[name])
         for each in self.classes.values():
             yield from (method for method in _methods(each) if method.name == name)
+
+
+def is_generator(function: Function) -> bool:
+    """Whether it yields itself; what yields within a function in it does not count."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, (*_SCOPES, ast.Lambda, ast.GeneratorExp)):
+            waiting += ast.iter_child_nodes(node)
+    return False
 
 
 def read_source(text: bytes, file: str) -> Source:

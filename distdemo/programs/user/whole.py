@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import builtins
 import os
 import runpy
 import sys
-import threading
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -18,20 +16,17 @@ if TYPE_CHECKING:
 
 
 def run_whole(program: Program) -> None:
-    """Run it as the main module, to its very end: its threads and exit functions included.
+    """Run it as the main module.
 
     Raises:
         BaseException: whatever it raises; SystemExit too.
     """
-    try:
-        if program.module:
-            runpy.run_module(program.module, run_name="__main__", alter_sys=True)
-        elif os.path.isfile(program.file) and not _is_archive(program.file):  # noqa: PTH113 - as it was typed
-            _run_file(program.file)
-        else:
-            runpy.run_path(program.file, run_name="__main__")
-    finally:
-        _finish()
+    if program.module:
+        runpy.run_module(program.module, run_name="__main__", alter_sys=True)
+    elif os.path.isfile(program.file) and not _is_archive(program.file):  # noqa: PTH113 - as it was typed
+        _run_file(program.file)
+    else:
+        runpy.run_path(program.file, run_name="__main__")
 
 
 def _run_file(file: str) -> None:
@@ -54,9 +49,3 @@ def _is_archive(file: str) -> bool:
     import zipfile
 
     return zipfile.is_zipfile(file)
-
-
-def _finish() -> None:
-    """What Python does when a program has ended; a rank's process leaves without it."""
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - joins threads, and lets executors' threads go
-    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing itself does

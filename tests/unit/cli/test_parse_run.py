@@ -230,6 +230,7 @@ def test_a_program_that_would_start_ranks_on_every_rank() -> None:
         (["prog.py:urn"], "Did you mean prog.py:run"),
         (["prog.py:Model"], "Model is a class"),
         (["prog.py:later"], "later is async"),
+        (["prog.py:yielding"], "yielding is a generator function"),
         (["empty.py:run"], "no function at its top level"),
         (["prog.py", "10"], "Try distdemo run prog.py -- 10"),
         (["prog.py", "--", "10"], "prog.py:run takes no arguments, and 1 was given."),
@@ -242,6 +243,8 @@ def test_what_can_not_be_run(words: list[str], expected: str) -> None:
         """
         class Model: pass
         async def later(): pass
+        def yielding(rank):
+            yield rank
         def run(rank, size): pass
         def train(rank, size, lr: float, steps=3): pass
         """

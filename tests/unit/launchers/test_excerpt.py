@@ -60,6 +60,15 @@ def test_an_error_without_a_line_of_the_users_keeps_all():
     assert "decoder.py" in excerpt(caught.value)
 
 
+def test_thousands_of_errors_that_came_from_each_other_end():
+    error: BaseException = ValueError("the first")
+    for number in range(3000):
+        later = KeyError(number)
+        later.__cause__ = error
+        error = later
+    assert "KeyError: 2999" in excerpt(error)
+
+
 def test_errors_that_hold_each_other_end():
     error = ValueError("one")
     error.__context__ = KeyError("two")

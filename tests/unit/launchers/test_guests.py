@@ -11,6 +11,16 @@ from distdemo.launchers.guests import Household, stdin_of
 from distdemo.model import Guest
 
 
+def test_a_household_whose_keeper_was_killed_does_it_itself():
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True) as inside:
+        household = Household()
+        household.watch(inside.pid)
+        household._keeper._process.kill()
+        household.clear()
+        assert wait_until(lambda: inside.poll() is not None)
+
+
 @pytest.mark.parametrize(
     ("guest", "rank"), [(None, 0), (Guest(), 1), (Guest(stdin=2), 0), (Guest(stdin=-1), 0)]
 )
@@ -28,11 +38,11 @@ def test_one_rank_gets_a_copy_of_standard_input():
 
 def test_a_household_ends_what_is_in_its_sessions_and_nothing_else():
     waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-    household = Household()
     with (
         subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True) as inside,
         subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True) as outside,
     ):
+        household = Household()
         household.watch(inside.pid)
         household.watch(None)  # a process that could not be started
         household.clear()

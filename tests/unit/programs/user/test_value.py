@@ -15,6 +15,11 @@ class Level(enum.IntEnum):
     HIGH = 3
 
 
+class Broken:
+    def tolist(self):
+        raise OSError("no")
+
+
 @dataclass
 class Point:
     x: int
@@ -40,12 +45,17 @@ class Mute:
         (np.arange(3), "array([0, 1, 2])", [0, 1, 2]),
         (Point(3), "Point(x=3)", "Point(x=3)"),
         ({"loss": torch.tensor(0.5)}, "{'loss': tensor(0.5000)}", {"loss": 0.5}),
+        ({1: "a", "1": "b"}, "{1: 'a', '1': 'b'}", "{1: 'a', '1': 'b'}"),  # one key in JSON
+        (1 << 70, str(1 << 70), hex(1 << 70)),
+        (np.array([Point(1), 2], dtype=object), None, ["Point(x=1)", 2]),
+        (np.array(["2020-01-02"], dtype="datetime64[D]"), None, ["datetime.date(2020, 1, 2)"]),
     ],
 )
 def test_values_as_text_and_as_json_has_them(returned, text, plain):
     value = value_of(returned)
     assert value is not None
-    assert (value.text, value.plain) == (text, plain)
+    assert value.text == (repr(returned) if text is None else text)
+    assert value.plain == plain
     assert type(value.plain) is type(plain)
     json.dumps(value.plain)
 
@@ -74,9 +84,31 @@ def test_large_tensors_are_text():
     assert value.plain == value.text
 
 
-def test_lists_that_hold_themselves_end():
+@pytest.mark.parametrize("times", [1, 2])
+def test_lists_that_hold_themselves_are_text(times):
     deep: list[object] = []
-    deep.append(deep)
+    deep += [deep] * times
     value = value_of(deep)
     assert value is not None
-    assert json.dumps(value.plain).count("[") <= 2 * DEEPEST + 20
+    assert value.plain == value.text == repr(deep)
+
+
+def test_lists_that_are_too_deep_or_too_long_are_text():
+    nested: list[object] = []
+    for _ in range(DEEPEST + 1):
+        nested = [nested]
+    for large in (nested, [0] * 3 * MOST, [[0] * MOST] * 3):
+        value = value_of(large)
+        assert value is not None
+        assert value.plain == value.text
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [torch.ones(3, device="meta"), torch.eye(3).to_sparse(), Broken(), 10**5000],
+    ids=["meta", "sparse", "broken", "digits"],
+)
+def test_what_json_has_no_form_for_is_no_error(returned):
+    value = value_of(returned)
+    assert value is not None
+    json.dumps(value.plain)
