@@ -6,6 +6,7 @@ are mean squared errors.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from distdemo.model import Number
@@ -56,6 +57,11 @@ class Call:
     seconds: float
 
     @property
+    def words(self) -> str:
+        """What was called, and how: ``rpc_sync add([1 2 3], 10)``."""
+        return f"{self.kind} {self.what}".rstrip()
+
+    @property
     def ok(self) -> bool:
         """Whether the right value came back."""
         return self.value == self.expected
@@ -86,12 +92,11 @@ class Weights:
 
     @property
     def difference(self) -> float:
-        """The largest difference of a number; infinite where they can't be compared."""
+        """How far the numbers are ``apart`` at most; infinite if one has more of them."""
         if len(self.remote) != len(self.local):
-            return float("inf")
+            return math.inf
         pairs = zip(self.remote, self.local, strict=True)
-        found = [0.0 if one == other else abs(one - other) for one, other in pairs]
-        return max((d if d == d else float("inf") for d in found), default=0.0)  # noqa: PLR0124 - NaN is not itself
+        return max((apart(one, other) for one, other in pairs), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,21 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a training is, as worker0 tells it now and then.
+
+    Attributes:
+        steps: that are done.
+        of: how many there are.
+        remote: over RPC, or in one process.
+    """
+
+    steps: int
+    of: int
+    remote: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RpcReport:
     """How it went.
 
@@ -136,6 +156,17 @@ class RpcReport:
     def ok(self) -> bool:
         """Whether every worker returned, and everything held that had to."""
         return self.world.ok and bool(self.proofs) and all(proof.held for proof in self.proofs)
+
+
+def apart(one: float, other: float) -> float:
+    """How far two numbers are apart: 0 for two NaNs, and for two infinities of one sign.
+
+    A number and a NaN are infinitely far apart.
+    """
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return 0.0
+    distance = abs(one - other)
+    return math.inf if math.isnan(distance) else distance
 
 
 def name_of(rank: int) -> str:

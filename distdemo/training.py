@@ -110,7 +110,9 @@ class Run:
         difference: the largest difference of a weight from the reference's, at the end of the last
             epoch that can be compared (``programs.train.reference``); NaN if none can.
         loss_difference: the largest relative difference of an epoch's loss from the reference's, of
-            these epochs.
+            these epochs; NaN if there are none.
+        first_collectives: of the first step, which may differ: DDP groups its buckets anew after
+            it.
     """
 
     mode: str
@@ -123,6 +125,7 @@ class Run:
     overlapped: float = 0.0
     difference: float = 0.0
     loss_difference: float = 0.0
+    first_collectives: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +134,22 @@ class Proof:
 
     Attributes:
         claim: in words, with the tolerance.
-        held: whether it did.
-        found: what was found, in words: the largest difference, the ranks and epoch that differ.
+        held: whether it did; None: it could not be found out.
+        found: what was found, in words: the largest difference, the ranks and epoch that differ;
+            or why nothing could be compared.
         ranks: that broke it, where that is known.
+        mode: whose claim it is; empty if it is that of several.
+        about: the claim in a few words, the same for every mode.
+        difference: the largest that was found, in the unit of the tolerance; None: there is none.
     """
 
     claim: str
-    held: bool
+    held: bool | None
     found: str
     ranks: tuple[int, ...] = ()
+    mode: str = ""
+    about: str = ""
+    difference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +184,7 @@ class TrainReport:
         reference: the same batches on one process; None if the world failed.
         runs: a run a mode, in order; empty if the world failed.
         proofs: all that had to hold.
+        comparable: how many epochs, from the first, could be compared with the reference.
         spans: in order of their start; empty unless a trace was asked for.
         notes: what a reader should know, in sentences.
     """
@@ -184,6 +195,7 @@ class TrainReport:
     reference: Run | None = None
     runs: tuple[Run, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    comparable: int = 0
     spans: tuple[Span, ...] = ()
     notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
@@ -192,6 +204,16 @@ class TrainReport:
     def ok(self) -> bool:
         """Whether every rank returned and all proofs held."""
         return self.world.ok and bool(self.proofs) and all(proof.held for proof in self.proofs)
+
+    @property
+    def broken(self) -> tuple[Proof, ...]:
+        """The proofs that did not hold."""
+        return tuple(proof for proof in self.proofs if proof.held is False)
+
+    @property
+    def open(self) -> tuple[Proof, ...]:
+        """The proofs that could not be made."""
+        return tuple(proof for proof in self.proofs if proof.held is None)
 
 
 @dataclass(frozen=True, slots=True)

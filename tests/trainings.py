@@ -51,6 +51,37 @@ def made_run(mode: str, *, epochs: int = 3, ranks: int = 4, slip: float = 0.0) -
         overlapped=0.034 * epochs * (mode == "ddp"),
         difference=slip or 1.2e-7 * talks,
         loss_difference=slip or 3.4e-7 * talks,
+        first_collectives=collectives,
+    )
+
+
+def made_proofs(mode: str) -> tuple[Proof, ...]:
+    """What a mode proves."""
+    within = "within 1e-6 of"
+    return (
+        Proof(
+            f"{mode}: all replicas are the same after every epoch",
+            True,
+            "final checksum abc123",
+            mode=mode,
+            about="Replicas the same, bit for bit, after every epoch",
+        ),
+        Proof(
+            f"{mode}: the loss of every epoch is that of one process, {within} it",
+            True,
+            "largest difference 3.4e-07",
+            mode=mode,
+            about=f"Loss of one process in every epoch, {within} it",
+            difference=3.4e-7,
+        ),
+        Proof(
+            f"{mode}: every weight is that of one process in the end, {within} how far they moved",
+            True,
+            "largest difference 1.2e-07",
+            mode=mode,
+            about=f"Weights of one process in the end, {within} how far they moved",
+            difference=1.2e-7,
+        ),
     )
 
 
@@ -59,6 +90,10 @@ def made_report(
 ) -> TrainReport:
     """A training in which all went well."""
     modes = MODES if mode == "compare" else (mode,)
+    names = f"{', '.join(modes[:-1])} and {modes[-1]}"
+    same = Proof(
+        f"{names} have the same weights", True, "no difference", about="same", difference=0
+    )
     fields: dict[str, Any] = {
         "spec": TrainSpec(mode=mode, epochs=epochs, batch_size=128),
         "world": made_world(ranks),
@@ -66,9 +101,9 @@ def made_report(
         "reference": made_run(REFERENCE, epochs=epochs),
         "runs": tuple(made_run(each, epochs=epochs, ranks=ranks) for each in modes),
         "proofs": tuple(
-            Proof(f"{each}: all replicas are the same after every epoch", True, "they are")
-            for each in modes
+            [proof for each in modes for proof in made_proofs(each)] + [same] * (len(modes) > 1)
         ),
+        "comparable": epochs,
         "notes": ("The data has 1,536 samples.",),
         "versions": {"distdemo": "1.2.3", "torch": "2.13"},
         **more,
@@ -80,15 +115,24 @@ def broken_report() -> TrainReport:
     """One in which flat's replicas went apart."""
     well = made_report()
     manual, _, ddp = well.runs
-    first, _, last = well.proofs
-    failed = Proof(
-        "flat: all replicas are the same after every epoch",
-        False,
-        "rank 0 differs in epoch 3",
-        (0,),
-    )
+    proofs = list(well.proofs)
+    proofs[3] = replace(proofs[3], held=False, found="rank 0 differs in epoch 3", ranks=(0,))
     runs = (manual, made_run("flat", slip=0.5), ddp)
-    return replace(well, runs=runs, proofs=(first, failed, last))
+    return replace(well, runs=runs, proofs=tuple(proofs))
+
+
+def wild_report(mode: str = "compare") -> TrainReport:
+    """One that nothing can be compared with."""
+    well = made_report(mode)
+    proofs = tuple(
+        proof
+        if proof.difference is None
+        else replace(proof, held=None, found="rounding grows too fast", difference=None)
+        for proof in well.proofs
+    )
+    nan = float("nan")
+    runs = tuple(replace(run, difference=nan, loss_difference=nan) for run in well.runs)
+    return replace(well, runs=runs, proofs=proofs, comparable=0)
 
 
 def spans(ranks: int = 2) -> tuple[Span, ...]:

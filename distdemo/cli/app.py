@@ -120,11 +120,7 @@ app.command(
     "hello",
     help="Every rank says who it is: the first thing to try.",
     rich_help_panel=AROUND,
-)(
-    options.with_options(
-        run_hello, (*options.WORLD, *(name for name in options.VIEW if name != "explain"))
-    )
-)
+)(options.with_options(run_hello, options.HELLO))
 
 app.command(
     "check",

@@ -50,7 +50,7 @@ def run_op(op: Op, flags: dict[str, Any]) -> None:
 def run_hello(flags: dict[str, Any]) -> None:
     """``distdemo hello``."""
     seat = parse_seat(flags)
-    size = size_of_world(seat, flags["world_size"], default=4)
+    size = size_of_world(seat, flags["start"], default=4)
     seat = placed(seat, size)
     world_spec = replace(parse.parse_world(flags, size), lazy=True)
     view = parse.parse_view(flags, size)

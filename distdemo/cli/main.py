@@ -30,6 +30,9 @@ _ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
+FEW = 6  # operations that are all named
+
+
 class _Terminated(BaseException):
     """SIGTERM came, and the ranks are gone."""
 
@@ -161,7 +164,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
         return _unknown_command(command)
     if command == "run" and message.startswith("No such option"):
         return foreign(_word(what))
-    elsewhere = _option_of_another_op(message)
+    elsewhere = _takers(message)
     if elsewhere:
         why = f"It belongs to: {', '.join(elsewhere)}."
         return UsageError(f"{_word(what)} means nothing to {command}.", why, "Leave it out.")
@@ -185,16 +188,30 @@ def _names() -> list[str]:
     return [str(command.name) for command in app.registered_commands]
 
 
-def _option_of_another_op(message: str) -> list[str]:
-    """The commands that take the option which this one does not; empty if none does."""
+def _takers(message: str) -> list[str]:
+    """The commands that take the option which this one does not; empty if none does.
+
+    Operations come first; more than a few of them are only counted.
+    """
     from distdemo import ops
+    from distdemo.cli.app import app
     from distdemo.cli.options import flags_of
 
     if not message.startswith("No such option") or len(message.split()) < 4:
         return []
     name = _word(message)
     name = name if name.startswith("-") else f"--{name}"
-    return [op.command for op in ops.REGISTRY.values() if name in flags_of(op)]
+    takers = [
+        str(each.name)
+        for each in app.registered_commands
+        if each.callback is not None and name in flags_of(each.callback)
+    ]
+    found = [taker for taker in takers if ops.find(taker) is not None]
+    others = [taker for taker in takers if taker not in found]
+    if len(found) > FEW:
+        count, known = len(found), len(ops.REGISTRY)
+        found = ["every operation" if count == known else f"{count} of {known} operations"]
+    return [*found, *others]
 
 
 def _word(message: str) -> str:

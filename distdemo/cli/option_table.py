@@ -36,6 +36,9 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
         metavar="N",
         text="How many ranks to start. By default as many as --values has rows, else 4 (p2p 2).",
     ),
+    "start": text_option(
+        "--world-size", "-n", panel=RANKS, metavar="N", text="How many ranks to start: 4."
+    ),
     "backend": text_option(
         "--backend",
         "-b",

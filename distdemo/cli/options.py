@@ -27,6 +27,7 @@ ALL = (
 )
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
+HELLO = ("start", *WORLD[1:], "format", "ranks", "quiet", "traceback")
 INPUT = ("dtype", "shape", "values", "fill", "seed")
 ANY_OP = ("group", "split", "inference")
 CHECK = (
@@ -64,7 +65,7 @@ DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format
 BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
 TRAIN = (
     *TRAIN_OPTIONS,
-    "world_size",
+    "start",
     "backend",
     "device",
     "start_method",
@@ -104,11 +105,10 @@ def of_op(op: Op) -> tuple[str, ...]:
     return (*own, *ANY_OP, *given, *WORLD, *VIEW)
 
 
-def flags_of(op: Op) -> frozenset[str]:
-    """Every flag that an op's command knows."""
-    names = of_op(op)
-    declared = (root_option(op.root_is) if name == "root" else ALL[name] for name in names)
-    options = [annotation.__metadata__[0] for annotation, _ in declared]
+def flags_of(command: Callable[..., Any]) -> frozenset[str]:
+    """Every flag that a command function of ``with_options`` knows."""
+    declared = inspect.signature(command).parameters.values()
+    options = [parameter.annotation.__metadata__[0] for parameter in declared]
     # typer takes the first flag of an annotation for its default until it looks closer.
     found = (flag for option in options for flag in (option.default, *(option.param_decls or ())))
     return frozenset(flag for flag in found if isinstance(flag, str))

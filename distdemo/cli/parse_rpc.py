@@ -12,6 +12,7 @@ from distdemo.errors import UsageError
 from distdemo.launchers.joined.seat import Seat
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
+from distdemo.programs.train.limits import LARGEST_SEED
 from distdemo.remoting import RpcSpec
 
 PATIENCE = 10.0  # seconds at least that workers may go without progress
@@ -22,7 +23,6 @@ MOST_WORKERS = 24  # 36 that connected at once failed 9 of 12 times, 32 none of 
 FILES_OF_A_WORKER = 120  # open files, measured on torch 2.13: 87 + 56 for each worker
 FILES_OF_A_CONNECTION = 60
 MOST_STEPS = 1_000_000
-LARGEST_SEED = 2**31 - 2
 
 _DEFAULT = RpcSpec()
 
@@ -64,14 +64,16 @@ def parse_rpc(flags: Flags) -> RpcRequest:
 def _world(flags: Flags, size: int, spec: RpcSpec) -> WorldSpec:
     """Over gloo, whose group the workers have besides; TensorPipe carries the calls.
 
-    A worker that hangs is found by the world's patience, before its timeout.
+    A worker that hangs is found by the world's patience, before its timeout. Many steps lengthen
+    the timeout alone: each of them is progress.
     """
     settings = {**flags, "backend": "gloo", "device": None, "timeout": flags["rpc_timeout"]}
     world = parse_world(settings, size)
-    timeout = world.timeout
-    patience = min(max(PATIENCE, timeout / 3), MOST_PATIENCE)
+    timeout, patience = world.timeout, PATIENCE
     if flags["rpc_timeout"] is None:
         timeout += STEP * spec.steps
+    else:
+        patience = min(max(PATIENCE, timeout / 3), MOST_PATIENCE)
     if world.start_method in ("spawn", "forkserver"):  # all load torch at once, and say nothing
         patience += LOADING * size
     return replace(world, timeout=timeout, patience=min(patience, timeout), lazy=True)
@@ -145,5 +147,9 @@ def _seed(text: str | None) -> int:
         return _DEFAULT.seed
     seed = whole("--seed", text, "It starts random numbers.", "Try --seed 1.")
     if not 0 <= seed <= LARGEST_SEED:
-        raise UsageError("--seed is out of range.", "It goes from 0 to 2³¹ − 2.", "Try --seed 1.")
+        raise UsageError(
+            f"--seed {text} can't be used.",
+            "Torch's generators take whole numbers from 0 to 2^62.",
+            "Try --seed 1.",
+        )
     return seed

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distdemo.cli.parse import Flags, View, choose, parse_view, parse_world, whole
 from distdemo.cli.parse_check import writable
 from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.errors import UsageError
 from distdemo.launchers.joined.seat import Seat
-from distdemo.launchers.limits import check_machine
+from distdemo.launchers.limits import check_machine, free_memory
 from distdemo.model import WorldSpec
-from distdemo.programs.train.limits import check_train
+from distdemo.programs.train.limits import check_memory, check_train
 from distdemo.training import DATASETS, MODES, PARTITIONS, TrainSpec
+
+if TYPE_CHECKING:
+    from distdemo.programs.train.data import Data
 
 OUTER_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by its patience, not by this
 PLOTS = (".png", ".svg", ".pdf")
@@ -44,6 +48,25 @@ class TrainRequest:
         """The world to train in: it may go on as long as it moves."""
         return replace(self.world, timeout=OUTER_LIMIT)
 
+    @property
+    def settings(self) -> dict[str, float | str | None]:
+        """What was asked for and is no matter of the training itself."""
+        return {
+            "timeout": self.world.timeout,
+            "plot": None if self.plot is None else str(self.plot),
+            "trace": None if self.trace is None else str(self.trace),
+        }
+
+    def check_memory(self, data: Data) -> None:
+        """Refuse a model that this machine can't hold; that of a GPU is not looked at.
+
+        Raises:
+            UsageError: with a smaller one.
+        """
+        if self.world.device == "cpu":
+            ranks = ranks_here(self.seat, self.world.world_size)
+            check_memory(self.spec, data, ranks, free_memory())
+
 
 def parse_train(flags: Flags) -> TrainRequest:
     """The training that these flags ask for.
@@ -54,10 +77,12 @@ def parse_train(flags: Flags) -> TrainRequest:
     spec = _spec(flags)
     view = parse_view(flags, 1)
     plot, trace = flags["plot"], flags["trace"]
+    _check_named("--plot", plot, "plot.png")
+    _check_named("--trace", trace, "trace.json")
     _check_plot(plot)
     _check_distinct(plot, trace)
     seat = parse_seat(flags)
-    size = size_of_world(seat, flags["world_size"], default=4)
+    size = size_of_world(seat, flags["start"], default=4)
     seat = placed(seat, size)
     world = parse_world({**flags, "timeout": flags["stall_timeout"]}, size)
     check_machine(replace(world, world_size=ranks_here(seat, size)))
@@ -78,7 +103,7 @@ def parse_train(flags: Flags) -> TrainRequest:
 
 def _spec(flags: Flags) -> TrainSpec:
     """What the flags say; ``check_train`` judges whether it makes sense."""
-    mode = choose("mode", flags["mode"], ("compare", *MODES))
+    mode = choose("mode", _or(flags["mode"], _DEFAULT.mode), ("compare", *MODES))
     if flags["bucket_mb"] is not None and mode not in ("ddp", "compare"):
         raise UsageError(
             f"--bucket-mb means nothing to --mode {mode}.",
@@ -87,12 +112,12 @@ def _spec(flags: Flags) -> TrainSpec:
         )
     folder = flags["data_dir"]
     implied = "generated" if folder is None else "mnist"
-    dataset = implied if flags["dataset"] is None else flags["dataset"]
+    _check_named("--data-dir", folder, "~/mnist")
     return TrainSpec(
         mode=mode,
-        dataset=choose("dataset", dataset, DATASETS),
+        dataset=choose("dataset", _or(flags["dataset"], implied), DATASETS),
         data_dir=folder or "",
-        partition=choose("partition", flags["partition"], PARTITIONS),
+        partition=choose("partition", _or(flags["partition"], _DEFAULT.partition), PARTITIONS),
         epochs=_count("--epochs", flags["epochs"], _DEFAULT.epochs, "It counts passes."),
         batch_size=_count(
             "--batch-size", flags["batch_size"], _DEFAULT.batch_size, "It counts samples."
@@ -104,6 +129,10 @@ def _spec(flags: Flags) -> TrainSpec:
         bucket_mb=_real("--bucket-mb", flags["bucket_mb"], _DEFAULT.bucket_mb),
         trace=flags["trace"] is not None,
     )
+
+
+def _or(text: str | None, default: str) -> str:
+    return default if text is None else text
 
 
 def _count(flag: str, text: str | None, default: int, why: str) -> int:
@@ -124,6 +153,14 @@ def _real(flag: str, text: str | None, default: float) -> float:
 
 
 # ------------------------------------------------------------------------------ what is written
+
+
+def _check_named(flag: str, text: str | None, example: str) -> None:
+    """Refuse the empty value, as an unset variable of a shell leaves it."""
+    if text is not None and not text.strip():
+        raise UsageError(
+            f"{flag} '': that names nothing.", "Its value is empty.", f"Try {flag} {example}."
+        )
 
 
 def _check_plot(text: str | None) -> None:

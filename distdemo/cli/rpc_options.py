@@ -23,7 +23,8 @@ RPC_OPTIONS: dict[str, tuple[Any, Any]] = {
         panel=RANKS,
         metavar="SECONDS",
         text="When to give up, and say who does not answer. By default 30 s, and more for many "
-        "--steps or workers; one that hangs is found in a third of it, at most 30 s.",
+        "--steps or workers. 10 s without progress are the end before that; a third of what you "
+        "give, if that is more, and 30 s at most.",
     ),
     "rpc_steps": text_option(
         "--steps",

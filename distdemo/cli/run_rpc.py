@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,8 +14,11 @@ from distdemo.cli.parse import View
 from distdemo.cli.parse_rpc import RpcRequest, parse_rpc
 from distdemo.cli.stage import Start, stage
 from distdemo.errors import EXIT_FAILED, EXIT_OK
-from distdemo.remoting import RpcReport
+from distdemo.remoting import Progress, RpcReport
 from distdemo.render.spinner import spinner
+
+if TYPE_CHECKING:
+    from distdemo.render.progress import Progress as Bar
 
 
 def run_rpc(flags: dict[str, Any]) -> None:
@@ -29,7 +33,9 @@ def run_rpc(flags: dict[str, Any]) -> None:
 
 def _run(request: RpcRequest, start: Start) -> RpcReport:
     words = f"{request.world.world_size} workers over TensorPipe"
-    with spinner(words, enabled=not request.view.quiet):
+    quiet = request.view.quiet
+    with ExitStack() as shown:
+        shown.enter_context(spinner(words, enabled=not quiet))
         from distdemo.programs.rpc.loading import load_rpc
 
         load_rpc()  # once, before ranks are forked
@@ -41,8 +47,24 @@ def _run(request: RpcRequest, start: Start) -> RpcReport:
             rpc,
             (request.spec, request.call_patience),
             meanwhile=partial(import_module, f"distdemo.render.{name}"),
+            hear=None if quiet else _follow(shown),
         )
     return report(request.spec, world)
+
+
+def _follow(shown: ExitStack) -> Callable[[int, Progress], None]:
+    """Draws how far a training is that takes long enough to tell; a bar replaces what is shown."""
+    bars: list[Bar] = []
+
+    def hear(_: int, told: Progress) -> None:
+        if not bars:
+            from distdemo.render.progress import Progress as Bar
+
+            shown.close()
+            bars.append(shown.enter_context(Bar(told.of)))
+        bars[0].advance(told.steps, 0, "over RPC" if told.remote else "the same in one process")
+
+    return hear
 
 
 def _show(result: RpcReport, view: View) -> None:

@@ -11,11 +11,10 @@ import typer
 
 from distdemo.cli.execute import check_backend, show_error
 from distdemo.cli.main_exits import AlreadyTold
-from distdemo.cli.parse import View
 from distdemo.cli.parse_train import TrainRequest, parse_train
 from distdemo.cli.stage import Start, stage
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
-from distdemo.training import MODES, Progress, TrainReport
+from distdemo.training import MODES, Progress, TrainReport, TrainSpec
 
 if TYPE_CHECKING:
     from distdemo.render.progress import Progress as Bar
@@ -28,7 +27,7 @@ def run_train(flags: dict[str, Any]) -> None:
         result = _run(request, start)
         unwritten = _write(result, request)
         with suppress(BrokenPipeError):  # a reader that left does not change the exit code
-            _show(result, request.view)
+            _show(result, request)
         for error in unwritten:
             show_error(error)
         if unwritten:
@@ -45,6 +44,7 @@ def _run(request: TrainRequest, start: Start) -> TrainReport:
     spec, world = request.spec, request.training_world
     with _progress(request) as bar:
         data = prepare(spec, world.world_size)
+        request.check_memory(data)
         from distdemo.torch_import import load_torch
 
         load_torch()
@@ -53,17 +53,17 @@ def _run(request: TrainRequest, start: Start) -> TrainReport:
         from distdemo.programs.train.main import train
         from distdemo.programs.train.report import report
 
-        return report(spec, start(world, train, (spec, data), hear=_follow(bar)), data)
+        return report(spec, start(world, train, (spec, data), hear=_follow(bar, spec)), data)
 
 
-def _follow(bar: Bar) -> Callable[[int, Progress | None], None]:
+def _follow(bar: Bar, spec: TrainSpec) -> Callable[[int, Progress | None], None]:
     """Draws how far it is, at every word of a rank: the clock on the bar moves with them."""
     last: list[Progress] = []
 
     def hear(_: int, told: Progress | None) -> None:
         last[:] = [told] if told is not None else last
         for known in last:
-            bar.advance(known.done, 0, _now(known))
+            bar.advance(known.done, 0, _now(known, spec.epochs))
 
     return hear
 
@@ -79,20 +79,21 @@ def _progress(request: TrainRequest) -> Iterator[Bar]:
         yield bar
 
 
-def _now(told: Progress) -> str:
-    figures = f"loss {told.loss:.4g}, accuracy {told.accuracy:.1%}"
-    return f"{told.mode}, epoch {told.epoch}: {figures}"
+def _now(told: Progress, epochs: int) -> str:
+    """Short: beside the bar an ordinary terminal has some 40 columns left."""
+    return f"{told.mode} {told.epoch}/{epochs}, loss {told.loss:.2g}, {told.accuracy:.0%}"
 
 
 # --------------------------------------------------------------------------------------- showing
 
 
-def _show(result: TrainReport, view: View) -> None:
+def _show(result: TrainReport, request: TrainRequest) -> None:
+    view = request.view
     if view.format == "json":
         from distdemo.render.document import dumps
         from distdemo.render.train_document import train_document
 
-        typer.echo(dumps(train_document(result)))
+        typer.echo(dumps(train_document(result, request.settings)))
         return
     from distdemo.render.console import output, show, signs
     from distdemo.render.train_table import train_table, verdict_line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdemo.cli.option_kinds import DATA, OUTPUT, RANKS, text_option
+from distdemo.programs.train.limits import MOST_EPOCHS
 from distdemo.training import DATASETS, MODES, PARTITIONS, TrainSpec
 
 TRAINING = "Training"
@@ -16,16 +17,15 @@ TRAIN_OPTIONS: dict[str, tuple[Any, Any]] = {
         panel=TRAINING,
         metavar="MODE",
         text="How gradients are averaged: manual (an all_reduce for each parameter), flat (one for "
-        "all), ddp (DistributedDataParallel), or compare: all of them, beside one process.",
-        default=_DEFAULT.mode,
+        "all), ddp (DistributedDataParallel), or compare (all of them; the default). Each is held "
+        "against one process.",
         offers=("compare", *MODES),
-        kind=str,
     ),
     "epochs": text_option(
         "--epochs",
         panel=TRAINING,
         metavar="NUMBER",
-        text=f"How often all samples are seen: {_DEFAULT.epochs}.",
+        text=f"How often all samples are seen: {_DEFAULT.epochs}. {MOST_EPOCHS:,} at most.",
     ),
     "batch_size": text_option(
         "--batch-size",
@@ -44,7 +44,7 @@ TRAIN_OPTIONS: dict[str, tuple[Any, Any]] = {
         "--momentum",
         panel=TRAINING,
         metavar="NUMBER",
-        text=f"Of SGD: {_DEFAULT.momentum:g}.",
+        text=f"Of SGD, 0 to below 1: {_DEFAULT.momentum:g}.",
     ),
     "hidden": text_option(
         "--hidden",
@@ -69,8 +69,8 @@ TRAIN_OPTIONS: dict[str, tuple[Any, Any]] = {
         "--dataset",
         panel=DATA,
         metavar="NAME",
-        text="generated (made here), digits (real images, from scikit-learn) or mnist (your files, "
-        "with --data-dir). By default generated.",
+        text="generated (made here; the default), digits (real images, from scikit-learn) or mnist "
+        "(your files, with --data-dir).",
         offers=DATASETS,
     ),
     "data_dir": text_option(
@@ -83,11 +83,9 @@ TRAIN_OPTIONS: dict[str, tuple[Any, Any]] = {
         "--partition",
         panel=DATA,
         metavar="WAY",
-        text="Who gets which samples: shuffle (a seeded shuffle, cut into parts) or sampler "
-        "(DistributedSampler).",
-        default=_DEFAULT.partition,
+        text="Who gets which samples: shuffle (a seeded shuffle, cut into parts; the default) or "
+        "sampler (DistributedSampler).",
         offers=PARTITIONS,
-        kind=str,
     ),
     "stall_timeout": text_option(
         "--timeout",

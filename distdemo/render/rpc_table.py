@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.remoting import Call, Lesson, RpcReport, Value, Weights, name_of
+from distdemo.remoting import Call, Lesson, RpcReport, Value, Weights, apart, name_of
 from distdemo.render import colours
 from distdemo.render.console import Signs, signs
 from distdemo.render.frame import heading
@@ -35,6 +35,7 @@ def rpc_table(report: RpcReport, console: Console) -> Group:
     learning = f"{plural(spec.steps, 'step')} of SGD, learning rate {spec.learning_rate:g}"
     parts: list[RenderableType] = [
         heading(f"rpc {sign.dot} {workers} {sign.dot} TensorPipe {sign.dot} cpu"),
+        heading(f"What {name_of(0)} called: when, how, what came back, and after how long, in ms"),
         fitting(console, lambda room: _timeline(lesson.calls, sign, broken=room < ROOMS[0])),
         heading(f"Training {sign.dot} exclusive or {sign.dot} {learning}"),
         fitting(console, lambda _: _losses(lesson, sign)),
@@ -64,30 +65,30 @@ def verdict_line(report: RpcReport, sign: Signs) -> Text:
 
 
 def _timeline(calls: Sequence[Call], sign: Signs, *, broken: bool) -> Grid:
-    """One row a call; ``broken``: two lines for each, where there is little room."""
-    gap = "\n" if broken else " "
+    """One row a call; ``broken``: a line for each of several callees, where there is little room.
+
+    Values that are wrong are long, so they may be broken into lines; right ones are not.
+    """
     grid = Grid(
         [
             Column("Start", right=True),
-            Column("Caller"),
-            Column("Callee", folds=True),
-            Column("Call", folds=True),
-            Column("Value", folds=True),
+            Column("Callee"),
+            Column("Call"),
+            Column("Value", folds=not all(call.ok for call in calls)),
             Column("Time", right=True),
         ]
     )
     for each in _selected(calls):
         if isinstance(each, int):
-            grid.rows.append([sign.more, "", "", f"{each} more of these", "", ""])
+            grid.rows.append([sign.more, "", f"{each} more of these", "", ""])
             continue
         grid.rows.append(
             [
-                duration(each.start),
-                _worker(each.caller),
+                _milliseconds(each.start),
                 _worker(each.callee.replace(", ", "\n" if broken else ", ")),
-                f"{each.kind}{gap}{each.what}".strip(),
+                each.words,
                 _value(each, sign),
-                duration(each.seconds),
+                _milliseconds(each.seconds),
             ]
         )
     return grid
@@ -106,6 +107,12 @@ def _selected(calls: Sequence[Call]) -> Iterator[Call | int]:
             yield left_out
             left_out = 0
         yield call
+
+
+def _milliseconds(seconds: float) -> str:
+    """``0.15``, ``4.35``, ``14.1``, ``301``: no more than four characters, up to ten seconds."""
+    value = seconds * 1e3
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def _worker(name: str) -> Text:
@@ -134,7 +141,7 @@ def _losses(lesson: Lesson, sign: Signs) -> Grid:
     names = ("After step", "Loss over RPC", "In one process", "Difference")
     grid = Grid([Column(name, right=True) for name in names])
     pairs = list(zip(lesson.losses, lesson.local_losses, strict=False))
-    odd = {step for step, (one, other) in enumerate(pairs) if one != other}
+    odd = {step for step, (one, other) in enumerate(pairs) if apart(one, other) > 0}
     shown = set(range(len(pairs)))
     if len(pairs) > FEW_LOSSES:
         first_odd = {min(odd)} if odd else set()
@@ -150,7 +157,7 @@ def _losses(lesson: Lesson, sign: Signs) -> Grid:
                 str(step),
                 f"{one:.6g}",
                 f"{other:.6g}",
-                _difference(0.0 if one == other else abs(one - other)),
+                _difference(apart(one, other)),
             ]
         )
     return grid

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from distdemo.render.document import Json, envelope, world_entry
 from distdemo.render.endings import ending, error_entry, world_errors
-from distdemo.render.train_words import verdict
+from distdemo.render.train_words import ADVICE, LOOK, sentence, unproved, verdict
 from distdemo.training import Proof, Run, TrainReport
 
 
-def train_document(report: TrainReport) -> dict[str, Json]:
-    """The whole report but its spans, which ``--trace`` writes."""
+def train_document(report: TrainReport, settings: Mapping[str, Json]) -> dict[str, Json]:
+    """The whole report but its spans, which ``--trace`` writes.
+
+    Args:
+        report: of the training.
+        settings: what was asked for besides its spec: ``timeout`` (seconds without progress), and
+            the files ``plot`` and ``trace``.
+    """
     world = report.world
     content: dict[str, Json] = {
-        "spec": asdict(report.spec),
-        "world": world_entry(world),
+        "spec": asdict(report.spec) | dict(settings),
+        "world": world_entry(world) | {"timeout": settings["timeout"]},
         "seconds": world.seconds,
         "task": None if report.task is None else asdict(report.task),
-        "reference": None if report.reference is None else _run(report.reference),
-        "runs": [_run(run) for run in report.runs],
+        "reference": None if report.reference is None else _run(report.reference, 0),
+        "comparable_epochs": report.comparable,
+        "runs": [_run(run, report.comparable) for run in report.runs],
         "proofs": [_proof(proof) for proof in report.proofs],
         "notes": list(report.notes),
         "versions": report.versions,
@@ -29,17 +37,19 @@ def train_document(report: TrainReport) -> dict[str, Json]:
     return envelope("train", ok=report.ok, errors=_errors(report), **content)
 
 
-def _run(run: Run) -> dict[str, Json]:
+def _run(run: Run, comparable: int) -> dict[str, Json]:
+    """Without an epoch that can be compared there is no difference: null."""
     return {
         "mode": run.mode,
         "steps": run.steps,
         "collectives_per_step": run.collectives,
+        "collectives_of_first_step": run.first_collectives,
         "bytes_per_step": run.step_bytes,
         "seconds": run.seconds,
         "communication_seconds": run.communication,
         "overlapped_seconds": run.overlapped,
-        "weight_difference": run.difference,
-        "loss_difference": run.loss_difference,
+        "weight_difference": run.difference if comparable else None,
+        "loss_difference": run.loss_difference if comparable else None,
         "epochs": [
             {
                 "epoch": number,
@@ -56,20 +66,23 @@ def _run(run: Run) -> dict[str, Json]:
 
 def _proof(proof: Proof) -> dict[str, Json]:
     return {
+        "mode": proof.mode or None,
         "claim": proof.claim,
         "held": proof.held,
         "found": proof.found,
+        "difference": proof.difference,
         "ranks": list(proof.ranks),
     }
 
 
 def _errors(report: TrainReport) -> list[Json]:
-    """Why the world failed; or an entry for each proof that did."""
+    """Why the world failed; an entry for each proof that did, one for all that were not made."""
     errors = world_errors(report.world)
-    for proof in report.proofs:
-        if not proof.held:
-            entry = error_entry(f"{proof.claim}: this does not hold.", f"{proof.found}.", "")
-            errors.append(entry | {"ranks": list(proof.ranks)})
+    for proof in report.broken:
+        entry = error_entry(f"{proof.claim}: this does not hold.", sentence(proof.found), LOOK)
+        errors.append(entry | {"ranks": list(proof.ranks)})
+    if report.open:
+        errors.append(error_entry(unproved(report), sentence(report.open[0].found), ADVICE))
     if not errors and not report.ok:
-        errors.append(error_entry(verdict(report), "No proof was made.", ""))
+        errors.append(error_entry(verdict(report), "No proof was made.", LOOK))
     return errors

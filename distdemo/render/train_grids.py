@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group
@@ -11,11 +10,17 @@ from rich.text import Text
 
 from distdemo.render import colours
 from distdemo.render.console import Signs, signs
-from distdemo.render.grid import Cell, Column, Grid, widest
+from distdemo.render.grid import Cell, Column, Grid, fitting, widest
 from distdemo.render.numbers import duration, size
-from distdemo.training import REFERENCE, Run, TrainReport
+from distdemo.training import REFERENCE, Proof, Run, TrainReport
 
 FEW = 10  # epochs that are shown at most
+LARGE, SMALL = 1e4, 1e-3  # losses that need powers of ten
+TALKING = 2  # the last figures, which are about waiting for others
+ROOMY = 72  # columns of a terminal from which claims have room beside all modes
+OPEN = "?"
+"""The sign of a proof that could not be made."""
+UNSURE = "yellow"
 
 
 def all_runs(report: TrainReport) -> list[Run]:
@@ -44,22 +49,28 @@ def places(count: int, most: int = FEW) -> list[int]:
 
 
 def mode_figures(report: TrainReport, console: Console) -> Table | Group:
-    """What each mode cost, and how near it came: a column a mode, or on narrow terminals a list."""
+    """What each mode cost: a column a mode, or on narrow terminals a list.
+
+    One rank waits for nobody: how long it communicated is not shown.
+    """
     runs, sign = all_runs(report), signs(console)
     grid = Grid([Column(""), *(Column(run.mode, right=True) for run in runs)])
-    for name, cell in _FIGURES:
+    figures = _FIGURES if report.world.world.world_size > 1 else _FIGURES[:-TALKING]
+    for name, cell in figures:
         grid.rows.append([Text(name), *(cell(run, sign) for run in runs)])
     table = grid.table()
     if widest(console, table) <= console.width:
         return table
-    by_mode = Grid([Column("Mode"), *(Column(name) for name, _ in _FIGURES)])
-    by_mode.rows += [[run.mode, *(cell(run, sign) for _, cell in _FIGURES)] for run in runs]
+    by_mode = Grid([Column("Mode"), *(Column(name) for name, _ in figures)])
+    by_mode.rows += [[run.mode, *(cell(run, sign) for _, cell in figures)] for run in runs]
     return by_mode.lines()
 
 
 def loss_text(loss: float) -> str:
-    """Four decimals; a loss too small for them in powers of ten."""
-    return f"{loss:.4f}" if not loss or not math.isfinite(loss) or loss >= 0.001 else f"{loss:.1e}"
+    """Four decimals; a loss too small or too large for them in powers of ten."""
+    if loss >= LARGE:
+        return f"{loss:.3g}"
+    return f"{loss:.1e}" if 0 < loss < SMALL else f"{loss:.4f}"
 
 
 def share(part: float, whole: float) -> str:
@@ -78,14 +89,45 @@ def _nothing_for_reference(
     return cell
 
 
-def _replicas(run: Run, sign: Signs) -> Cell:
-    if all(epoch.alike for epoch in run.epochs):
-        return Text(f"{sign.right} identical", style=colours.RIGHT)
-    return Text(f"{sign.wrong} differ", style=colours.WRONG)
+def proof_grid(report: TrainReport, sign: Signs) -> Grid:
+    """What was claimed of each mode, and by how much it was missed at most; a column a mode."""
+    modes = [run.mode for run in report.runs]
+    grid = Grid([Column("Claim", folds=True), *(Column(mode) for mode in modes)])
+    for about in dict.fromkeys(proof.about for proof in report.proofs if proof.mode):
+        same = {proof.mode: proof for proof in report.proofs if proof.about == about}
+        grid.rows.append([Text(about), *(_outcome(same.get(mode), sign) for mode in modes)])
+    return grid
 
 
-def _apart(difference: float) -> str:
-    return f"{difference:.1e}" if difference else "0"
+def proof_figures(report: TrainReport, console: Console) -> Table | Group:
+    """The proofs of each mode: a table, or on narrow terminals a list."""
+    grid = proof_grid(report, signs(console))
+    return fitting(console, lambda _: grid) if console.width >= ROOMY else grid.lines()
+
+
+def mark(held: bool | None, sign: Signs) -> tuple[str, str]:
+    """The sign of a proof, and its style."""
+    if held is None:
+        return OPEN, UNSURE
+    return (sign.right, colours.RIGHT) if held else (sign.wrong, colours.WRONG)
+
+
+def _outcome(proof: Proof | None, sign: Signs) -> Cell:
+    if proof is None:
+        return ""
+    begin, style = mark(proof.held, sign)
+    if proof.held is None:
+        end = sign.none
+    elif proof.difference is None:
+        end = "identical" if proof.held else "differ"
+    else:
+        end = f"{proof.difference:.1e}" if proof.difference else "0"
+    return Text(f"{begin} {end}", style=style)
+
+
+def _bytes(count: int) -> str:
+    """Three digits, as times have them."""
+    return size(float(f"{count:.3g}"))
 
 
 def _timed(seconds: float, whole: float) -> str:
@@ -96,16 +138,13 @@ _FIGURES: Sequence[tuple[str, Callable[[Run, Signs], Cell]]] = (
     ("Time", lambda run, _: duration(run.seconds)),
     ("Steps", lambda run, _: f"{run.steps:,}"),
     ("Collectives a step", _nothing_for_reference(lambda run, _: str(run.collectives))),
-    ("Bytes a step", _nothing_for_reference(lambda run, _: size(run.step_bytes))),
+    ("Bytes a step", _nothing_for_reference(lambda run, _: _bytes(run.step_bytes))),
     (
         "In communication",
         _nothing_for_reference(lambda run, _: _timed(run.communication, run.seconds)),
     ),
     (
-        "Of it overlapped",
+        "of which overlapped",
         _nothing_for_reference(lambda run, _: _timed(run.overlapped, run.communication)),
     ),
-    ("Replicas", _nothing_for_reference(_replicas)),
-    ("Weights off by", _nothing_for_reference(lambda run, _: _apart(run.difference))),
-    ("Losses off by", _nothing_for_reference(lambda run, _: _apart(run.loss_difference))),
 )

@@ -11,9 +11,9 @@ from distdemo.render.console import Signs, signs
 from distdemo.render.frame import heading
 from distdemo.render.grid import fitting
 from distdemo.render.numbers import plural
-from distdemo.render.train_grids import FEW, epoch_grid, mode_figures
+from distdemo.render.train_grids import FEW, epoch_grid, mark, mode_figures, proof_figures
 from distdemo.render.train_words import lesson, verdict
-from distdemo.training import Proof, TrainReport
+from distdemo.training import TrainReport
 
 
 def train_table(report: TrainReport, console: Console) -> Group:
@@ -22,17 +22,18 @@ def train_table(report: TrainReport, console: Console) -> Group:
     parts: list[RenderableType] = [heading(_title(report, sign)), *_about(report)]
     parts += [heading("Loss and test accuracy by epoch")]
     parts += [fitting(console, lambda _: epoch_grid(report)), *_left_out(report)]
-    parts += [heading("What it cost, and how far it is from one process")]
-    parts += [mode_figures(report, console), Text(lesson(report))]
-    parts += [heading("Proofs"), *(_proof(proof, sign) for proof in report.proofs)]
+    parts += [heading("What it cost"), mode_figures(report, console), Text(lesson(report))]
+    parts += [heading("Proofs, and the largest difference found")]
+    parts += [proof_figures(report, console), *_beside_table(report, sign)]
     parts += [Text(note, style=colours.QUIET) for note in report.notes]
-    return Group(*parts, verdict_line(report, sign))
+    return Group(*parts, verdict_line(report, sign), *_world(report))
 
 
 def verdict_line(report: TrainReport, sign: Signs) -> Text:
     """Whether all proofs hold."""
-    mark, style = (sign.right, colours.RIGHT) if report.ok else (sign.wrong, colours.WRONG)
-    return Text(f"{mark} {verdict(report)}", style=style)
+    undecided = report.open and not report.broken
+    begin, style = mark(None if undecided else report.ok, sign)
+    return Text(f"{begin} {verdict(report)}", style=style)
 
 
 def _title(report: TrainReport, sign: Signs) -> str:
@@ -54,8 +55,8 @@ def _about(report: TrainReport) -> list[Text]:
         f"{plural(task.features, 'number')}, {task.classes} classes."
     )
     model = (
-        f"The model has {task.parameters:,} parameters. A step takes {each * ranks} samples, "
-        f"{each} a rank."
+        f"The model has {task.parameters:,} parameters. A step takes {each * ranks:,} samples, "
+        f"{each:,} a rank."
     )
     return [Text(line, style=colours.QUIET) for line in (data, model)]
 
@@ -67,13 +68,36 @@ def _left_out(report: TrainReport) -> list[Text]:
     return [Text(text, style=colours.QUIET)]
 
 
-def _proof(proof: Proof, sign: Signs) -> Table:
+def _beside_table(report: TrainReport, sign: Signs) -> list[Table]:
+    """Proofs that no single mode has, those that failed in full, and why others were not made.
+
+    The verdict says the latter too, unless it has to say what failed.
+    """
+    told = [proof for proof in report.proofs if proof in report.broken or not proof.mode]
+    made = [proof for proof in told if proof.held is not None]
+    reasons = dict.fromkeys(proof.found for proof in report.open if report.broken)
+    return [
+        *(_line(*mark(each.held, sign), f"{each.claim}: ", f"{each.found}.") for each in made),
+        *(_line(*mark(None, sign), "Could not be compared: ", f"{why}.") for why in reasons),
+    ]
+
+
+def _line(begin: str, style: str, claim: str, found: str) -> Table:
     """The sign and, beside it, the claim and what was found."""
-    style = colours.RIGHT if proof.held else colours.WRONG
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    claim = Text(f"{proof.claim}: ", style="" if proof.held else colours.WRONG)
-    found = Text(f"{proof.found}.", style=colours.QUIET if proof.held else colours.WRONG)
-    table.add_row(Text(sign.right if proof.held else sign.wrong, style=style), claim + found)
+    quiet = colours.QUIET if style == colours.RIGHT else style
+    plain = "" if style == colours.RIGHT else style
+    table.add_row(Text(begin, style=style), Text(claim, style=plain) + Text(found, style=quiet))
     return table
+
+
+def _world(report: TrainReport) -> list[Text]:
+    """How the ranks came to be, and with what."""
+    world = report.world
+    how = f"Started by {world.start_method}: {world.start_reason}."
+    if world.engine != "local":
+        how = f"Ranks of a world that others started too ({world.engine})."
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    return [Text(f"{how}\n{versions}", style=colours.QUIET)]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from distdemo.render.numbers import plural
 from distdemo.render.train_grids import share
 from distdemo.training import Run, TrainReport
 
+ADVICE = "Try a smaller --lr."
+"""Where proofs could not be made."""
+LOOK = "Try distdemo check: it tells whether the collectives of this backend are right."
+"""Where proofs failed."""
+
 
 def lesson(report: TrainReport) -> str:
     """How each mode averaged the gradients of a step; empty if nothing ran."""
+    if report.world.world.world_size == 1:
+        return f"{_SINGLE} {_alone(report.runs)}"
     sentences = [_SENTENCES[run.mode](run) for run in report.runs if run.mode in _SENTENCES]
     return " ".join([_BEGINNING, *sentences])
 
@@ -17,20 +26,44 @@ def verdict(report: TrainReport) -> str:
     """Whether all that was claimed held, in a line or two."""
     if not report.proofs:
         return "Nothing was proved."
-    failed = [proof for proof in report.proofs if not proof.held]
     count = len(report.proofs)
-    if failed:
-        first = failed[0]
-        return f"{len(failed)} of {plural(count, 'proof')} failed: {first.claim}: {first.found}."
+    if report.broken:
+        first = report.broken[0]
+        failed = f"{len(report.broken)} of {plural(count, 'proof')} failed"
+        return f"{failed}: {first.claim}: {first.found}. {LOOK}"
+    if report.open:
+        return f"{unproved(report)} {sentence(report.open[0].found)} {ADVICE}"
     modes = listed([run.mode for run in report.runs])
     held = f"All {count} proofs hold" if count > 1 else "The proof holds"
-    return f"{held}: {modes} trained as one process does on the same batches.{_reached(report)}"
+    batches = f"on the same batches{_as_far_as(report)}"
+    return f"{held}: {modes} trained as one process does {batches}.{_reached(report)}"
+
+
+def unproved(report: TrainReport) -> str:
+    """That some proofs could not be made: nothing is right or wrong by that."""
+    modes = listed([run.mode for run in report.runs])
+    claim = f"That {modes} {'train' if len(report.runs) > 1 else 'trains'} as one process does"
+    count = f"{len(report.open)} of {plural(len(report.proofs), 'proof')} could not be made"
+    return f"{claim} is neither proved nor refuted: {count}."
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def listed(names: list[str]) -> str:
     """``manual, flat and ddp``."""
     *others, last = names or ["nothing"]
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def _as_far_as(report: TrainReport) -> str:
+    """The epochs that could be compared, if these are not all."""
+    epochs = report.spec.epochs
+    if report.comparable >= epochs:
+        return ""
+    return f" in the first {report.comparable:,} of {epochs:,} epochs, which can be compared"
 
 
 def _reached(report: TrainReport) -> str:
@@ -53,6 +86,11 @@ def _flat(run: Run) -> str:
 
 
 def _ddp(run: Run) -> str:
+    if run.collectives == 1:
+        return (
+            "ddp calls all_reduce once, as all gradients are in one bucket, which is complete only "
+            "when the backward pass is over: nothing can overlap. Try a smaller --bucket-mb."
+        )
     hidden = share(run.overlapped, run.communication)
     return (
         f"ddp calls all_reduce {_times(run.collectives)}, for a bucket of gradients as soon as "
@@ -64,8 +102,17 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-_BEGINNING = (
-    "single is one process that takes the same batches. The others average the gradients of all "
-    "ranks in each step."
-)
+def _alone(runs: Sequence[Run]) -> str:
+    """One rank calls all the same."""
+    calls = [str(run.collectives) for run in runs]
+    times = _times(runs[0].collectives) if len(runs) == 1 else f"{listed(calls)} times"
+    verb = "calls" if len(runs) == 1 else "call"
+    return (
+        f"With one rank there is nothing to average: {listed([run.mode for run in runs])} {verb} "
+        f"all_reduce all the same, {times} a step."
+    )
+
+
+_SINGLE = "single is one process that takes the same batches."
+_BEGINNING = f"{_SINGLE} The others average the gradients of all ranks in each step."
 _SENTENCES = {"manual": _manual, "flat": _flat, "ddp": _ddp}

@@ -20,7 +20,7 @@ def test_one_command_shows_calls_losses_weights_and_what_state_rpc_is_in(command
     for words in (
         "3 workers",
         "swap('ping')",
-        "ValueError('no",
+        "ValueError('< 0')",
         "output.forward()",
         "Loss over RPC",
         "hidden.weight",
@@ -78,7 +78,10 @@ def test_a_killed_worker_is_named(command, monkeypatch):
         (("-n", "1"), "--world-size 1 is too small"),
         (("-n", "25"), "24 workers at most"),
         (("--steps", "0"), "--steps 0 is out of range"),
-        (("--backend", "gloo"), "--backend"),
+        (("--seed", "-1"), "--seed -1 can't be used."),
+        (("-b", "gloo"), "-b means nothing to rpc.\nIt belongs to: every operation, run, train, "),
+        (("--shape", "2"), "It belongs to: 9 of 10 operations, explain."),
+        (("--momentum", "0"), "--momentum means nothing to rpc.\nIt belongs to: train.\n"),
     ],
 )
 def test_what_cannot_be_done_is_exit_code_2_in_three_lines(command, arguments, what):

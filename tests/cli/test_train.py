@@ -6,13 +6,16 @@ import json
 import os
 import signal
 import socket
+from dataclasses import replace
 
 import pytest
 import torch.distributed as dist
 from helpers import running, wait_until
 from trace_format import problems, threads
 
+from distdemo.cli.run_train import _now
 from distdemo.programs.train import loop
+from distdemo.training import Progress
 
 SHORT = ["train", "-n", "2", "--epochs", "2"]
 
@@ -54,6 +57,8 @@ def test_all_modes_are_compared_and_written_down(command, tmp_path):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["ok"] is True
+    assert found["spec"]["timeout"] == found["world"]["timeout"] == 30
+    assert [found["spec"][name] for name in ("plot", "trace")] == [str(plot), str(trace)]
     assert [run["mode"] for run in found["runs"]] == ["manual", "flat", "ddp"]
     assert all(proof["held"] for proof in found["proofs"])
     assert found["reference"]["mode"] == "single"
@@ -109,6 +114,24 @@ def test_quiet_is_the_verdict_alone(command):
 # ------------------------------------------------------------------------------------- failures
 
 
+def test_a_training_that_diverges_proves_nothing_and_says_why(command, tmp_path):
+    trace = tmp_path / "trace.json"
+    wild = (*SHORT, "--lr", "5", "--mode", "flat", "--trace", str(trace))
+    code, out, err = command(*wild, "--format", "json")
+    found = json.loads(out)
+    assert (code, err, found["ok"]) == (1, "", False)
+    assert [proof["held"] for proof in found["proofs"]] == [True, None, None]
+    (error,) = found["errors"]
+    assert "neither proved nor refuted" in error["what"]
+    assert "magnifies rounding errors" in error["why"]
+    assert error["hint"] == "Try a smaller --lr."
+    assert found["runs"][0]["weight_difference"] is None
+    assert trace.exists()
+    code, out, err = command(*wild, "-q")
+    assert (code, err) == (1, "")
+    assert out.startswith("? That flat trains as one process does is neither proved nor refuted")
+
+
 def test_a_replica_that_goes_its_own_way_is_found(command, broken):
     def nudge(training):
         training.optimizer.param_groups[0]["params"][0].data[0] += 1e-9
@@ -160,8 +183,10 @@ def test_a_file_that_can_not_be_written_in_the_end_costs_no_result(command):
     [
         ("train --mode dpp", ["--mode ddp"]),
         ("train --epochs 0", ["--epochs 0"]),
+        ("train --hidden 99999999999", ["--hidden 99999999999 does not fit", "Try --hidden "]),
+        ("train --trace=", ["--trace '': that names nothing"]),
         ("train --batch-size 2 -n 4", ["--batch-size 2"]),
-        ("train --batch-size 1000000", ["--batch-size 1000000"]),
+        ("train --batch-size 1000000", ["--batch-size 1000000", "Try --batch-size 2000."]),
         ("train --data-dir no/such/folder", ["no/such/folder"]),
         ("train --plot curves.txt", ["--plot curves.png"]),
         ("train --trace no/such/folder/t.json", ["can't be written"]),
@@ -179,6 +204,12 @@ def test_what_can_not_be_trained_is_refused_before_any_rank_starts(
     assert len(err.splitlines()) >= 3
     for word in words:
         assert word in " ".join(err.split())
+
+
+def test_what_the_bar_says_fits_beside_it():
+    longest = Progress("manual", 100_000, 1, 1, 1.234e300, 0.96789)
+    assert _now(Progress("ddp", 3, 1, 20, 0.1284, 0.966), 5) == "ddp 3/5, loss 0.13, 97%"
+    assert len(_now(replace(longest, epoch=999), 1000)) <= 36
 
 
 # ----------------------------------------------------------------------------------- as processes

@@ -88,9 +88,7 @@ def test_calls_and_training_are_right_on_loopback_alone_and_leave_nothing(size):
     assert lesson is not None
     kinds = {call.kind for call in lesson.calls}
     assert {"rpc_sync", "rpc_async", "remote", "rref.rpc_sync", "rref.to_here"} <= kinds
-    assert [call.value for call in lesson.calls if call.what == "root(-9)"] == [
-        "ValueError('no root of -9')"
-    ]
+    assert [call.value for call in lesson.calls if call.what == "root(-9)"] == ["ValueError('< 0')"]
     swaps = [call for call in lesson.calls if call.what.startswith("swap")]
     assert [call.value for call in swaps] == ["pong", "ping"]
     assert swaps[1].start < swaps[0].end
@@ -173,7 +171,7 @@ def test_a_loss_that_does_not_fall_is_caught():
 
 
 def test_a_training_that_breaks_down_is_caught():
-    assert "The loss fell." in broken_claims(run(learning_rate=1e30, steps=8))
+    assert broken_claims(run(learning_rate=1e30, steps=8)) == ["The loss fell."]
 
 
 # ---------------------------------------------------------------------------------- a worker fails
@@ -226,6 +224,24 @@ def test_a_worker_that_is_stopped_is_named_in_time(instead):
     result = run(3, patience=1.0)
     assert verdict(result).what.startswith("No progress for 1 s: worker1 (rank 1) did not answer")
     assert verdict(result).ranks == (1,)
+    assert result.world.seconds < 5
+
+
+def test_a_worker_that_is_stopped_while_all_leave_is_named_in_time(monkeypatch):
+    from torch.distributed import rpc as torch_rpc
+
+    call = program._call
+
+    def then_stopped(rank, spec):
+        lesson = call(rank, spec)
+        os.kill(torch_rpc.rpc_sync("worker1", os.getpid), signal.SIGSTOP)
+        return lesson
+
+    monkeypatch.setattr(program, "_call", then_stopped)
+    result = run(2, patience=1.0)
+    assert verdict(result).ranks == (1,)
+    assert "worker1 (rank 1) did not answer" in verdict(result).what
+    assert "got as far as: done" in verdict(result).why
     assert result.world.seconds < 5
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from distdemo.remoting import Call, Weights, name_of
+from distdemo.remoting import Call, Weights, apart, name_of
 
 
 def weights(remote: tuple[float, ...], local: tuple[float, ...]) -> Weights:
@@ -19,7 +19,9 @@ def weights(remote: tuple[float, ...], local: tuple[float, ...]) -> Weights:
         ((), (), 0.0),
         ((1.0,), (1.0, 2.0), math.inf),
         ((math.nan,), (1.0,), math.inf),
-        ((1.0, math.nan), (1.5, math.nan), math.inf),
+        ((1.0, math.nan), (1.5, math.nan), 0.5),
+        ((math.nan, math.nan), (math.nan, -math.nan), 0.0),
+        ((1.0, math.nan), (math.nan, 1.0), math.inf),
         ((math.inf,), (math.inf,), 0.0),
         ((math.inf,), (-math.inf,), math.inf),
     ],
@@ -30,10 +32,28 @@ def test_the_largest_difference_of_a_number(
     assert weights(remote, local).difference == difference
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "distance"),
+    [
+        (1.0, 3.5, 2.5),
+        (math.nan, math.nan, 0.0),
+        (-math.inf, -math.inf, 0.0),
+        (math.inf, math.nan, math.inf),
+        (0.0, math.nan, math.inf),
+    ],
+)
+def test_two_numbers_that_are_none_are_not_apart(one: float, other: float, distance: float) -> None:
+    assert apart(one, other) == apart(other, one) == distance
+
+
 def test_a_call_is_right_if_the_expected_value_came_back() -> None:
     call = Call("worker0", "worker1", "rpc_sync", "who()", "worker1", "worker1", 0.5, 0.25)
     assert call.ok
     assert call.end == 0.75
+    assert call.words == "rpc_sync who()"
+    assert Call("worker0", "worker1", "optimizer.step", "", "", "", 0.5, 0.25).words == (
+        "optimizer.step"
+    )
     assert not Call("worker0", "worker1", "rpc_sync", "who()", "a", "b", 0.5, 0.25).ok
 
 

@@ -13,8 +13,8 @@ from distdemo.outcomes import Outcome, Raised, TimedOut, Verdict, WorldReport
 from distdemo.remoting import name_of
 
 _RANK = re.compile(r"\b[Rr]ank (\d+)\b(?! \()")
-_AWAITED = re.compile(r"worker(\d+): (.+)")
-"""A caller's phase: whose answer it waits for, and to what."""
+_AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
+"""A caller's phase: whose answer it waits for, and to what; of some calls several workers'."""
 _ELSEWHERE = re.compile(r"On WorkerInfo\(id=(\d+), name=[\w:-]+\):\n(.+)")
 """How torch begins the text of an exception that was raised on another worker."""
 
@@ -71,7 +71,8 @@ def _silent(world: WorldReport) -> Verdict | None:
     caller = world.outcomes[0]
     awaited = _AWAITED.fullmatch(caller.phase.name)
     if awaited:
-        return _accused(old, world, (int(awaited[1]),), f"did not finish {awaited[2]}")
+        callees = tuple(int(rank) for rank in re.findall(r"\d+", awaited[1]))
+        return _accused(old, world, callees, f"did not finish {awaited[2]}")
     if "training" in caller.phase.name:
         return _slow(old, caller)
     return None

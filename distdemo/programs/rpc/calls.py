@@ -100,7 +100,7 @@ def _add(counter: Reference, number: int) -> int:
 def _exception(timeline: Timeline, callee: str) -> None:
     """What is raised there is raised here, with its own type."""
     timeline.call(
-        Label(callee, "rpc_sync", "root(-9)", "ValueError('no root of -9')"),
+        Label(callee, "rpc_sync", "root(-9)", "ValueError('< 0')"),
         lambda: _caught(callee),
     )
 

@@ -37,6 +37,7 @@ def rpc(rank: Rank, spec: RpcSpec, patience: float) -> Lesson | None:
 
 def _call(rank: Rank, spec: RpcSpec) -> Lesson:
     from distdemo.programs.rpc.calls import make_calls
+    from distdemo.programs.rpc.pace import Pace
     from distdemo.programs.rpc.reference import train_alone
     from distdemo.programs.rpc.timeline import Timeline
     from distdemo.programs.rpc.training import train
@@ -45,7 +46,7 @@ def _call(rank: Rank, spec: RpcSpec) -> Lesson:
     make_calls(timeline, rank.world_size)
     remote = train(rank, timeline, spec)
     rank.reach("training in one process")
-    local = train_alone(spec)
+    local = train_alone(spec, Pace(rank, spec.steps, remote=False).done)
     rank.reach("done")
     return Lesson(
         calls=timeline.calls,

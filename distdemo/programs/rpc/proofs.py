@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from distdemo.remoting import Call, Lesson
+from distdemo.remoting import Call, Lesson, apart
 from distdemo.training import Proof
 
 APART = 1e-4  # largest difference between processors of several hosts, which may round differently
@@ -33,8 +33,8 @@ def _values(calls: Sequence[Call]) -> Proof:
     if wrong:
         first = wrong[0]
         found = (
-            f"{len(wrong)} of {len(calls)} are wrong; {first.kind} {first.what} on {first.callee} "
-            f"gave {first.value}, not {first.expected}"
+            f"{len(wrong)} of {len(calls)} are wrong; {first.words} on {first.callee} gave "
+            f"{first.value}, not {first.expected}"
         )
     return Proof("Every call gave back the right value.", bool(calls) and not wrong, found)
 
@@ -58,12 +58,14 @@ def _falls(losses: Sequence[float]) -> Proof:
 
 def _same_losses(lesson: Lesson, most: float) -> Proof:
     pairs = list(zip(lesson.losses, lesson.local_losses, strict=False))
-    apart = [_apart(one, other) for one, other in pairs]
-    held = len(lesson.losses) == len(lesson.local_losses) and all(each <= most for each in apart)
+    far = [apart(one, other) for one, other in pairs]
+    held = len(lesson.losses) == len(lesson.local_losses) and all(each <= most for each in far)
     found = f"{len(pairs)} losses"
-    if not held and apart:
-        worst = max(range(len(apart)), key=apart.__getitem__)
-        found += f", differing by up to {apart[worst]:.3g}, at step {worst}"
+    if not held and far:
+        worst = max(range(len(far)), key=far.__getitem__)
+        found += f", differing by up to {far[worst]:.3g}, at step {worst}"
+    elif held:
+        found += _broken_down(lesson.losses)
     claim = f"Losses as in one process, {_limit(most)}."
     return Proof(claim, bool(pairs) and held, found)
 
@@ -75,6 +77,8 @@ def _same_weights(lesson: Lesson, most: float) -> Proof:
     if wrong:
         worst = max(wrong, key=lambda each: each.difference)
         found += f"; {worst.name} on {worst.owner} differs by up to {worst.difference:.3g}"
+    else:
+        found += _broken_down([number for each in lesson.weights for number in each.remote])
     claim = f"Weights as in one process, {_limit(most)}."
     return Proof(claim, bool(lesson.weights) and not wrong, found)
 
@@ -83,9 +87,7 @@ def _limit(most: float) -> str:
     return f"within {most:g}" if most else "bit for bit"
 
 
-def _apart(one: float, other: float) -> float:
-    """How far two numbers are apart; 0 for two infinities of one sign, infinite with a NaN."""
-    if one == other:
-        return 0.0
-    apart = abs(one - other)
-    return math.inf if math.isnan(apart) else apart
+def _broken_down(numbers: Sequence[float]) -> str:
+    """How many of them are none, in both trainings: an equality that says little."""
+    count = sum(map(math.isnan, numbers))
+    return f", {count} of them NaN in both" if count else ""

@@ -13,23 +13,31 @@ from distdemo.programs.rpc.parts import PARTS, Part, task
 from distdemo.programs.rpc.training import Trained
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distdemo.remoting import RpcSpec
 
 
-def train_alone(spec: RpcSpec) -> Trained:
-    """Train the model with torch's ordinary autograd and SGD."""
+def train_alone(spec: RpcSpec, done: Callable[[int], object]) -> Trained:
+    """Train the model with torch's ordinary autograd and SGD.
+
+    Args:
+        spec: what to train.
+        done: called after each step with how many are done.
+    """
     parts = {name: Part(name, spec.seed) for name in PARTS}
     model = nn.Sequential(*parts.values())
     optimizer = torch.optim.SGD(model.parameters(), lr=spec.learning_rate)
     inputs, targets = task()
     losses = []
     began = time.monotonic()
-    for _ in range(spec.steps):
+    for step in range(spec.steps):
         optimizer.zero_grad()
         loss = mse_loss(model(inputs), targets)
         loss.backward()  # type: ignore[no-untyped-call]  # torch does not say its type
         optimizer.step()
         losses.append(loss.item())
+        done(step + 1)
     with torch.no_grad():
         losses.append(mse_loss(model(inputs), targets).item())
     weights = {

@@ -41,7 +41,7 @@ def root(number: float) -> float:
         ValueError: the number has none.
     """
     if number < 0:
-        raise ValueError(f"no root of {number}")
+        raise ValueError("< 0")
     return math.sqrt(number)
 
 

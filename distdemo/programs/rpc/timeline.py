@@ -80,7 +80,7 @@ class Timeline:
 
     def _announce(self, label: Label) -> None:
         """Tell the launcher whose answer is awaited, should there be none."""
-        self._rank.reach(f"{label.callee}: {label.kind} {label.what}")
+        self._rank.reach(f"{label.callee}: {label.kind} {label.what}".rstrip())
 
     def _note(self, label: Label, start: float, end: float, value: Value) -> None:
         self._calls.append(

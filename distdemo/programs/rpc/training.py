@@ -17,6 +17,7 @@ from torch.distributed.optim import DistributedOptimizer  # noqa: E402
 from torch.nn.functional import mse_loss  # noqa: E402
 
 from distdemo.programs.rpc.calls import reference  # noqa: E402
+from distdemo.programs.rpc.pace import Pace  # noqa: E402
 from distdemo.programs.rpc.parts import PARAMETERS, PARTS, Part, task  # noqa: E402
 from distdemo.programs.rpc.timeline import Label, Timeline, shape_of  # noqa: E402
 from distdemo.remoting import name_of  # noqa: E402
@@ -56,6 +57,7 @@ def train(rank: Rank, timeline: Timeline, spec: RpcSpec) -> Trained:
     optimizer = model.optimizer(spec.learning_rate)
     inputs, targets = task()
     losses = []
+    pace = Pace(rank, spec.steps, remote=True)
     began = time.monotonic()
     for step in range(spec.steps):
         rank.reach(f"training step {step + 1} of {spec.steps}")
@@ -64,6 +66,7 @@ def train(rank: Rank, timeline: Timeline, spec: RpcSpec) -> Trained:
             loss = mse_loss(forward(inputs), targets)
             _learn(timeline if step == 0 else None, model, optimizer, context, loss)
         losses.append(loss.item())
+        pace.done(step + 1)
     with torch.no_grad():
         losses.append(mse_loss(model.output(inputs), targets).item())
     seconds = time.monotonic() - began

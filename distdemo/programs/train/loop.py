@@ -19,14 +19,12 @@ from distdemo.programs.train.averaging import Averaging
 from distdemo.programs.train.checksum import checksum
 from distdemo.programs.train.classifier import DTYPE
 from distdemo.programs.train.ledger import Account, Ledger
-from distdemo.programs.train.limits import Shares
+from distdemo.programs.train.limits import CHUNK, Shares
 from distdemo.programs.train.partition import Partition, batches
 from distdemo.programs.train.parts import EpochPart, ModePart
 from distdemo.programs.train.spans import spans_of
 from distdemo.programs.train.tensors import Tensors
 from distdemo.training import TrainSpec
-
-CHUNK = 1024  # tests at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,36 @@ class Course:
 
 
 @dataclass(slots=True)
+class Sums:
+    """What is known of all steps so far, without keeping each.
+
+    Attributes:
+        busy: seconds with a collective under way.
+        overlapped: of these.
+        first: the first step.
+        last: the last.
+        kept: all of them, for a trace alone.
+    """
+
+    steps: int = 0
+    busy: float = 0.0
+    overlapped: float = 0.0
+    first: Account = field(default_factory=lambda: Account((), (), 0.0))
+    last: Account = field(default_factory=lambda: Account((), (), 0.0))
+    kept: list[Account] = field(default_factory=list)
+
+    def add(self, accounts: Sequence[Account], *, keep: bool) -> None:
+        """Those of one more epoch."""
+        self.first = self.first if self.steps else accounts[0]
+        self.last = accounts[-1]
+        self.steps += len(accounts)
+        self.busy += sum(account.busy for account in accounts)
+        self.overlapped += sum(account.overlapped for account in accounts)
+        if keep:
+            self.kept += accounts
+
+
+@dataclass(slots=True)
 class Training:
     """One training under way.
 
@@ -70,7 +98,7 @@ class Training:
     ledger: Ledger
     move: Callable[[], object]
     epochs: list[EpochPart] = field(default_factory=list)
-    accounts: list[Account] = field(default_factory=list)
+    sums: Sums = field(default_factory=Sums)
     optimizer: torch.optim.SGD = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,8 +113,9 @@ class Training:
         self.ledger.clock.begin()
         began = monotonic()
         loss = self.learn(len(self.epochs))
-        self.accounts += self.ledger.close()  # which waits for the device
+        accounts = self.ledger.close()  # which waits for the device
         seconds = monotonic() - began
+        self.sums.add(accounts, keep=self.spec.trace)
         mean, accuracy = self._examine(loss)
         done = EpochPart(mean, accuracy, seconds, checksum(self.averaging.module))
         self.epochs.append(done)
@@ -103,16 +132,17 @@ class Training:
 
     def part(self, rank: int) -> ModePart:
         """What came of it on this rank."""
-        last = self.accounts[-1]
+        sums = self.sums
         return ModePart(
             mode=self.mode,
             epochs=tuple(self.epochs),
-            steps=len(self.accounts),
-            collectives=len(last.moves),
-            step_bytes=last.size,
-            communication=sum(account.busy for account in self.accounts),
-            overlapped=sum(account.overlapped for account in self.accounts),
-            spans=spans_of(self.accounts, rank, self.mode) if self.spec.trace else (),
+            steps=sums.steps,
+            collectives=len(sums.last.moves),
+            step_bytes=sums.last.size,
+            communication=sums.busy,
+            overlapped=sums.overlapped,
+            first_collectives=len(sums.first.moves),
+            spans=spans_of(sums.kept, rank, self.mode),
         )
 
     def _step(self, batch: torch.Tensor) -> torch.Tensor:

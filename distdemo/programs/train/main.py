@@ -6,6 +6,7 @@ world if that takes too long.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from time import monotonic
@@ -24,6 +25,7 @@ from distdemo.programs.train.parts import Comparison, ModePart, RankPart
 from distdemo.programs.train.reference import Reference, difference, weights_of
 from distdemo.programs.train.tensors import tensors
 from distdemo.programs.train.ways import WAYS, modes_of
+from distdemo.torch_compiler import load_compiler
 from distdemo.training import REFERENCE, Progress, TrainSpec
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def train(rank: Rank, spec: TrainSpec, data: Data) -> RankPart:
         spec: what to train.
         data: on what, as ``prepare`` gave it.
     """
+    if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # a rank that was not forked
+        load_compiler()
     runner = _Runner(rank, spec, data, _course(rank, spec, data))
     reference = runner.run_reference() if rank.rank == 0 else None
     parts = tuple(runner.run(mode, reference) for mode in modes_of(spec.mode))
@@ -116,7 +120,8 @@ class _Runner:
     def _advance(self, training: Training) -> None:
         """Collective: one epoch; rank 0 tells how it went."""
         epoch = len(training.epochs) + 1
-        self.rank.reach(f"epoch {epoch} of {training.mode}")
+        if training.mode != REFERENCE:  # the others wait, and are not behind
+            self.rank.reach(f"epoch {epoch} of {training.mode}")
         result = training.run_epoch()
         self.done += 1
         if self.rank.rank == 0:

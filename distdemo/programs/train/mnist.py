@@ -19,6 +19,7 @@ from distdemo.programs.train.data import Data, Samples, data_of
 IMAGES, LABELS = 3, 1  # dimensions
 BYTES = 8  # the kind
 GZIP = b"\x1f\x8b"
+CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ def _samples(folder: str, part: str) -> tuple[Samples, tuple[int, ...]]:
         raise _wrong(labels.path, f"It tells {labels.lengths[0]} classes for {count} images.")
     if 0 in images.lengths:
         raise _wrong(images.path, "It holds no image.")
+    if max(labels.numbers) >= CLASSES:
+        odd = max(labels.numbers)
+        raise _wrong(labels.path, f"It tells class {odd}; there are {CLASSES}, 0 to {CLASSES - 1}.")
     return Samples(images.numbers, labels.numbers), tuple(shape)
 
 
@@ -72,12 +76,18 @@ def _find(folder: str, name: str, dimensions: int) -> Path:
             return path
     raise UsageError(
         f"{Path(folder, names[0])} is not there, nor is {names[1]}.",
-        "MNIST is four files: train and t10k, images and labels."
-        if Path(folder).is_dir()
-        # whoever mistyped the folder need not look for a file
-        else f"There is no folder {folder}.",
+        _why_missing(Path(folder)),
         "Name the folder that holds them, or leave out --dataset for generated data.",
     )
+
+
+def _why_missing(folder: Path) -> str:
+    """Whoever mistyped the folder need not look for a file."""
+    if folder.is_dir():
+        return "MNIST is four files: train and t10k, images and labels."
+    if folder.exists():
+        return f"{folder} is a file, not a folder."
+    return f"There is no folder {folder}."
 
 
 def read_idx(path: Path, dimensions: int) -> Idx:
@@ -87,6 +97,8 @@ def read_idx(path: Path, dimensions: int) -> Idx:
         UsageError: it can't be read, is something else, or is too short or too long.
     """
     content = _content(path)
+    if not content:
+        raise _wrong(path, "It is empty.")
     start = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, BYTES, dimensions]):
         what = "images" if dimensions == IMAGES else "labels"

@@ -39,6 +39,7 @@ class ModePart:
     step_bytes: int
     communication: float
     overlapped: float
+    first_collectives: int = 0
     spans: tuple[Span, ...] = ()
 
     @property

@@ -5,7 +5,10 @@ learning rates from 0.001 to 5: in all epochs that can be compared (see ``refere
 programs were within a thousandth of ``TOLERANCE`` of the reference, with the default settings
 within 1e-14. Broken averages (a sum that is not divided, a rank left out, a divisor that is off by
 one, a parameter forgotten) put a weight off by 8e-4 or more of how far the weights went, in one
-epoch already. A loss that is no number equals nothing.
+epoch already.
+
+A proof that can't be made is not one that failed: where a training diverges, or magnifies rounding
+so fast that no epoch can be compared, a difference says nothing about the averaging.
 """
 
 from __future__ import annotations
@@ -13,14 +16,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distdemo.programs.train.parts import Comparison, ModePart, RankPart
-from distdemo.training import Proof
+from distdemo.training import REFERENCE, Proof
 
 TOLERANCE = 1e-6
 """Of a loss: as a share of it. Of a weight: as a share of how far the weights have gone."""
+WITHIN = "within 1e-6 of"
+LARGEST_LOSS = 1e6
+"""Nats. Whoever guesses is off by a few; a loss beyond this is that of a training that diverges."""
+GROWS = (
+    "this training magnifies rounding errors so fast that right programs differ from the first "
+    "epoch on"
+)
 NAMED = 4  # ranks that are named in what was found
-STABLE = "try a smaller --learning-rate"
 
 
 def prove(parts: Sequence[RankPart]) -> tuple[Proof, ...]:
@@ -50,29 +60,34 @@ def replicas_alike(modes: Sequence[ModePart]) -> Proof:
     Args:
         modes: the same mode on every rank.
     """
-    claim = f"{modes[0].mode}: all replicas are the same, bit for bit, after every epoch"
+    name = modes[0].mode
+    claim = f"{name}: all replicas are the same, bit for bit, after every epoch"
+    about = "Replicas the same, bit for bit, after every epoch"
     for number, epochs in enumerate(zip(*(mode.epochs for mode in modes), strict=True), 1):
         checksums = [epoch.checksum for epoch in epochs]
         if len(set(checksums)) > 1:
             found, ranks = _told_apart(checksums)
-            return Proof(claim, held=False, found=f"after epoch {number} {found}", ranks=ranks)
-    return Proof(claim, held=True, found=f"checksum {modes[0].epochs[-1].checksum} in the end")
+            said = f"after epoch {number} {found}"
+            return Proof(claim, held=False, found=said, ranks=ranks, mode=name, about=about)
+    said = f"final checksum {modes[0].epochs[-1].checksum}"
+    return Proof(claim, held=True, found=said, mode=name, about=about)
 
 
 def losses_equal(mode: ModePart, compared: Comparison) -> Proof:
     """The loss of every epoch that can be compared is that of one process."""
     which = _which(compared, "every epoch", "epoch 1", "epochs 1 to {}")
-    claim = f"{mode.mode}: the loss of {which} is that of one process, within {TOLERANCE:g} of it"
+    claim = f"{mode.mode}: the loss of {which} is that of one process, {WITHIN} it"
+    about = f"Loss of one process in {which}, {WITHIN} it"
     curve = loss_differences(mode, compared)
-    pairs = zip(mode.epochs, compared.reference.epochs, strict=True)
-    for number, (epoch, wanted) in enumerate(pairs, 1):
-        if not math.isfinite(epoch.loss + wanted.loss):
-            said = f"in epoch {number} it is {epoch.loss:g}, of one process {wanted.loss:g}"
-            return Proof(claim, held=False, found=f"{said}: {STABLE}")
-        if number <= compared.epochs and curve[number - 1] > TOLERANCE:
-            found = f"in epoch {number} it is {epoch.loss:.9g}, of one process {wanted.loss:.9g}"
-            return Proof(claim, held=False, found=found)
-    return _found(claim, max(curve, default=0.0), compared)
+    worst = largest(curve)
+    proof = _found(claim, worst, compared, about, mode.mode)
+    for place, off in enumerate(curve):
+        if not off <= TOLERANCE:  # NaN is not
+            here, there = mode.epochs[place].loss, compared.reference.epochs[place].loss
+            said = f"in epoch {place + 1} it is {here:.9g}, of one process {there:.9g}"
+            return replace(proof, found=said)
+    said = _diverges(compared.reference) or _diverges(mode)
+    return replace(proof, held=None, found=said, difference=None) if said else proof
 
 
 def loss_differences(mode: ModePart, compared: Comparison) -> list[float]:
@@ -88,32 +103,54 @@ def relative(found: float, wanted: float) -> float:
     return abs(found - wanted) / abs(wanted) if wanted else math.inf
 
 
+def largest(curve: Sequence[float]) -> float:
+    """The largest; NaN if any is, or if there are none."""
+    return math.nan if not curve or any(map(math.isnan, curve)) else max(curve)
+
+
 def weights_equal(mode: str, compared: Comparison) -> Proof:
     """Every weight is that of one process."""
-    claim = f"{mode}: every weight is that of one process {_when(compared)}, {_within(compared)}"
-    return _found(claim, compared.differences.get(mode, math.nan), compared, compared.moved)
+    when, scale = _when(compared), f"{WITHIN} how far the weights moved"
+    claim = f"{mode}: every weight is that of one process {when}, {scale}"
+    about = f"Weights of one process {when}, {WITHIN} how far they moved"
+    off = _share(compared.differences.get(mode, math.nan), compared)
+    return _found(claim, off, compared, about, mode)
 
 
 def modes_equal(modes: Sequence[str], compared: Comparison) -> Proof:
     """The modes have the same weights."""
     names = f"{', '.join(modes[:-1])} and {modes[-1]}"
-    claim = f"{names} have the same weights {_when(compared)}, {_within(compared)}"
-    return _found(claim, compared.apart, compared, compared.moved)
+    what = f"the same weights {_when(compared)}, {WITHIN} how far they moved"
+    return _found(f"{names} have {what}", _share(compared.apart, compared), compared, what)
 
 
-def _found(claim: str, difference: float, compared: Comparison, unit: float = 1.0) -> Proof:
+def _share(difference: float, compared: Comparison) -> float:
+    """Of how far the weights have moved."""
+    if compared.moved:
+        return difference / compared.moved
+    return math.inf if difference > 0 else difference
+
+
+def _found(claim: str, off: float, compared: Comparison, about: str, mode: str = "") -> Proof:
     if compared.epochs == 0:
-        return Proof(claim, held=False, found=f"rounding alone grows too fast: {STABLE}")
-    held = difference <= TOLERANCE * unit  # NaN is not
-    return Proof(claim, held=held, found=f"largest difference {difference:.1e}")
+        said = _diverges(compared.reference) or GROWS
+        return Proof(claim, None, said, mode=mode, about=about)
+    held = off <= TOLERANCE  # NaN is not
+    said = f"largest difference {off:.1e}" if off else "no difference"
+    return Proof(claim, held, said, mode=mode, about=about, difference=off)
+
+
+def _diverges(run: ModePart) -> str:
+    """In which epoch its loss is none that a training has; empty: in none."""
+    who = "of one process " if run.mode == REFERENCE else f"of {run.mode} "
+    for number, epoch in enumerate(run.epochs, 1):
+        if not epoch.loss <= LARGEST_LOSS:  # NaN is not
+            return f"in epoch {number} the loss {who}is {epoch.loss:.3g}: the training diverges"
+    return ""
 
 
 def _when(compared: Comparison) -> str:
     return _which(compared, "in the end", "after epoch 1", "after epoch {}")
-
-
-def _within(compared: Comparison) -> str:
-    return f"within {TOLERANCE * compared.moved:.1e}"
 
 
 def _which(compared: Comparison, every: str, first: str, several: str) -> str:

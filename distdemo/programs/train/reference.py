@@ -5,7 +5,7 @@ may make that difference larger in every step; with a large learning rate it soo
 weights, and says nothing any more. How fast it grows is measured here: beside the reference runs
 its shadow, whose first weights are off by a few units of their last place. As long as the shadow is
 within ``DRIFT`` of the reference, others have to be within ``TOLERANCE`` of it, a thousand times as
-much. Past that, nothing is compared.
+much. Past that, or once the loss is none that a training has, nothing is compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from distdemo.programs.train.loop import Training
-from distdemo.programs.train.proofs import relative
+from distdemo.programs.train.proofs import LARGEST_LOSS, relative
 
 DRIFT = 1e-9
 NUDGE = 1e-15  # of a weight: four to eight units of its last place
@@ -60,7 +60,8 @@ class Reference:
         moved = difference(weights, self.first)
         drift = difference(weights, weights_of(self.shadow.averaging.module))
         # NaN is close to nothing
-        if drift <= DRIFT * moved and relative(loss, epochs[-1].loss) <= DRIFT:
+        alike = drift <= DRIFT * moved and relative(loss, epochs[-1].loss) <= DRIFT
+        if alike and epochs[-1].loss <= LARGEST_LOSS:
             self.comparable, self.weights, self.moved = len(epochs), weights, moved
 
 

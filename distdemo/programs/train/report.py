@@ -11,7 +11,7 @@ from distdemo.programs.train.classifier import count_parameters
 from distdemo.programs.train.data import Data
 from distdemo.programs.train.limits import shares
 from distdemo.programs.train.parts import Comparison, ModePart, RankPart
-from distdemo.programs.train.proofs import loss_differences, prove
+from distdemo.programs.train.proofs import largest, loss_differences, prove
 from distdemo.programs.train.spans import on_one_clock
 from distdemo.training import Epoch, Run, Span, Task, TrainReport, TrainSpec
 from distdemo.versions import versions
@@ -33,6 +33,7 @@ def report(spec: TrainSpec, world: WorldReport, data: Data) -> TrainReport:
     compared = parts[0].comparison
     if compared is None:
         raise ValueError("rank 0 brings back the comparison")
+    notes += (*_note_on_buckets(spec, parts[0]), *_note_on_growth(compared))
     return TrainReport(
         spec,
         world,
@@ -40,8 +41,9 @@ def report(spec: TrainSpec, world: WorldReport, data: Data) -> TrainReport:
         reference=_summed_up([compared.reference]),
         runs=tuple(_run(parts, place, compared) for place in range(len(parts[0].modes))),
         proofs=prove(parts),
+        comparable=compared.epochs,
         spans=_spans(parts, world.hosts),
-        notes=(*notes, *_note_on_growth(compared)),
+        notes=notes,
         versions=found,
     )
 
@@ -60,13 +62,8 @@ def _task(spec: TrainSpec, data: Data) -> Task:
 def _run(parts: Sequence[RankPart], place: int, compared: Comparison) -> Run:
     """One mode, of all ranks."""
     modes = [part.modes[place] for part in parts]
-    losses = _worst(loss_differences(modes[0], compared))
+    losses = largest(loss_differences(modes[0], compared))
     return _summed_up(modes, compared.differences.get(modes[0].mode, math.nan), losses)
-
-
-def _worst(curve: Sequence[float]) -> float:
-    """The largest; NaN if any is."""
-    return math.nan if any(map(math.isnan, curve)) else max(curve, default=0.0)
 
 
 def _summed_up(modes: Sequence[ModePart], weights: float = 0.0, losses: float = 0.0) -> Run:
@@ -83,6 +80,7 @@ def _summed_up(modes: Sequence[ModePart], weights: float = 0.0, losses: float = 
         overlapped=sum(mode.overlapped for mode in modes) / len(modes),
         difference=weights,
         loss_difference=losses,
+        first_collectives=first.first_collectives,
     )
 
 
@@ -109,27 +107,38 @@ def _notes(spec: TrainSpec, world: WorldReport, data: Data) -> list[str]:
     notes = []
     if cut.batch * size != spec.batch_size:
         notes.append(
-            f"A step takes {cut.batch * size} samples, not {spec.batch_size}, "
-            f"so that each of the {size} ranks has equally many: {cut.batch}."
+            f"A step takes {cut.batch * size:,} samples, not {spec.batch_size:,}, "
+            f"so that each of the {size} ranks has equally many: {cut.batch:,}."
         )
     if cut.dropped:
         notes.append(
-            f"{cut.dropped} of {len(data.train)} samples are left out of each epoch: they don't "
-            f"fill another step."
+            f"{cut.dropped:,} of {len(data.train):,} samples are left out of each epoch: they "
+            "don't fill another step."
         )
-    if size == 1:
-        notes.append("With one rank there is nothing to average.")
     if spec.trace and world.hosts:
         notes.append("Moments are counted on each host from its own first one.")
     return notes
 
 
+def _note_on_buckets(spec: TrainSpec, part: RankPart) -> tuple[str, ...]:
+    """Of DDP, whose first step is not like the others: a trace shows it."""
+    for run in part.modes if spec.trace else ():
+        if run.first_collectives != run.collectives:
+            text = (
+                f"After its first step {run.mode} groups its gradients anew, in the order in which "
+                f"they came: {run.first_collectives} all_reduce in that step, {run.collectives} in "
+                "each later one."
+            )
+            return (text,)
+    return ()
+
+
 def _note_on_growth(compared: Comparison) -> tuple[str, ...]:
-    """If not all epochs can be compared: why."""
-    if compared.epochs == len(compared.reference.epochs):
+    """If not all epochs can be compared: why; if none can, the proofs say it."""
+    if compared.epochs in (0, len(compared.reference.epochs)):
         return ()
-    return (
-        "This training magnifies rounding errors, so that "
-        + (f"after epoch {compared.epochs}" if compared.epochs else "from the first epoch on")
-        + " even right programs differ: nothing is compared there.",
+    text = (
+        f"This training magnifies rounding errors, so that after epoch {compared.epochs} even "
+        "right programs differ: later epochs are not compared."
     )
+    return (text,)

@@ -46,6 +46,7 @@ def test_what_is_given_is_taken() -> None:
         ({"rpc_timeout": "5"}, 5.0, 5.0),
         ({"rpc_timeout": "12s", "rpc_steps": "10000"}, 12.0, 10.0),
         ({"start_method": "spawn", "workers": "4"}, 31.0, 16.0),
+        ({"start_method": "spawn", "workers": "20"}, 41.0, 40.0),
     ],
 )
 def test_a_worker_that_hangs_is_found_before_time_is_up(
@@ -70,7 +71,8 @@ def test_a_worker_that_hangs_is_found_before_time_is_up(
         ({"rpc_rate": "inf"}, "--lr inf: that is no learning rate."),
         ({"rpc_rate": "nan"}, "--lr nan: that is no learning rate."),
         ({"rpc_rate": "fast"}, "--lr fast: that is no learning rate."),
-        ({"rpc_seed": "-1"}, "--seed is out of range."),
+        ({"rpc_seed": "-1"}, "--seed -1 can't be used."),
+        ({"rpc_seed": str(2**62 + 1)}, "--seed 4611686018427387905 can't be used."),
         ({"rpc_seed": "x"}, "--seed x: that is no whole number."),
         ({"rpc_timeout": "0"}, "--timeout 0: that is no positive number of seconds."),
         ({"start_method": "clone"}, "There is no start method 'clone'."),
@@ -83,6 +85,10 @@ def test_what_cannot_be_done_is_refused_with_a_hint(given: dict[str, str], what:
     assert error.value.what == what
     assert error.value.why
     assert error.value.hint
+
+
+def test_a_seed_goes_as_far_as_that_of_train() -> None:
+    assert parsed(rpc_seed=str(2**62)).spec.seed == 2**62
 
 
 def test_more_workers_than_open_files_allow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

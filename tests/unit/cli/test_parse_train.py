@@ -11,6 +11,7 @@ import pytest
 from distdemo.cli import options, parse_train
 from distdemo.cli.parse_train import OUTER_LIMIT, TrainRequest
 from distdemo.errors import UsageError
+from distdemo.programs.train.generated import generate
 from distdemo.training import TrainSpec
 
 DEFAULTS: dict[str, Any] = {name: options.ALL[name][1] for name in options.TRAIN}
@@ -61,7 +62,7 @@ def test_everything_is_taken_over(tmp_path: Path) -> None:
         partition="sampler",
         plot=str(tmp_path / "curves.SVG"),
         trace=str(tmp_path / "trace.json"),
-        world_size="3",
+        start="3",
         start_method="spawn",
         format="json",
         quiet=True,
@@ -72,6 +73,11 @@ def test_everything_is_taken_over(tmp_path: Path) -> None:
     assert (asked.plot, asked.trace) == (tmp_path / "curves.SVG", tmp_path / "trace.json")
     assert (asked.world.world_size, asked.world.start_method) == (3, "spawn")
     assert (asked.view.format, asked.view.quiet, asked.view.traceback) == ("json", True, True)
+    assert asked.settings == {
+        "timeout": 30,
+        "plot": str(tmp_path / "curves.SVG"),
+        "trace": str(tmp_path / "trace.json"),
+    }
     assert list(tmp_path.iterdir()) == [], "trying whether a file can be written leaves none"
 
 
@@ -86,7 +92,7 @@ def test_a_training_may_last_as_long_as_it_moves() -> None:
     assert (asked.training_world.timeout, asked.training_world.patience) == (OUTER_LIMIT, 30)
     asked = request(stall_timeout="5s")
     assert (asked.world.patience, asked.training_world.timeout) == (5, OUTER_LIMIT)
-    assert request(world_size="200", batch_size="400").world.patience == pytest.approx(60)
+    assert request(start="200", batch_size="400").world.patience == pytest.approx(60)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +106,10 @@ def test_a_training_may_last_as_long_as_it_moves() -> None:
         ({"batch_size": "3"}, "--batch-size 3", "--batch-size"),
         ({"batch_size": "1.5"}, "--batch-size 1.5", "--batch-size"),
         ({"hidden": "-1"}, "--hidden -1", "--hidden"),
-        ({"learning_rate": "0"}, "0", "0.1"),
-        ({"learning_rate": "nan"}, "nan", "0.1"),
+        ({"epochs": "1000000000"}, "--epochs 1000000000", "--epochs 100000"),
+        ({"learning_rate": "0"}, "--lr 0", "--lr 0.1"),
+        ({"learning_rate": "nan"}, "--lr nan", "--lr 0.1"),
+        ({"learning_rate": "inf"}, "--lr inf", "--lr 0.1"),
         ({"learning_rate": "quick"}, "--lr quick", "--lr 0.1"),
         ({"momentum": "1"}, "--momentum 1", "--momentum 0."),
         ({"momentum": "x"}, "--momentum x", "--momentum 0."),
@@ -111,9 +119,14 @@ def test_a_training_may_last_as_long_as_it_moves() -> None:
         ({"train_seed": "-1"}, "--seed -1", "--seed 1234"),
         ({"train_seed": "x"}, "--seed x", "--seed 1234"),
         ({"dataset": "mnist"}, "--data-dir", "folder"),
+        ({"data_dir": ""}, "--data-dir '': that names nothing", "--data-dir ~/mnist"),
+        ({"partition": ""}, "''", "--partition"),
+        ({"mode": ""}, "''", "--mode"),
+        ({"plot": ""}, "--plot '': that names nothing", "--plot plot.png"),
+        ({"trace": " "}, "--trace '': that names nothing", "--trace trace.json"),
         ({"dataset": "digits", "data_dir": "."}, "--data-dir", "Try"),
         ({"stall_timeout": "0"}, "--timeout 0", "--timeout 30"),
-        ({"world_size": "0"}, "--world-size 0", "--world-size 2"),
+        ({"start": "0"}, "--world-size 0", "--world-size 2"),
         ({"backend": "nccl"}, "--backend nccl needs a GPU", "--backend gloo"),
         ({"format": "jsn"}, "'jsn'", "--format json"),
         ({"plot": "curves"}, "--plot curves", "--plot curves.png"),
@@ -145,7 +158,14 @@ def test_a_plot_without_matplotlib_is_refused_with_the_way_to_get_it(
 
 def test_the_machine_has_to_hold_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distdemo.launchers.limits._available", lambda: 45 * 2**20)
-    assert "5 ranks" in refused(world_size="5").what
+    assert "5 ranks" in refused(start="5").what
+
+
+def test_the_machine_has_to_hold_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distdemo.cli.parse_train.free_memory", lambda: 2**30)
+    request().check_memory(generate(1))
+    with pytest.raises(UsageError, match="--hidden 99999999999 does not fit"):
+        request(hidden="99999999999").check_memory(generate(1))
 
 
 @pytest.mark.parametrize(("rank", "writes"), [("0", True), ("1", False)])

@@ -121,6 +121,18 @@ def test_if_all_answer_the_callee_of_the_call_that_is_waited_for_is_at_fault() -
     assert found.ranks == (2,)
 
 
+def test_a_call_to_several_workers_is_held_against_all_of_them() -> None:
+    step = Phase(9, "worker1, worker2: optimizer.step")
+    found = verdict(
+        late(0, step, IN_CALL), late(1, CONNECTED, IN_SHUTDOWN), late(2, CONNECTED, IN_SHUTDOWN)
+    )
+    assert found.what == (
+        "Timed out after 30 s: worker1 (rank 1), worker2 (rank 2) did not finish optimizer.step."
+    )
+    assert found.why == "worker0 (rank 0) had got as far as: worker1, worker2: optimizer.step."
+    assert found.ranks == (1, 2)
+
+
 def test_nobody_is_at_fault_for_a_training_that_takes_longer_than_its_time() -> None:
     found = verdict(late(0, TRAINING, IN_CALL), late(1, CONNECTED, IN_SHUTDOWN))
     assert found.what == "Timed out after 30 s: the training was not done."

@@ -55,6 +55,16 @@ def test_a_loss_too_few_too_many_or_not_a_number_is_seen(losses: tuple[float, ..
     assert held(replace(LESSON, losses=losses))[3] is False
 
 
+def test_where_both_trainings_break_down_only_the_fall_of_the_loss_fails() -> None:
+    broken = (2.0, math.inf, math.nan)
+    bias = replace(BIAS, remote=(math.nan, 1.0), local=(math.nan, 1.0))
+    lesson = replace(LESSON, losses=broken, local_losses=broken, weights=(bias,))
+    assert held(lesson) == [True, True, False, True, True]
+    assert found(lesson, 2).startswith("2 before the first step, nan after the last")
+    assert found(lesson, 3) == "3 losses, 1 of them NaN in both"
+    assert found(lesson, 4) == "2 numbers in 1 tensors, 1 of them NaN in both"
+
+
 def test_weights_are_compared_bit_for_bit_and_the_worst_is_named() -> None:
     apart = replace(LESSON, weights=(BIAS, replace(BIAS, name="hidden.bias", remote=(0.5, 1.75))))
     assert held(apart) == [True, True, True, True, False]

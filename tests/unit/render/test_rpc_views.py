@@ -29,7 +29,7 @@ CALLS = (
     call("rpc_async", "swap('ping')", "pong", 0.0031),
     call("rpc_async", "swap('pong')", "ping", 0.0032),
     call("rref.rpc_sync", "add(3)", 8, 0.0051),
-    call("rpc_sync", "root(-9)", "ValueError('no root of -9')", 0.0062),
+    call("rpc_sync", "root(-9)", "ValueError('< 0')", 0.0062),
     call("optimizer.step", "", "", 0.0093, callee="worker1, worker2"),
 )
 WEIGHTS = (
@@ -88,6 +88,35 @@ def test_a_call_to_several_workers_names_them_all(report: Make, draw: Make) -> N
     assert re.search(r"worker1, worker2 │ optimizer.step +│ — ", text)
 
 
+@pytest.mark.parametrize(("columns", "table"), [(80, True), (79, False), (60, False), (40, False)])
+def test_a_call_is_a_line_or_where_that_has_no_room_an_entry_of_a_list(
+    report: Make, draw: Make, columns: int, table: bool
+) -> None:
+    longest = call("rref.rpc_sync", "hidden.forward()", "float32[4, 8]", 12.34, callee="worker11")
+    shown = report(calls=(*CALLS[:-1], longest))
+    text = draw(lambda console: rpc_table(shown, console), columns=columns)
+    timeline = text.partition("Training")[0]
+    if table:
+        assert re.search(r"│ 12340 │ worker11 │ rref.rpc_sync hidden.forward\(\) │ ", timeline)
+        assert timeline.count("│ worker1 ") == len(CALLS) - 1
+        assert len(timeline.splitlines()) == 2 + 4 + len(CALLS)
+    else:
+        assert "│" not in timeline
+        assert "\n  Call    rref.rpc_sync hidden.forward()\n" in timeline
+
+
+def test_numbers_that_are_none_in_both_trainings_do_not_differ(report: Make, draw: Make) -> None:
+    losses = (*LOSSES[:10], *([math.nan] * 11))
+    nothing = replace(WEIGHTS[0], remote=(math.nan,) * 4, local=(math.nan,) * 4)
+    broken = report(losses=losses, local_losses=losses, weights=(nothing,))
+    text = draw(lambda console: rpc_table(broken, console))
+    assert re.search(r"│ +20 │ +nan │ +nan │ +0 │", text)
+    assert re.search(r"│ \[nan … nan\] +│ \[nan … nan\] +│ +0 │", text)
+    assert "inf" not in text
+    training = rpc_document(broken)["training"]
+    assert training["weights"][0]["difference"] == 0.0
+
+
 def test_a_wrong_value_stands_beside_the_right_one(report: Make, draw: Make) -> None:
     wrong = report(calls=(replace(CALLS[3], value=9), *CALLS[1:3]))
     text = draw(lambda console: rpc_table(wrong, console), columns=200)
@@ -125,7 +154,7 @@ def test_one_line_says_it_all(report: Make) -> None:
         "✓ 6 calls right; trained over RPC as in one process."
     )
     broken = verdict_line(report(losses=(1.0, math.nan), local_losses=(1.0, math.nan)), Signs())
-    assert broken.plain.startswith("✗ 2 of 5 proofs failed: The loss fell.")
+    assert broken.plain.startswith("✗ 1 of 5 proofs failed: The loss fell.")
 
 
 def test_the_document_has_everything(report: Make) -> None:

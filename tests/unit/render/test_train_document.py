@@ -6,16 +6,18 @@ import json
 from dataclasses import fields, replace
 from typing import Any
 
-from trainings import broken_report, made_report, made_world
+from trainings import broken_report, made_report, made_world, wild_report
 
 from distdemo.outcomes import Died, Returned, Verdict
 from distdemo.render.document import SCHEMA_VERSION, dumps
 from distdemo.render.train_document import train_document
 from distdemo.training import TrainReport, TrainSpec
 
+SETTINGS = {"timeout": 30.0, "plot": None, "trace": "t.json"}
+
 
 def document(report: TrainReport) -> Any:
-    return json.loads(dumps(train_document(report)))
+    return json.loads(dumps(train_document(report, SETTINGS)))
 
 
 def test_it_says_what_was_trained_on_what_and_how_it_went() -> None:
@@ -23,7 +25,10 @@ def test_it_says_what_was_trained_on_what_and_how_it_went() -> None:
     assert list(made)[:3] == ["schema_version", "command", "ok"]
     assert (made["schema_version"], made["command"], made["ok"]) == (SCHEMA_VERSION, "train", True)
     assert made["errors"] == []
-    assert set(made["spec"]) == {field.name for field in fields(TrainSpec)}
+    assert set(made["spec"]) == {field.name for field in fields(TrainSpec)} | set(SETTINGS)
+    assert {name: made["spec"][name] for name in SETTINGS} == SETTINGS
+    assert made["world"]["timeout"] == 30, "of the world without progress, not of the launcher"
+    assert made["comparable_epochs"] == 3
     assert made["spec"]["mode"] == "compare"
     assert (made["world"]["world_size"], made["world"]["backend"]) == (4, "gloo")
     assert made["task"]["samples"] == 1536
@@ -47,12 +52,28 @@ def test_every_epoch_of_every_mode_is_there() -> None:
 def test_each_proof_that_failed_is_an_error() -> None:
     made = document(broken_report())
     assert made["ok"] is False
-    assert [proof["held"] for proof in made["proofs"]] == [True, False, True]
+    assert [proof["held"] for proof in made["proofs"]] == [True] * 3 + [False] + [True] * 6
+    assert [proof["mode"] for proof in made["proofs"][2:4]] == ["manual", "flat"]
+    assert [proof["difference"] for proof in made["proofs"][-2:]] == [1.2e-7, 0]
     (error,) = made["errors"]
     assert error["what"].startswith("flat: all replicas are the same after every epoch")
-    assert error["why"] == "rank 0 differs in epoch 3."
+    assert error["why"] == "Rank 0 differs in epoch 3."
+    assert "distdemo check" in error["hint"]
     assert error["ranks"] == [0]
     assert made["runs"][1]["epochs"][-1]["replicas_identical"] is False
+
+
+def test_proofs_that_could_not_be_made_are_one_error() -> None:
+    made = document(wild_report())
+    assert made["ok"] is False
+    assert [proof["held"] for proof in made["proofs"]] == [True, None, None] * 3 + [None]
+    assert {proof["difference"] for proof in made["proofs"]} == {None}
+    assert made["runs"][0]["weight_difference"] is None
+    assert made["runs"][0]["loss_difference"] is None
+    (error,) = made["errors"]
+    assert "neither proved nor refuted: 7 of 10 proofs could not be made." in error["what"]
+    assert error["why"] == "Rounding grows too fast."
+    assert error["hint"] == "Try a smaller --lr."
 
 
 def test_a_world_that_failed_has_its_verdict_and_how_each_rank_ended() -> None:

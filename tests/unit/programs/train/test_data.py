@@ -149,7 +149,10 @@ def test_files_may_be_packed_and_spelled_with_a_dot(folder):
     ("name", "content", "said"),
     [
         (NAMES[0], None, "is not there"),
-        (NAMES[0], b"", "no IDX file of images"),
+        (NAMES[0], b"", "It is empty"),
+        (NAMES[0], gzip.compress(b""), "It is empty"),
+        (NAMES[1], idx(30, numbers=bytes([1] * 29 + [10])), "tells class 10; there are 10, 0 to 9"),
+        (NAMES[3], idx(10, numbers=bytes([255] * 10)), "tells class 255"),
         (NAMES[0], idx(30), "no IDX file of images"),
         (NAMES[1], idx(30, 4, 3), "no IDX file of labels"),
         (NAMES[0], idx(30, 4, 3)[:-1], "should hold 360 bytes (30×4×3), but holds 359"),
@@ -183,3 +186,8 @@ def test_no_images_are_refused(folder):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match="no folder"):
         read_mnist(str(tmp_path / "absent"))
+
+
+def test_a_file_instead_of_the_folder_is_said_to_be_one(folder):
+    with pytest.raises(UsageError, match="is a file, not a folder"):
+        read_mnist(str(folder / NAMES[0]))

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.errors import UsageError
-from distdemo.programs.train.limits import check_samples, check_train, shares
+from distdemo.programs.train.generated import generate
+from distdemo.programs.train.limits import (
+    check_memory,
+    check_samples,
+    check_train,
+    memory_needed,
+    shares,
+)
 from distdemo.training import TrainSpec
 
 
@@ -22,15 +29,18 @@ from distdemo.training import TrainSpec
         ({"dataset": "mnist"}, "--data-dir"),
         ({"data_dir": "there"}, "--data-dir"),
         ({"epochs": 0}, "--epochs 0"),
+        ({"epochs": 100_001}, "--epochs 100001"),
         ({"hidden": 0}, "--hidden 0"),
         ({"batch_size": 3}, "--batch-size 3"),
-        ({"learning_rate": 0.0}, "--learning-rate 0"),
-        ({"learning_rate": float("nan")}, "--learning-rate nan"),
-        ({"learning_rate": float("inf")}, "--learning-rate inf"),
+        ({"learning_rate": 0.0}, "--lr 0"),
+        ({"learning_rate": 1e-8}, "--lr 1e-08 is too small"),
+        ({"learning_rate": float("nan")}, "--lr nan"),
+        ({"learning_rate": float("inf")}, "--lr inf"),
         ({"momentum": 1.0}, "--momentum 1"),
         ({"momentum": -0.1}, "--momentum -0.1"),
         ({"bucket_mb": 0.0}, "--bucket-mb 0"),
         ({"bucket_mb": float("nan")}, "--bucket-mb nan"),
+        ({"bucket_mb": 1e7}, "--bucket-mb 1e+07"),
         ({"seed": -1}, "--seed -1"),
         ({"seed": 2**63}, "--seed"),
     ],
@@ -54,7 +64,33 @@ def test_a_batch_that_the_data_can_not_fill_is_refused_with_one_that_fits():
     with pytest.raises(UsageError) as error:
         check_samples(spec, 63, 4)
     suggested = int(error.value.hint.split()[-1].rstrip("."))
+    assert suggested == 60, "the largest"
     check_samples(replace(spec, batch_size=suggested), 63, 4)
+
+
+def test_limits_are_said():
+    for change, words in (
+        ({"learning_rate": float("inf")}, "finite"),
+        ({"bucket_mb": 0.0}, "from 0.000001 (a byte) to 1,000,000"),
+        ({"epochs": 10**9}, "1 to 100,000"),
+    ):
+        with pytest.raises(UsageError) as error:
+            check_train(replace(TrainSpec(), **change), 4)
+        assert words in error.value.why
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused_with_one_that_does():
+    data, spec = generate(1), TrainSpec(hidden=99_999_999_999)
+    free = 16 * 2**30
+    with pytest.raises(UsageError) as error:
+        check_memory(spec, data, 4, free)
+    assert "--hidden 99999999999 does not fit" in error.value.what
+    suggested = int(error.value.hint.split()[2].rstrip(","))
+    assert suggested > 10_000
+    smaller = replace(spec, hidden=suggested)
+    check_memory(smaller, data, 4, free)
+    assert memory_needed(smaller, data, 8) > memory_needed(smaller, data, 4) > free / 12
+    check_memory(TrainSpec(), data, 64, 2**30)
 
 
 @given(st.integers(1, 500), st.integers(1, 64), st.integers(0, 5000))

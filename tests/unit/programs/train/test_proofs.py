@@ -36,15 +36,22 @@ def parts(*, ranks=3, modes=("manual",), losses=(2.0, 1.0), epochs=2, difference
 
 
 def failed(found):
-    return [proof for proof in found if not proof.held]
+    return [proof for proof in found if proof.held is False]
+
+
+def undecided(found):
+    return [proof for proof in found if proof.held is None]
 
 
 def test_a_right_training_proves_all_that_it_claims():
     found = prove(parts(modes=("manual", "flat", "ddp")))
     assert len(found) == 10
-    assert not failed(found)
+    assert all(proof.held for proof in found)
     assert all(proof.found for proof in found)
     assert "manual, flat and ddp" in found[-1].claim
+    assert [proof.mode for proof in found[::3]] == ["manual", "flat", "ddp", ""]
+    assert len({proof.about for proof in found}) == 4, "the same words for every mode"
+    assert [proof.difference for proof in found[:3]] == [None, 0, 0]
 
 
 # --------------------------------------------------------------------------------- replicas
@@ -82,13 +89,23 @@ def test_a_loss_beyond_the_tolerance_fails_and_is_told_with_its_epoch():
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_equals_nothing(loss):
-    found = parts(losses=(2.0, loss))
+def test_a_loss_that_is_no_number_while_that_of_one_process_is_one_fails(loss):
+    (proof,) = failed(prove(parts(losses=(2.0, loss))))
+    assert "loss" in proof.claim
+    assert f"in epoch 2 it is {loss:g}, of one process 1" in proof.found
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, 1e300])
+def test_a_training_that_diverges_after_a_while_is_not_proved_by_its_first_epochs(loss):
+    found = parts(losses=(2.0, loss), epochs=1)
     first = found[0]
     same = replace(first.comparison, reference=mode("single", losses=(2.0, loss)))
-    (proof,) = failed(prove([replace(first, comparison=same), *found[1:]]))
+    proofs = prove([replace(first, comparison=same), *found[1:]])
+    assert not failed(proofs)
+    (proof,) = undecided(proofs)
     assert "loss" in proof.claim
-    assert "--learning-rate" in proof.found
+    assert f"in epoch 2 the loss of one process is {loss:g}: the training diverges" in proof.found
+    assert proof.difference is None
 
 
 def test_how_far_a_number_is_from_another():
@@ -113,6 +130,16 @@ def test_weights_are_compared_with_how_far_they_went(off, held):
     assert modes_equal(["manual", "ddp"], compared).held is held
 
 
+def test_a_difference_of_weights_is_told_as_a_share_of_how_far_they_moved():
+    (*_, proof) = prove(parts(differences={"manual": 1e-7}))
+    assert proof.difference == 2e-7
+    assert proof.claim.endswith("in the end, within 1e-6 of how far the weights moved")
+    assert proof.found == "largest difference 2.0e-07"
+    compared = replace(parts(apart=1e-300)[0].comparison, moved=0.0)
+    assert modes_equal(["manual", "ddp"], compared).difference == math.inf
+    assert modes_equal(["manual", "ddp"], replace(compared, apart=0.0)).held
+
+
 def test_only_epochs_that_can_be_compared_are():
     found = prove(parts(losses=(2.0, 5.0), epochs=1))
     assert not failed(found)
@@ -122,8 +149,9 @@ def test_only_epochs_that_can_be_compared_are():
 
 def test_where_no_epoch_can_be_compared_nothing_is_proved():
     found = prove(parts(epochs=0, differences={}))
-    assert len(failed(found)) == 2
-    assert all("--learning-rate" in proof.found for proof in failed(found))
+    assert not failed(found)
+    assert [proof.held for proof in found] == [True, None, None]
+    assert all("magnifies rounding" in proof.found for proof in undecided(found))
 
 
 # ----------------------------------------------------------------------------------- report
@@ -154,7 +182,19 @@ def test_a_report_sums_up_the_ranks():
     assert result.task is not None
     assert result.task.parameters == count_parameters(generate(1), 64)
     assert "63 samples, not 64" in result.notes[0]
-    assert "47 of 2000" in result.notes[1]
+    assert "47 of 2,000" in result.notes[1]
+    assert result.comparable == 2
+
+
+def test_a_trace_is_told_that_ddp_groups_its_gradients_anew():
+    found = parts(modes=("ddp",))
+    for trace in (True, False):
+        spec = TrainSpec(mode="ddp", epochs=2, trace=trace)
+        changed = [
+            replace(each, modes=(replace(each.modes[0], first_collectives=1),)) for each in found
+        ]
+        told = " ".join(report(spec, world(changed), generate(1)).notes)
+        assert ("1 all_reduce in that step, 4 in each later one" in told) == trace
 
 
 def test_a_report_of_a_world_that_failed_claims_nothing():
@@ -170,8 +210,10 @@ def test_a_report_says_where_comparing_ended():
     told = report(TrainSpec(mode="manual"), world(parts(epochs=1)), generate(1)).notes[-1]
     assert "after epoch 1" in told
     result = report(TrainSpec(mode="manual"), world(parts(epochs=0, differences={})), generate(1))
-    assert "from the first epoch on" in result.notes[-1]
+    assert "from the first epoch on" in result.proofs[-1].found
     assert math.isnan(result.runs[0].difference)
+    assert math.isnan(result.runs[0].loss_difference)
+    assert result.comparable == 0
     assert not result.ok
 
 
