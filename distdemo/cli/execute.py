@@ -225,6 +225,36 @@ def _print_failure(world: WorldReport, view: View) -> None:
     show(console, failure(world, console, traceback=view.traceback))
 
 
+def show_outcome(
+    world: WorldReport,
+    view: View,
+    document: Callable[[], Any],
+    table: Callable[[Any], Any],
+    verdict: Callable[[Any], Any],
+) -> None:
+    """The result of a program in the view that was asked for; of a failed world, why.
+
+    Args:
+        world: that it ran in.
+        view: how to show it.
+        document: makes the JSON document.
+        table: draws all of it for a console.
+        verdict: draws the verdict alone.
+    """
+    if view.format == "json":
+        from distdemo.render.document import dumps
+
+        typer.echo(dumps(document()))
+        return
+    if not world.ok:
+        _print_failure(world, view)
+        return
+    from distdemo.render.console import output, show
+
+    console = output()
+    show(console, (verdict if view.quiet else table)(console))
+
+
 def show_error(error: DistdemoError) -> None:
     """An error beside a result that was shown all the same: on standard error."""
     from distdemo.render.console import messages, show

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from distdemo.cli.execute import show_outcome
 from distdemo.cli.parse import View
 from distdemo.cli.parse_rpc import RpcRequest, parse_rpc
 from distdemo.cli.stage import Start, stage
@@ -68,21 +69,14 @@ def _follow(shown: ExitStack) -> Callable[[int, Progress], None]:
 
 
 def _show(result: RpcReport, view: View) -> None:
-    if view.format == "json":
-        from distdemo.render.document import dumps
-        from distdemo.render.rpc_document import rpc_document
-
-        typer.echo(dumps(rpc_document(result)))
-        return
-    from distdemo.render.console import output, show, signs
+    from distdemo.render.console import signs
+    from distdemo.render.rpc_document import rpc_document
     from distdemo.render.rpc_table import rpc_table, verdict_line
 
-    console = output()
-    if not result.world.ok:
-        from distdemo.render.failure import failure
-
-        show(console, failure(result.world, console, traceback=view.traceback))
-    elif view.quiet:
-        show(console, verdict_line(result, signs(console)))
-    else:
-        show(console, rpc_table(result, console))
+    show_outcome(
+        result.world,
+        view,
+        lambda: rpc_document(result),
+        lambda console: rpc_table(result, console),
+        lambda console: verdict_line(result, signs(console)),
+    )

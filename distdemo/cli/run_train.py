@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from distdemo.cli.execute import check_backend, show_error
+from distdemo.cli.execute import check_backend, show_error, show_outcome
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_train import TrainRequest, parse_train
 from distdemo.cli.stage import Start, stage
@@ -88,25 +88,17 @@ def _now(told: Progress, epochs: int) -> str:
 
 
 def _show(result: TrainReport, request: TrainRequest) -> None:
-    view = request.view
-    if view.format == "json":
-        from distdemo.render.document import dumps
-        from distdemo.render.train_document import train_document
-
-        typer.echo(dumps(train_document(result, request.settings)))
-        return
-    from distdemo.render.console import output, show, signs
+    from distdemo.render.console import signs
+    from distdemo.render.train_document import train_document
     from distdemo.render.train_table import train_table, verdict_line
 
-    console = output()
-    if not result.world.ok:
-        from distdemo.render.failure import failure
-
-        show(console, failure(result.world, console, traceback=view.traceback))
-    elif view.quiet:
-        show(console, verdict_line(result, signs(console)))
-    else:
-        show(console, train_table(result, console))
+    show_outcome(
+        result.world,
+        request.view,
+        lambda: train_document(result, request.settings),
+        lambda console: train_table(result, console),
+        lambda console: verdict_line(result, signs(console)),
+    )
 
 
 def _write(result: TrainReport, request: TrainRequest) -> list[DistdemoError]:

@@ -14,7 +14,7 @@ BIAS = Weights("output.bias", "worker1", (2,), (0.5, 1.5), (0.5, 1.5))
 LESSON = Lesson((PING, PONG), (2.0, 1.0), (2.0, 1.0), (BIAS,), 0.1, 0.01)
 
 
-def held(lesson: Lesson, *, one_host: bool = True) -> list[bool]:
+def held(lesson: Lesson, *, one_host: bool = True) -> list[bool | None]:
     return [proof.held for proof in proofs(lesson, one_host=one_host)]
 
 
