@@ -19,6 +19,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -65,12 +66,26 @@ def _forget() -> None:
     faulthandler.disable()
     gc.freeze()  # nothing of the tests' is collected, and closes a descriptor that is ours by then
     gc.enable()  # Popen has disabled it
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # Popen, which waits for an exec, is content
+    _lead_nowhere()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     logging.getLogger().handlers.clear()
     tempfile.tempdir = None
+
+
+def _lead_nowhere() -> None:
+    """Let every descriptor of the tests lead nowhere. Popen, which waits for an exec, is content.
+
+    None is closed: its number would be given to a pipe of the command's, and an object of the
+    tests' that still knows it, a handler of logging say, would write into that or close it.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd != nowhere:
+            with suppress(OSError):  # that of the list itself
+                os.fstat(fd)
+                os.dup2(nowhere, fd)
 
 
 def _open_streams(encoding: str) -> None:
