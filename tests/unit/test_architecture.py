@@ -96,7 +96,9 @@ def test_no_import_goes_the_wrong_way(name: str) -> None:
     assert offences([file for file in files if file not in own], WRONG_WAYS[name]) == []
 
 
-@pytest.mark.parametrize(("library", "home"), [("typer", "cli"), ("rich", "render"), ("matplotlib", "render")])
+@pytest.mark.parametrize(
+    ("library", "home"), [("typer", "cli"), ("rich", "render"), ("matplotlib", "render")]
+)
 def test_one_layer_alone_imports(library: str, home: str) -> None:
     elsewhere = [file for file in FILES if layer(file) != home]
     assert offences(elsewhere, (library,)) == []
