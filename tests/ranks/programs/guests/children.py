@@ -3,7 +3,7 @@
 import multiprocessing as mp
 import subprocess
 import sys
-import time
+import threading
 
 
 def answer(pipe):
@@ -11,7 +11,7 @@ def answer(pipe):
 
 
 def linger():
-    time.sleep(100_000)
+    threading.Event().wait(600)
 
 
 def run(rank, size):
@@ -24,5 +24,5 @@ def run(rank, size):
     said = subprocess.run(line, capture_output=True, text=True, check=True)
     daemon = mp.Process(target=linger, daemon=True)
     daemon.start()
-    sleeper = subprocess.Popen(["sleep", "100000"])
+    sleeper = subprocess.Popen(["sleep", "600"])
     return got, said.stdout.strip(), [daemon.pid, sleeper.pid]
