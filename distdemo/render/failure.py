@@ -26,6 +26,7 @@ from distdemo.render.frame import frame
 from distdemo.render.numbers import duration, plural
 
 MANY = 16
+LONGEST = 160  # characters of an exception's text in a cell
 LAST_LINES = 5  # of what the rank at fault wrote
 
 
@@ -116,7 +117,7 @@ def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outc
 def _what(outcome: Outcome, *, at_fault: bool) -> str:
     if isinstance(outcome, Raised):
         lost = "lost its peer: " if outcome.consequence else ""
-        return f"{lost}{outcome.type}: {headline(outcome.message)[:160]}"
+        return f"{lost}{outcome.type}: {_shortened(headline(outcome.message))}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by signal {outcome.signal}"
@@ -126,6 +127,13 @@ def _what(outcome: Outcome, *, at_fault: bool) -> str:
     if isinstance(outcome, Lost):
         return outcome.why
     return _WORDS.get(type(outcome), "unknown")
+
+
+def _shortened(text: str) -> str:
+    """As many whole words as a cell has room for."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."
 
 
 _WORDS = {Stopped: "stopped with the others", Returned: "returned"}

@@ -18,7 +18,7 @@ from distdemo.outcomes import (
     Verdict,
     Where,
 )
-from distdemo.render.failure import error_text, failure
+from distdemo.render.failure import LONGEST, _shortened, error_text, failure
 
 Make = Callable[..., Any]
 
@@ -155,3 +155,10 @@ def test_a_lost_rank_is_told_with_its_host_and_why(world: Make, draw: Make) -> N
     assert "no sign of life" in row
     assert "unknown" in row
     assert "Host" not in draw(lambda console: failure(world(2, outcomes, verdict), console))
+
+
+def test_a_long_text_is_cut_between_two_words() -> None:
+    assert set(_shortened("some words " * 100).split()) == {"some", "words", "..."}
+    assert len(_shortened("word " * 100)) <= LONGEST + 4
+    assert _shortened("x" * 500) == "x" * LONGEST + " ..."
+    assert _shortened("short") == "short"
