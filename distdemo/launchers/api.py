@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
 from distdemo.launchers.checks import check_world
+from distdemo.launchers.leading import leading
 from distdemo.model import WorldSpec
 from distdemo.outcomes import WorldReport
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank
-
-_RANK_NAMES = ("rank",)
-_SIZE_NAMES = ("size", "world_size")
 
 
 def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
@@ -107,10 +105,7 @@ def _calling_shape(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some builtins have none
         return 0
-    names = list(signature.parameters)
-    shape = 0
-    if names[:1] and names[0] in _RANK_NAMES:
-        shape = 2 if names[1:2] and names[1] in _SIZE_NAMES else 1
+    shape = leading(list(signature.parameters))
     try:
         signature.bind(*(0, 0)[:shape], *args)
     except TypeError as error:

@@ -4,7 +4,7 @@ Such a program reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and their like, 
 ``init_process_group``. The variables are those of torchrun's agent (torch/distributed/elastic/
 agent/server/local_elastic_agent.py), and as under torchrun the store is held by the launcher
 (TORCHELASTIC_USE_AGENT_STORE). Unlike there it listens on loopback alone: ``TCPStore`` listens
-everywhere unless it is given a socket that is bound already (FACTS: ``master_listen_fd``).
+everywhere unless it is given a socket that is bound already (``master_listen_fd``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from torch._C._distributed_c10d import Store
-
     from distdemo.launchers.rank import Rank
     from distdemo.model import WorldSpec
 
@@ -34,13 +30,6 @@ class AgentRendezvous:
 
     port: int
     directory: None = None
-
-    def store(self, rank: Rank, patience: timedelta) -> Store:
-        """A connection to it, with keys that no program takes."""
-        from torch._C._distributed_c10d import PrefixStore, TCPStore
-
-        store = TCPStore(HOST, self.port, None, False, timeout=patience, wait_for_workers=False)
-        return PrefixStore("distdemo", store)
 
     def leave(self) -> None:
         """Nothing: the launcher looks after the store."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from distdemo.launchers import verdict
 from distdemo.launchers.crew import Crew
-from distdemo.launchers.elastic import agent
+from distdemo.launchers.elastic import AgentRendezvous, agent
 from distdemo.launchers.interrupts import Interrupts
 from distdemo.launchers.limits import check_loopback, open_files
 from distdemo.launchers.rendezvous import Rendezvous, rendezvous
@@ -90,7 +90,7 @@ class _Meeting(Protocol):
     """Where the ranks of a world meet, and this process's part in it."""
 
     @property
-    def rendezvous(self) -> Rendezvous:
+    def rendezvous(self) -> Rendezvous | AgentRendezvous:
         """For the ranks."""
 
     def descriptors(self) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ class Rank:
         """
         self._sender.send("told", time.monotonic(), dumps(value))
 
-    def enter(self, rendezvous: Rendezvous) -> None:
+    def enter(self, rendezvous: Rendezvous | AgentRendezvous) -> None:
         """Collective: join the group; a program that makes its own is told how."""
         if isinstance(rendezvous, AgentRendezvous):
             rendezvous.announce(self)

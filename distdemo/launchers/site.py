@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from distdemo.launchers.elastic import AgentRendezvous
     from distdemo.launchers.rendezvous import Rendezvous
 
 
@@ -24,7 +25,7 @@ class Site:
     """
 
     ranks: range
-    rendezvous: Rendezvous
+    rendezvous: Rendezvous | AgentRendezvous
     local_rank: int = 0
     interface: str | None = ""
     farewell: float = 0.7

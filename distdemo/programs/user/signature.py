@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdemo.errors import UsageError
+from distdemo.launchers.leading import leading
 
-RANK_NAMES = ("rank",)
-SIZE_NAMES = ("size", "world_size")
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
@@ -187,11 +186,8 @@ def _convert(name: str, parameter: Parameter, text: str) -> Any:  # noqa: ANN401
 def _signature(
     parameters: Sequence[Parameter], rest: Parameter | None, by_name: Sequence[str]
 ) -> Signature:
-    names = [parameter.name for parameter in parameters]
-    leading = 0
-    if names[:1] and names[0] in RANK_NAMES:
-        leading = 2 if names[1:2] and names[1] in SIZE_NAMES else 1
-    return Signature(leading, tuple(parameters[leading:]), rest, tuple(by_name))
+    first = leading([parameter.name for parameter in parameters])
+    return Signature(first, tuple(parameters[first:]), rest, tuple(by_name))
 
 
 def _annotated(arg: ast.arg) -> str:

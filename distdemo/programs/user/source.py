@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from distdemo.errors import UsageError
-from distdemo.programs.user.signature import RANK_NAMES
+from distdemo.launchers.leading import RANK_NAMES
 
 GROUP_MAKERS = ("init_process_group", "init_rpc")
 STARTERS = ("spawn", "start_processes", "Process")
