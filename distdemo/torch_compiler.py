@@ -9,12 +9,14 @@ Other parts of torch warn of themselves and make such folders too: ``without_tra
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 
 from distdemo.torch_import import load_torch
 
@@ -33,6 +35,26 @@ def load_compiler() -> None:
 
     with without_traces():
         torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+
+
+def load_parts(modules: Sequence[str]) -> None:
+    """Import these parts of torch, or what needs them, after the compiler.
+
+    The garbage collector rests meanwhile: it would walk through everything that is loaded.
+
+    Raises:
+        UsageError: torch is not installed, or broken.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        load_compiler()
+        with without_traces():
+            for module in modules:
+                import_module(module)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

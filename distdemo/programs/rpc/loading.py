@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-from importlib import import_module
-
 from distdemo.errors import UsageError
-from distdemo.torch_compiler import load_compiler, without_traces
+from distdemo.torch_compiler import load_parts
 from distdemo.torch_import import load_torch
 
 MODULES = ("torch.distributed.rpc", "torch.distributed.autograd", "torch.distributed.optim")
@@ -24,16 +21,7 @@ def load_rpc() -> None:
     from torch.distributed import rpc
 
     _check(there=rpc.is_available() and hasattr(rpc, "TensorPipeRpcBackendOptions"))
-    was_enabled = gc.isenabled()
-    gc.disable()  # it would walk through everything that is loaded
-    try:
-        load_compiler()
-        with without_traces():
-            for module in MODULES:
-                import_module(module)
-    finally:
-        if was_enabled:
-            gc.enable()
+    load_parts(MODULES)
 
 
 def _check(*, there: bool) -> None:

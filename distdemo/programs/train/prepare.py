@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -13,9 +12,9 @@ if TYPE_CHECKING:
     from distdemo.programs.train.data import Data
     from distdemo.training import TrainSpec
 
-SLOW = ("torch._dynamo", "torch.nn.parallel", "torch.utils.data.distributed")
-"""What training imports of torch. The first alone takes half as long as torch itself; the first
-optimizer that is made imports it, and so does DistributedDataParallel. It starts no thread."""
+PARTS = ("torch.nn.parallel", "torch.utils.data.distributed")
+"""What training imports of torch, beside its compiler, which optimizers and
+DistributedDataParallel drag in."""
 
 
 def prepare(spec: TrainSpec, world_size: int) -> Data:
@@ -37,20 +36,14 @@ def preload(device: str = "cpu") -> None:
         device: of the ranks. Beside CUDA nothing more than torch itself is imported: whatever
             asks for a GPU in this process could keep forked ranks from theirs.
     """
-    from distdemo.torch_compiler import without_traces
+    if device == "cpu":
+        from distdemo.torch_compiler import load_parts
+
+        load_parts(PARTS)
     from distdemo.torch_import import load_torch
 
     load_torch()
-    was_enabled = gc.isenabled()
-    gc.disable()  # it would walk through every new object of torch
-    try:
-        with without_traces():
-            for module in SLOW if device == "cpu" else ():
-                import_module(module)
-            import_module("distdemo.programs.train.main")
-    finally:
-        if was_enabled:
-            gc.enable()
+    import_module("distdemo.programs.train.main")
 
 
 def _generated(spec: TrainSpec) -> Data:
