@@ -117,6 +117,8 @@ class OpSpec:
         monitored: of a barrier, the one that names late ranks.
         straggler: of a barrier, the rank that comes late, and by how many seconds.
         patience: of a monitored barrier, the seconds that it waits.
+        in_place: the output lies in the input, or the input in the output, where the call allows
+            both (see ``Op.overlay``).
     """
 
     op: str
@@ -143,6 +145,7 @@ class OpSpec:
     monitored: bool = False
     straggler: tuple[int, float] | None = None
     patience: float = 10.0
+    in_place: bool = False
 
     def member(self, rank: int) -> int:
         """The rank in the world of a rank of the group."""

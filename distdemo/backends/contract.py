@@ -32,6 +32,8 @@ class Backend(ABC):
         provider: the module that gives torch this backend; empty where torch has it by itself.
         engines: whose ranks it can run on, beside those that this program starts; None: anybody's.
         rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number.
+        transport: what its bandwidth is held against, a kind of ``measuring.Limit``: what carries
+            the bytes between ranks of one machine.
     """
 
     name: ClassVar[str]
@@ -42,6 +44,7 @@ class Backend(ABC):
     get: ClassVar[str] = ""
     provider: ClassVar[str] = ""
     rank_per_gpu: ClassVar[bool] = False
+    transport: ClassVar[str] = "TCP stream"
     engines: ClassVar[tuple[str, ...] | None] = None
 
     @abstractmethod

@@ -17,6 +17,7 @@ class Gloo(Backend):
     name = "gloo"
     summary = "CPU tensors over TCP; in every torch build."
     devices = ("cpu", "cuda")
+    transport = "TCP stream"
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     monitors = True
     get = "It is in every wheel of torch."

@@ -22,6 +22,7 @@ class Mpi(Backend):
     get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
     provider = "distdemo.backends.mpi"
     engines = ("mpi", "slurm")
+    transport = "shared memory"
     dtypes = COMMON_DTYPES | {
         "bool",
         "int16",

@@ -30,6 +30,7 @@ class Nccl(Backend):
     summary = "GPU tensors over NVLink, PCIe and networks; needs a GPU for every rank."
     devices = ("cuda",)
     rank_per_gpu = True
+    transport = "device copy"
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
     get = "It is in the CUDA wheels of torch: install one on a machine with NVIDIA GPUs."

@@ -11,6 +11,7 @@ class Xccl(Backend):
     name = "xccl"
     summary = "Tensors of Intel GPUs over oneCCL; only in torch's XPU builds."
     devices = ("xpu",)
+    transport = "device copy"
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     get = "Install an XPU wheel of torch on a machine with Intel GPUs."
 

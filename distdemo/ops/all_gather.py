@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, bytes_of
 from distdemo.ops.parts import (
     Buffers,
+    Call,
     Cut,
     Form,
-    Handles,
     Result,
     Source,
-    handles,
     objects_form,
 )
 
@@ -81,6 +81,10 @@ class AllGather(Op):
         """All hold all pieces."""
         return tuple(Source((source,)) for source in range(spec.world_size))
 
+    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+        """The rank's tensor may be its place in the result already."""
+        return None if spec.objects or spec.variant == "uneven" else (0, rank)
+
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: a rank's own does not travel to it."""
         n = spec.world_size
@@ -101,25 +105,22 @@ class AllGather(Op):
 
     # ------------------------------------------------------------------------- running it
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.all_gather``, or the call of another form."""
+    ) -> Call:
+        """``dist.all_gather``, or the call of another form."""
         import torch.distributed as dist
 
         if spec.objects:
-            dist.all_gather_object(buffers.recv, buffers.send[0], group=group)
-            return ()
+            return partial(dist.all_gather_object, buffers.recv, buffers.send[0], group=group)
         if spec.variant == "uneven":
-            _gather_uneven(buffers, group)
-            return ()
+            return partial(_gather_uneven, buffers, group)
+        own, how = buffers.send[0], {"group": group, "async_op": async_op}
         if buffers.recv_joined is not None:
             # From torch 2.13 on the old name warns.
             single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-            whole, own = buffers.recv_joined, buffers.send[0]
-            return handles(single(whole, own, group=group, async_op=async_op))
-        work = dist.all_gather(buffers.recv, buffers.send[0], group=group, async_op=async_op)
-        return handles(work)
+            return partial(single, buffers.recv_joined, own, **how)
+        return partial(dist.all_gather, buffers.recv, own, **how)
 
 
 def _shape(rank: int, spec: OpSpec) -> tuple[int, ...]:
@@ -136,6 +137,8 @@ def _largest(spec: OpSpec) -> tuple[int, ...]:
 def _gather_uneven(buffers: Buffers, group: ProcessGroup | None) -> None:
     """Collective: the recipe, which has to allocate: nobody knows the sizes before."""
     from distdemo.comm import all_gather_uneven
+
+    buffers.trail.clear()
 
     def note(name: str, tensors: list[Tensor], sent: int) -> None:
         buffers.trail.append((name, tensors, sent))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Handles, Result, Source, handles
+from distdemo.ops.parts import Buffers, Call, Result, Source
 from distdemo.ops.reduction import torch_reduce_op
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ class AllReduce(Op):
         n = spec.world_size
         return Traffic(bytes_each(spec), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.all_reduce``."""
+    ) -> Call:
+        """``dist.all_reduce``."""
         import torch.distributed as dist
 
         operation = torch_reduce_op(spec)
-        work = dist.all_reduce(buffers.recv[0], op=operation, group=group, async_op=async_op)
-        return handles(work)
+        tensor = buffers.recv[0]
+        return partial(dist.all_reduce, tensor, op=operation, group=group, async_op=async_op)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, bytes_of
-from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Source, handles
+from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -102,20 +103,19 @@ class AllToAll(Op):
 
     # ------------------------------------------------------------------------- running it
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.all_to_all``, or ``dist.all_to_all_single``."""
+    ) -> Call:
+        """``dist.all_to_all``, or ``dist.all_to_all_single``."""
         import torch.distributed as dist
 
-        if buffers.send_joined is None or buffers.recv_joined is None:
-            work = dist.all_to_all(buffers.recv, buffers.send, group=group, async_op=async_op)
-            return handles(work)
+        take, give = buffers.recv_joined, buffers.send_joined
+        if give is None or take is None:
+            lists = (buffers.recv, buffers.send)
+            return partial(dist.all_to_all, *lists, group=group, async_op=async_op)
         lengths: dict[str, list[int]] = {}
         if spec.splits is not None:
             lengths["output_split_sizes"] = [part.shape[0] for part in buffers.recv]
             lengths["input_split_sizes"] = [part.shape[0] for part in buffers.send]
-        work = dist.all_to_all_single(
-            buffers.recv_joined, buffers.send_joined, group=group, async_op=async_op, **lengths
-        )
-        return handles(work)
+        call = dist.all_to_all_single
+        return partial(call, take, give, group=group, async_op=async_op, **lengths)

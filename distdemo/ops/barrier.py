@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Form, Handles, Result, handles
+from distdemo.ops.parts import Buffers, Call, Form, Result
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -63,21 +64,19 @@ class Barrier(Op):
         """No payload: a barrier has a latency only."""
         return Traffic(0, "no payload", 1.0, "1")
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.barrier`` or ``dist.monitored_barrier``."""
+    ) -> Call:
+        """``dist.barrier`` or ``dist.monitored_barrier``."""
         import torch.distributed as dist
 
         if not spec.monitored:
-            return handles(
-                dist.barrier(group=group, async_op=async_op, device_ids=_own_device(group))
-            )
+            own = _own_device(group)
+            return partial(dist.barrier, group=group, async_op=async_op, device_ids=own)
         from datetime import timedelta
 
         limit = timedelta(seconds=spec.patience)
-        dist.monitored_barrier(group=group, timeout=limit, wait_all_ranks=True)
-        return ()
+        return partial(dist.monitored_barrier, group=group, timeout=limit, wait_all_ranks=True)
 
 
 def _own_device(group: ProcessGroup | None) -> list[int] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, noun
-from distdemo.ops.parts import Buffers, Form, Handles, Result, Source, handles, objects_form
+from distdemo.ops.parts import Buffers, Call, Form, Result, Source, objects_form
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -52,15 +53,15 @@ class Broadcast(Op):
         payload = bytes_each(spec, spec.root or 0)
         return Traffic(payload, f"the root's {noun(spec)}", 1.0, "1")
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.broadcast``, ``dist.broadcast_object_list``."""
+    ) -> Call:
+        """``dist.broadcast``, ``dist.broadcast_object_list``."""
         import torch.distributed as dist
 
         root = spec.root or 0
         if spec.objects:
-            dist.broadcast_object_list(buffers.recv, group=group, group_src=root)
-            return ()
-        work = dist.broadcast(buffers.recv[0], group=group, group_src=root, async_op=async_op)
-        return handles(work)
+            things = buffers.recv
+            return partial(dist.broadcast_object_list, things, group=group, group_src=root)
+        tensor = buffers.recv[0]
+        return partial(dist.broadcast, tensor, group=group, group_src=root, async_op=async_op)

@@ -14,7 +14,8 @@ import torch
 
 from distdemo.dtypes import DTYPES
 from distdemo.ops import things
-from distdemo.ops.contract import Op, is_joined
+from distdemo.ops.contract import Op
+from distdemo.ops.layout import laid_out, poison, received_shapes, torch_dtype
 from distdemo.ops.parts import Buffers, Cut, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
 from distdemo.ops.values import batch, element, plan_for
@@ -38,56 +39,38 @@ class Expected:
     bound: Tensor | None = None
 
 
-def torch_dtype(spec: OpSpec) -> torch.dtype:
-    """The torch dtype of this spec."""
-    dtype = getattr(torch, spec.dtype)
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"torch.{spec.dtype} is no dtype")
-    return dtype
-
-
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     """The tensors that this rank holds before the op, on the CPU; or its objects."""
     cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
     if spec.objects:
         return [things.value(cut.label, spec) for cut in cuts]
-    return _tensors(op, cuts, spec)
+    return tensors(op, cuts, spec)
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     """What to hand to torch.distributed: inputs filled, separate outputs poisoned."""
     held = held_before(op, rank, spec)
-    send = held if spec.objects else [tensor.to(device) for tensor in held]
-    if op.is_in_place(spec):
-        return Buffers(send, send)
-    shapes = received_shapes(op, rank, spec)
     if spec.objects:
-        return Buffers(send, [None] * len(shapes))
-    buffers = Buffers(send, _receive_buffers(op, rank, spec, shapes, device))
-    if is_joined(spec) and op.list_before:
-        buffers.send_joined, buffers.send = _join(buffers.send)
-    if is_joined(spec) and op.list_after:
-        buffers.recv_joined, buffers.recv = _join(buffers.recv)
+        in_place = op.is_in_place(spec)
+        return Buffers(held, held if in_place else [None] * len(received_shapes(op, rank, spec)))
+    buffers = laid_out(op, rank, spec, device)
+    if not op.is_in_place(spec):
+        _spoil(op, rank, spec, buffers.recv)
+    for place, values in zip(buffers.send, held, strict=True):
+        place.copy_(values)
     return buffers
 
 
-def _receive_buffers(
-    op: Op, rank: int, spec: OpSpec, shapes: Sequence[tuple[int, ...]], device: str
-) -> list[Tensor]:
-    """Buffers that differ from the result in every element, so that a gap in it shows."""
+def _spoil(op: Op, rank: int, spec: OpSpec, recv: Sequence[Tensor]) -> None:
+    """Let outputs differ from the result in every element, so that a gap in it shows."""
     own_data = spec.values is not None or spec.fill is not None
     wanted = expected(op, rank, spec) if own_data else None
     if wanted is None:
-        return [_poisoned(shape, spec, device) for shape in shapes]
-    return [_unlike(each.tensor).to(device) for each in wanted]
-
-
-def received_shapes(op: Op, rank: int, spec: OpSpec) -> list[tuple[int, ...]]:
-    """The shape of every piece that this rank gets."""
-    result = op.result(rank, spec)
-    if isinstance(result, Undefined):
-        return [spec.shape]
-    return [op.cut(source.ranks[0], source.piece, spec).shape for source in result]
+        for place in recv:
+            poison(place)
+        return
+    for place, each in zip(recv, wanted, strict=True):
+        place.copy_(_unlike(each.tensor))
 
 
 def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
@@ -96,9 +79,14 @@ def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
     if isinstance(result, Undefined):
         return None
     if any(source.reduced for source in result):
-        return [_reduce(op, source, spec) for source in result]
+        return [reduced(op, cuts_of(op, source, spec), spec) for source in result]
     cuts = [op.cut(source.ranks[0], source.piece, spec) for source in result]
-    return [Expected(piece) for piece in _tensors(op, cuts, spec)]
+    return [Expected(piece) for piece in tensors(op, cuts, spec)]
+
+
+def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Cut]:
+    """What filled the piece, or the pieces, that this part of a result is made of."""
+    return [op.cut(rank, source.piece, spec) for rank in source.ranks]
 
 
 def expected_things(op: Op, rank: int, spec: OpSpec) -> list[Any]:
@@ -109,19 +97,10 @@ def expected_things(op: Op, rank: int, spec: OpSpec) -> list[Any]:
     return [things.value(cut.label, spec) for cut in cuts]
 
 
-def _join(parts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """The parts one after the other in a single tensor, and the views of it that they become."""
-    if parts[0].dim() == 0:
-        whole = torch.stack(parts)
-        return whole, list(whole.unbind())
-    whole = torch.cat(parts)
-    return whole, list(torch.split(whole, [part.shape[0] for part in parts]))
-
-
-def _tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
+def tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
     """A tensor of the spec's dtype for each cut."""
     if len({cut.shape for cut in cuts}) > 1:
-        return [tensor for cut in cuts for tensor in _tensors(op, [cut], spec)]
+        return [tensor for cut in cuts for tensor in tensors(op, [cut], spec)]
     step = batch(cuts[0].numel if cuts else 1)
     starts = range(0, len(cuts), step)
     blocks = (_filled(op, cuts[start : start + step], spec) for start in starts)
@@ -172,17 +151,8 @@ def _unlike(tensor: Tensor) -> Tensor:
     return (~flat.view(torch.uint8)).view(flat.dtype).reshape(tensor.shape)
 
 
-def _poisoned(shape: tuple[int, ...], spec: OpSpec, device: str) -> Tensor:
-    """A receive buffer of a value that no result has by default, so that a gap shows."""
-    dtype = torch_dtype(spec)
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.full(shape, float("nan"), dtype=dtype, device=device)
-    poison = True if dtype == torch.bool else torch.iinfo(dtype).max
-    return torch.full(shape, poison, dtype=dtype, device=device)
-
-
-def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
-    """Reduce in arithmetic that is wider than the dtype, then round once.
+def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
+    """What all these cuts, of one shape, become: in wider arithmetic, then rounded once.
 
     Integers wrap around as the hardware's do (int64, then cut to the dtype). A floating-point sum
     or product whose partial results are all whole numbers that the dtype holds must match exactly.
@@ -192,13 +162,13 @@ def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
     """
     reduction = REDUCTIONS[spec.reduce_op or "sum"]
     dtype = torch_dtype(spec)
-    count = len(source.ranks)
+    count = len(cuts)
     rounds = reduction.rounds and (dtype.is_floating_point or dtype.is_complex)
     combine = getattr(torch, reduction.torch_combine)
     total: Tensor | None = None
     magnitude: Tensor | None = None
     whole = True
-    for block in _blocks(op, source, spec):
+    for block in _blocks(op, cuts, spec):
         total = reduce(combine, _collapsed(block, reduction, total))
         if rounds:
             magnitude = reduce(combine, _collapsed(block.abs(), reduction, magnitude))
@@ -213,9 +183,8 @@ def _reduce(op: Op, source: Source, spec: OpSpec) -> Expected:
     return Expected(result, magnitude * (count * DTYPES[spec.dtype].epsilon))
 
 
-def _blocks(op: Op, source: Source, spec: OpSpec) -> Iterator[Tensor]:
-    """What the source's ranks hold, some ranks at a time: tensors of (ranks, *shape)."""
-    cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
+def _blocks(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Iterator[Tensor]:
+    """What fills the cuts, some of them at a time: tensors of (cuts, *shape)."""
     step = batch(cuts[0].numel)
     for start in range(0, len(cuts), step):
         block = _filled(op, cuts[start : start + step], spec)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Handles, Result, Source
+from distdemo.ops.parts import Buffers, Call, Result, Source, nothing
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -39,8 +39,8 @@ class Bystander(Op):
         """Nothing moves."""
         return Traffic(0, "nothing", 0.0, "0")
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
+    ) -> Call:
         """Nothing."""
-        return ()
+        return nothing

@@ -2,7 +2,7 @@
 
 An op says how many pieces a rank holds before (``pieces``) and what fills them (``cut``), where
 each piece of a rank's result comes from (``result``), how the buffers lie (``in_place``), in which
-forms it can be called (``forms``), the bare torch call (``run``) and what it moves (``traffic``).
+forms it can be called (``forms``), the bare torch call (``bind``) and what it moves (``traffic``).
 Inputs, expected results, colours, the picture of ``explain``, the memory that a run needs and the
 cases of ``check`` all follow from these.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.dtypes import DTYPES
 from distdemo.ops import things
-from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Stage
+from distdemo.ops.parts import Buffers, Call, Cut, Form, Handles, Result, Stage, handles
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -99,6 +99,18 @@ class Op(ABC):
         """Whether the result lies in the tensor that held the input."""
         return self.in_place
 
+    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+        """Which piece that this rank gives and which that it gets may be one and the same memory.
+
+        Only ``spec.in_place`` makes them so. None where the call leaves no choice: the result lies
+        in the input anyway (``is_in_place``), or may not.
+        """
+        return None
+
+    def has_both(self, spec: OpSpec) -> bool:
+        """Whether the call can be made in place and out of place, on some rank at least."""
+        return any(self.overlay(rank, spec) is not None for rank in range(spec.world_size))
+
     def is_listed(self, spec: OpSpec) -> bool:
         """Whether a rank gets a list."""
         return self.list_after
@@ -122,14 +134,29 @@ class Op(ABC):
     # ------------------------------------------------------------------------- running it
 
     @abstractmethod
+    def bind(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Call:
+        """The call, ready to be made on these buffers; nothing is communicated yet.
+
+        All that can be settled beforehand is settled here, so that making the call costs what
+        torch's own function costs: a ``partial`` of it, where one is all there is. It can be made
+        any number of times, always on what the buffers hold by then.
+
+        Returns:
+            Collective: a bare torch.distributed call. It gives what torch gives; ``handles`` makes
+            of that what there is to wait on.
+        """
+
     def run(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Handles:
-        """Collective: the bare torch.distributed call on buffers that are already there.
+        """Collective: the bare torch.distributed call on buffers that are already there, once.
 
         Returns:
             The handles to wait on, in order; empty for a blocking call.
         """
+        return handles(self.bind(buffers, spec, group, async_op=async_op)())
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
         """The non-blocking calls by name, for an engine that looks at the buffers in between."""

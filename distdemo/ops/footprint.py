@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Undefined
-from distdemo.ops.values import batch
+from distdemo.ops.values import PERIODS, batch
 
 if TYPE_CHECKING:
     from distdemo.model import OpSpec
@@ -23,15 +23,45 @@ def footprint(op: Op, spec: OpSpec) -> int:
     """
     if spec.objects:
         return 0
+    return sum(times * _of_rank(op, rank, spec) for rank, times in _kinds(spec))
+
+
+def memory(op: Op, spec: OpSpec) -> int:
+    """Bytes of the tensors of the rank that has most, filled and verified in blocks.
+
+    As ``programs.bench.payload`` does it. What a backend copies for itself is not in it; that may
+    be as much again.
+    """
+    return max(_in_blocks(op, rank, spec) for rank, _ in _kinds(spec))
+
+
+def memory_of_all(op: Op, spec: OpSpec) -> int:
+    """The same of all ranks together."""
+    return sum(times * _in_blocks(op, rank, spec) for rank, times in _kinds(spec))
+
+
+def _kinds(spec: OpSpec) -> list[tuple[int, int]]:
+    """Ranks that stand for all, and for how many ranks each of them stands."""
     if spec.sizes is not None or spec.splits is not None:
-        return sum(_of_rank(op, rank, spec) for rank in range(spec.world_size))
+        return [(rank, 1) for rank in range(spec.world_size)]
     special = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
-    total = sum(_of_rank(op, rank, spec) for rank in special)
-    others = spec.world_size - len(special)
-    if others > 0:
-        one = next(rank for rank in range(spec.world_size) if rank not in special)
-        total += others * _of_rank(op, one, spec)
-    return total
+    others = [rank for rank in range(spec.world_size) if rank not in special]
+    alike = [(others[0], len(others))] if others else []
+    return [*((rank, 1) for rank in sorted(special)), *alike]
+
+
+def _in_blocks(op: Op, rank: int, spec: OpSpec) -> int:
+    """Bytes of this rank's buffers, and of what is computed of one period of them."""
+    itemsize, wide = DTYPES[spec.dtype].itemsize, _wide(spec)
+    given = [op.cut(rank, piece, spec).numel for piece in range(op.pieces(rank, spec))]
+    received = [] if op.is_in_place(spec) else _received(op, rank, spec)
+    shared = op.overlay(rank, spec) if spec.in_place else None
+    saved = 0 if shared is None else received[shared[1]]
+    largest = min(PERIODS[0], max([*given, *received, 0]))
+    at_once = min(max(spec.world_size, 1), batch(largest))
+    # Beside what is computed: the period and its bound, perhaps joined from two parts.
+    blocks = largest * (COPIES * wide * at_once + 2 * (itemsize + wide))
+    return (sum(given) + sum(received) - saved) * itemsize + blocks
 
 
 def _of_rank(op: Op, rank: int, spec: OpSpec) -> int:
@@ -40,10 +70,14 @@ def _of_rank(op: Op, rank: int, spec: OpSpec) -> int:
     received = _received(op, rank, spec)
     buffers = (sum(given) + sum(received)) * itemsize
     expected = sum(received) * itemsize
-    wide = 16 if DTYPES[spec.dtype].kind == "complex" else 8
     largest = max([*given, *received, 0])
     at_once = min(max(spec.world_size, len(given), len(received)), batch(largest))
-    return buffers + expected + COPIES * wide * largest * at_once
+    return buffers + expected + COPIES * _wide(spec) * largest * at_once
+
+
+def _wide(spec: OpSpec) -> int:
+    """Bytes of an element where it is computed."""
+    return 16 if DTYPES[spec.dtype].kind == "complex" else 8
 
 
 def _received(op: Op, rank: int, spec: OpSpec) -> list[int]:

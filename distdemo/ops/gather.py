@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Form, Handles, Result, Source, handles, objects_form
+from distdemo.ops.parts import Buffers, Call, Form, Result, Source, objects_form
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -50,16 +51,19 @@ class Gather(Op):
         n = spec.world_size
         return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
 
-    def run(
+    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+        """The root's tensor may be its place in the list already."""
+        root = spec.root or 0
+        return (0, root) if rank == root and not spec.objects else None
+
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.gather``, ``dist.gather_object``."""
+    ) -> Call:
+        """``dist.gather``, ``dist.gather_object``."""
         import torch.distributed as dist
 
         root = spec.root or 0
         give, take = buffers.send[0], buffers.recv or None
         if spec.objects:
-            dist.gather_object(give, take, group=group, group_dst=root)
-            return ()
-        work = dist.gather(give, take, group=group, group_dst=root, async_op=async_op)
-        return handles(work)
+            return partial(dist.gather_object, give, take, group=group, group_dst=root)
+        return partial(dist.gather, give, take, group=group, group_dst=root, async_op=async_op)

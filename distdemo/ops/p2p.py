@@ -9,12 +9,15 @@ from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, noun
 from distdemo.ops.parts import (
     Buffers,
+    Call,
     Form,
-    Handles,
     Result,
     Source,
     Stage,
+    at_once,
     handles,
+    in_turn,
+    nothing,
     objects_form,
 )
 
@@ -137,10 +140,10 @@ class PointToPoint(Op):
 
     # ------------------------------------------------------------------------- running it
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective within the pair or the ring: the calls in an order that can't deadlock."""
+    ) -> Call:
+        """The calls of the pair or the ring, in an order that can't deadlock."""
         import torch.distributed as dist
 
         rank = dist.get_rank(group)
@@ -149,53 +152,51 @@ class PointToPoint(Op):
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
         if async_op:
-            received = self._post_receives(buffers, spec, group)
-            return (*received, *self._post_sends(buffers, spec, group))
-        sends, receives = _sends_to(rank, spec), _receives_from(rank, spec)
+            return at_once(*_irecv(buffers, spec, group), *_isend(buffers, spec, group))
+        sends = [
+            partial(dist.send, buffers.send[0], group=group, group_dst=peer)
+            for peer in _sends_to(rank, spec)
+        ]
+        receives = [
+            partial(dist.recv, buffers.recv[0], group=group, group_src=peer)
+            for peer in _receives_from(rank, spec)
+        ]
         # An even rank of a ring sends first, an odd one receives first: with an odd number of
         # ranks the last and the first both send first, but then rank 1 receives and frees them.
-        if sends and (not receives or rank % 2 == 0):
-            dist.send(buffers.send[0], group=group, group_dst=sends[0])
-        if receives:
-            dist.recv(buffers.recv[0], group=group, group_src=receives[0])
-        if sends and receives and rank % 2 == 1:
-            dist.send(buffers.send[0], group=group, group_dst=sends[0])
-        return ()
+        return in_turn(*sends, *receives) if rank % 2 == 0 else in_turn(*receives, *sends)
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
         """All receives are posted, then all sends; or all in one batch."""
         if spec.pattern == "exchange":
-            both = partial(_batch, buffers, spec, group, async_op=True)
+            both = partial(self.run, buffers, spec, group, async_op=True)
             rule = "not to be read yet"
             return [Stage("batch_isend_irecv", rule, buffers.recv, both)]
-        receive = partial(self._post_receives, buffers, spec, group)
-        send = partial(self._post_sends, buffers, spec, group)
+        receive = at_once(*_irecv(buffers, spec, group))
+        send = at_once(*_isend(buffers, spec, group))
         return [
-            Stage("irecv", "not to be read yet", buffers.recv, receive),
-            Stage("isend", "not to be changed yet", buffers.send, send),
+            Stage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
+            Stage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
         ]
 
-    def _post_receives(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
-        import torch.distributed as dist
 
-        peers = _receives_from(dist.get_rank(group), spec)
-        if not peers:
-            return ()
-        return handles(dist.irecv(buffers.recv[0], group=group, group_src=peers[0]))
+def _irecv(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Call]:
+    """What the rank receives of a pair or a ring, to be posted: one call or none."""
+    import torch.distributed as dist
 
-    def _post_sends(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
-        import torch.distributed as dist
-
-        peers = _sends_to(dist.get_rank(group), spec)
-        if not peers:
-            return ()
-        return handles(dist.isend(buffers.send[0], group=group, group_dst=peers[0]))
+    peers = _receives_from(dist.get_rank(group), spec)
+    return [partial(dist.irecv, buffers.recv[0], group=group, group_src=peer) for peer in peers]
 
 
-def _batch(
-    buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-) -> Handles:
-    """Collective: all sends and receives at once; waited for here unless the caller does."""
+def _isend(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Call]:
+    """What the rank sends of a pair or a ring, likewise."""
+    import torch.distributed as dist
+
+    peers = _sends_to(dist.get_rank(group), spec)
+    return [partial(dist.isend, buffers.send[0], group=group, group_dst=peer) for peer in peers]
+
+
+def _batch(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool) -> Call:
+    """All sends and receives at once; waited for in the call unless the caller does."""
     import torch.distributed as dist
 
     peers = _receives_from(dist.get_rank(group), spec)
@@ -206,24 +207,25 @@ def _batch(
     calls += [
         dist.P2POp(dist.isend, buffers.send[0], group=group, group_peer=peer) for peer in peers
     ]
-    works = dist.batch_isend_irecv(calls)
-    if async_op:
-        return works
-    for work in works:
-        work.wait()
-    return ()
+    post = partial(dist.batch_isend_irecv, calls)
+
+    def exchange() -> None:
+        for work in post():
+            work.wait()
+
+    return post if async_op else exchange
 
 
-def _objects(rank: int, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Handles:
+def _objects(rank: int, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Call:
     """The pair's, over ``send_object_list`` and ``recv_object_list``."""
     import torch.distributed as dist
 
     src, dst = _pair(spec)
     if rank == src:
-        dist.send_object_list(buffers.send, group=group, group_dst=dst)
-    elif rank == dst:
-        dist.recv_object_list(buffers.recv, group=group, group_src=src)
-    return ()
+        return partial(dist.send_object_list, buffers.send, group=group, group_dst=dst)
+    if rank == dst:
+        return partial(dist.recv_object_list, buffers.recv, group=group, group_src=src)
+    return nothing
 
 
 def _is_pair(spec: OpSpec) -> bool:

@@ -124,6 +124,8 @@ class Buffers:
 
 
 Handles = Sequence["Work"]
+Call = Callable[[], Any]
+"""A call that is ready to be made, as often as one likes; it gives what torch gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,36 @@ class Stage:
     call: Callable[[], Handles]
 
 
-def handles(work: Any) -> Handles:  # noqa: ANN401 - torch gives a Work or None
-    """The handle that torch returned, as a sequence: none for a blocking call."""
-    return () if work is None else (work,)
+def handles(made: Any) -> Handles:  # noqa: ANN401 - torch gives a Work, several or something else
+    """What a call gave, as the handles to wait on: none for a blocking call.
+
+    torch gives a ``Work``, a list of them, None, or of ``recv`` the sender's number.
+    """
+    if made is None:
+        return ()
+    if isinstance(made, (list, tuple)):
+        return made
+    return (made,) if hasattr(made, "wait") else ()
+
+
+def nothing() -> None:
+    """The call of a rank that has no part in it."""
+
+
+def in_turn(*calls: Call) -> Call:
+    """The blocking calls as one, in this order."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def all_of_them() -> None:
+        for call in calls:
+            call()
+
+    return all_of_them if calls else nothing
+
+
+def at_once(*calls: Call) -> Call:
+    """The non-blocking calls as one, posted in this order; it gives the handles of all."""
+    if len(calls) == 1:
+        return calls[0]
+    return lambda: [handle for call in calls for handle in handles(call())]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import UNDEFINED, Buffers, Handles, Result, Source, handles
+from distdemo.ops.parts import UNDEFINED, Buffers, Call, Result, Source
 from distdemo.ops.reduction import torch_reduce_op
 
 if TYPE_CHECKING:
@@ -46,17 +47,17 @@ class Reduce(Op):
         """S is one tensor, factor 1."""
         return Traffic(bytes_each(spec), "one rank's tensor", 1.0, "1")
 
-    def run(
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.reduce``."""
+    ) -> Call:
+        """``dist.reduce``."""
         import torch.distributed as dist
 
-        work = dist.reduce(
+        return partial(
+            dist.reduce,
             buffers.recv[0],
             op=torch_reduce_op(spec),
             group=group,
             group_dst=spec.root or 0,
             async_op=async_op,
         )
-        return handles(work)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Source, handles
+from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source
 from distdemo.ops.reduction import torch_reduce_op
 
 if TYPE_CHECKING:
@@ -67,18 +68,20 @@ class ReduceScatter(Op):
         n = spec.world_size
         return Traffic(n * bytes_each(spec), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
 
-    def run(
+    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+        """The result may take the place of the rank's own piece."""
+        return rank, 0
+
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.reduce_scatter``, or the single tensor's call."""
+    ) -> Call:
+        """``dist.reduce_scatter``, or the single tensor's call."""
         import torch.distributed as dist
 
-        operation = torch_reduce_op(spec)
+        how = {"op": torch_reduce_op(spec), "group": group, "async_op": async_op}
         own = buffers.recv[0]
         if buffers.send_joined is not None:
             # From torch 2.13 on the old name warns.
             single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-            work = single(own, buffers.send_joined, op=operation, group=group, async_op=async_op)
-            return handles(work)
-        work = dist.reduce_scatter(own, buffers.send, op=operation, group=group, async_op=async_op)
-        return handles(work)
+            return partial(single, own, buffers.send_joined, **how)
+        return partial(dist.reduce_scatter, own, buffers.send, **how)

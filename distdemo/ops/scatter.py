@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Cut, Form, Handles, Result, Source, handles, objects_form
+from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source, objects_form
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -56,16 +57,20 @@ class Scatter(Op):
         n = spec.world_size
         return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
 
-    def run(
+    def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
+        """The root may receive its own piece where it lies."""
+        root = spec.root or 0
+        return (root, 0) if rank == root and not spec.objects else None
+
+    def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
-        """Collective: ``dist.scatter``, ``dist.scatter_object_list``."""
+    ) -> Call:
+        """``dist.scatter``, ``dist.scatter_object_list``."""
         import torch.distributed as dist
 
         root = spec.root or 0
-        give = buffers.send or None
+        take, give = buffers.recv, buffers.send or None
         if spec.objects:
-            dist.scatter_object_list(buffers.recv, give, group=group, group_src=root)
-            return ()
-        work = dist.scatter(buffers.recv[0], give, group=group, group_src=root, async_op=async_op)
-        return handles(work)
+            return partial(dist.scatter_object_list, take, give, group=group, group_src=root)
+        own = take[0]
+        return partial(dist.scatter, own, give, group=group, group_src=root, async_op=async_op)

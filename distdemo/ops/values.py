@@ -38,6 +38,9 @@ LONE = {
 }
 BLOCK = 1 << 18  # elements of several ranks' tensors that are computed at once
 LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
+PERIODS = (65_521, 65_519)
+"""Elements after which the data of a measurement repeats, the usual first: primes, so that no power
+of two is a multiple of them, and small enough for a period to stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,15 @@ def element(plan: Plan, label: Any, position: Any) -> Any:  # noqa: ANN401 - int
 def batch(numel: int) -> int:
     """How many tensors of so many elements are computed at once."""
     return max(1, BLOCK // max(1, numel))
+
+
+def period(spec: OpSpec) -> int:
+    """Elements after which a measurement's data repeats: one that tensors are no multiple of.
+
+    Else two parts of a row that is cut into such tensors would hold the same.
+    """
+    usual, other = PERIODS
+    return usual if spec.numel % usual else other
 
 
 def _mixed(label: Any, position: Any, seed: int) -> Any:  # noqa: ANN401 - ints or tensors

@@ -8,11 +8,12 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distdemo import ops
 from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Handles
+from distdemo.ops.parts import Buffers, Call, Handles
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -211,15 +212,15 @@ class Mutation:
         original = ops.REGISTRY[self.op]
         mutation = self
 
-        def run(
+        def bind(
             self: Op,
             buffers: Buffers,
             spec: OpSpec,
             group: ProcessGroup | None,
             *,
             async_op: bool,
-        ) -> Handles:
-            return mutation.how(original.run, buffers, spec, group, async_op)
+        ) -> Call:
+            return partial(mutation.how, original.run, buffers, spec, group, async_op)
 
         def stages(self: Op, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Any:
             return Op.stages(self, buffers, spec, group)
@@ -227,7 +228,7 @@ class Mutation:
         def reduce(self: Op) -> Any:
             return Mutation.mutant, (mutation,)
 
-        body = {"run": run, "stages": stages, "__reduce__": reduce}
+        body = {"bind": bind, "stages": stages, "__reduce__": reduce}
         kind = type(f"Broken{self.op}", (type(original),), body)
         return kind()  # type: ignore[no-any-return]  # a class made at run time
 

@@ -237,6 +237,17 @@ def reduce_scatter_in_all_forms(rank: int, n: int) -> None:
     inside = single[3 * rank : 3 * rank + 3]
     group._reduce_scatter_base(inside, single).wait()  # the output lies in the input
     same(inside, wanted)
+    for name, dtype in (("AVG", "float64"), ("MAX", "float32"), ("SUM", "bfloat16")):
+        opts = dist.ReduceScatterOptions()
+        opts.reduceOp = getattr(dist.ReduceOp, name)
+        before = whole.to(getattr(torch, dtype))
+        after, apart = before.clone(), before[:3].clone()
+        part = after[3 * rank : 3 * rank + 3]
+        group._reduce_scatter_base(apart, before, opts).wait()
+        group._reduce_scatter_base(part, after, opts).wait()
+        same(part, apart.tolist())
+        others = [place for place in range(3 * n) if place // 3 != rank]
+        same(after[others], before[others].tolist())
     uneven = torch.empty(rank + 1)
     dist.reduce_scatter(uneven, [torch.full((place + 1,), float(rank)) for place in range(n)])
     same(uneven, [sum(range(n))] * (rank + 1))

@@ -14,7 +14,7 @@ from distdemo.dtypes import DTYPES, DType
 from distdemo.model import OpSpec
 from distdemo.ops.buffers import expected, expected_things, held_before, make_buffers
 from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers
+from distdemo.ops.parts import Buffers, Form
 from distdemo.programs.verify import verify
 
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
@@ -106,6 +106,36 @@ def test_a_pre_multiplied_sum_multiplies_each_rank_s_part(name: str) -> None:
             wanted = [as_stored(number, DTYPES["float32"]) for number in should[0]]
             assert does[0].tensor.tolist() == wanted
             assert (does[0].bound is None) == (factor == int(factor))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(("op", "form"), TENSORS, ids=lambda each: each.name)
+def test_in_place_a_piece_given_and_one_got_are_one_memory(op: Op, form: Form, n: int) -> None:
+    if n < op.smallest_world:
+        pytest.skip("this op needs more ranks")
+    apart, there = example(op, form, n), example(op, form, n, in_place=True)
+    for rank in range(n):
+        shared = op.overlay(rank, there)
+        one, other = (make_buffers(op, rank, spec, "cpu") for spec in (apart, there))
+        assert [each.tolist() for each in one.send] == [each.tolist() for each in other.send]
+        for buffers in (one, other):
+            wanted = buffers is other and shared is not None
+            together = {
+                (give, take)
+                for give, sent in enumerate(buffers.send)
+                for take, got in enumerate(buffers.recv)
+                if sent.numel() and sent.data_ptr() == got.data_ptr()
+            }
+            in_place = {(0, 0)} if op.is_in_place(apart) else set()
+            assert together == ({shared} if wanted else in_place)
+            for joined, parts in (
+                (buffers.send_joined, buffers.send),
+                (buffers.recv_joined, buffers.recv),
+            ):
+                if joined is not None:
+                    assert joined.tolist() == pytest.approx(
+                        [number for part in parts for number in part.tolist()], nan_ok=True
+                    )
 
 
 # --------------------------------------------------------------------------------- the inputs

@@ -140,11 +140,12 @@ def test_every_number_of_every_row_is_in_one_piece(op: Op, spec: OpSpec) -> None
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
-def test_what_is_reduced_has_one_shape(op: Op, spec: OpSpec) -> None:
+def test_what_is_reduced_has_one_shape_and_one_place_in_its_row(op: Op, spec: OpSpec) -> None:
     for rank in range(spec.world_size):
         result = op.result(rank, spec)
         for source in () if isinstance(result, Undefined) else result:
-            assert len({op.cut(giver, source.piece, spec).shape for giver in source.ranks}) == 1
+            cuts = [op.cut(giver, source.piece, spec) for giver in source.ranks]
+            assert len({(cut.shape, cut.start) for cut in cuts}) == 1
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
@@ -155,6 +156,32 @@ def test_a_result_in_place_is_one_tensor_where_one_was(op: Op, spec: OpSpec) -> 
         result = op.result(rank, spec)
         assert op.pieces(rank, spec) == 1
         assert isinstance(result, Undefined) or len(result) == 1
+
+
+@pytest.mark.parametrize(("op", "spec"), CASES)
+def test_what_may_be_one_memory_is_a_piece_given_and_one_got(op: Op, spec: OpSpec) -> None:
+    shared = {rank: op.overlay(rank, spec) for rank in range(spec.world_size)}
+    assert op.has_both(spec) == any(shared.values())
+    assert not (op.has_both(spec) and op.is_in_place(spec)), "it leaves no choice"
+    for rank, both in shared.items():
+        if both is None:
+            continue
+        give, take = both
+        result = op.result(rank, spec)
+        assert not isinstance(result, Undefined)
+        source = result[take]
+        cut = op.cut(rank, give, spec)
+        assert cut.shape == op.cut(source.ranks[0], source.piece, spec).shape
+        # What lies there is what comes there, or a part of what is reduced to it.
+        assert rank in source.ranks
+        assert source.piece == give
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_nccl_tests_know_these_in_place_and_out_of_place(op: Op) -> None:
+    # Their others are in place in torch, always; all_to_all and send/recv never.
+    chosen = {"all_gather", "reduce_scatter", "gather", "scatter"}
+    assert op.has_both(example(op, op.all_forms[0], 3)) == (op.name in chosen)
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)

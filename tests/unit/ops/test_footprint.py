@@ -14,8 +14,10 @@ from distdemo import ops
 from distdemo.model import OpSpec
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.contract import Op
-from distdemo.ops.footprint import footprint
+from distdemo.ops.footprint import footprint, memory, memory_of_all
 from distdemo.ops.parts import Form
+from distdemo.ops.values import PERIODS
+from distdemo.programs.bench import payload
 from distdemo.programs.verify import verify
 
 NUMEL = 4096  # large enough for the tensors to outweigh everything that is not counted
@@ -106,3 +108,37 @@ def test_a_barrier_and_objects_take_next_to_nothing(name: str) -> None:
     op = ops.REGISTRY[name]
     spec = OpSpec(name, 8, shape=(), root=0, objects=name == "broadcast")
     assert footprint(op, spec) < 1024
+
+
+LARGE = 3 * PERIODS[0] // 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+@pytest.mark.parametrize("n", [2, 3])
+@each_form
+def test_memory_covers_a_measurement_at_its_worst_and_little_more(
+    op: Op, form: Form, n: int, dtype: str
+) -> None:
+    more = {"reduce_op": "avg"} if "reduce_op" in op.takes else {}
+    spec = replace(example(op, form, n, dtype=dtype, **more), shape=(LARGE,))
+    most = 0
+    for rank in range(n):
+        with Peak() as peak:
+            payload.check(op, rank, spec, payload.make(op, rank, spec, "cpu"))
+        most = max(most, peak.bytes)
+    assert most <= memory(op, spec) + 1024
+    assert memory(op, spec) <= memory_of_all(op, spec) <= n * memory(op, spec)
+    assert memory(op, spec) - most <= 32 << 20
+
+
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+def test_a_piece_in_place_is_counted_once(name: str) -> None:
+    spec = OpSpec(name, 2, shape=(LARGE,), reduce_op="sum", variant="single")
+    op = ops.REGISTRY[name]
+    saved = memory(op, spec) - memory(op, replace(spec, in_place=True))
+    assert saved == LARGE * 4
+
+
+def test_a_terabyte_is_counted_without_making_it() -> None:
+    spec = OpSpec("all_reduce", 2, shape=(1 << 38,), reduce_op="sum")
+    assert 0 <= memory(ops.REGISTRY["all_reduce"], spec) - (1 << 40) <= 32 << 20
