@@ -3,7 +3,7 @@
 It has its own number, streams, environment, signals and end, and runs ``distdemo.__main__.main``. A
 ``python -m distdemo`` differs from it by Python's own start and by the import of torch, which takes
 ten times as long as a small world. Tests of these two, and of ranks that don't come from a fork,
-start a Python.
+start a Python. Other programs that import torch can be had in the same way.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import gc
 import locale
 import logging
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -34,31 +38,91 @@ def fork_command(
         env: its whole environment.
         options: of Popen.
     """
-    become = partial(_become, list(arguments), dict(env))
-    return subprocess.Popen(
-        ["distdemo"],
-        preexec_fn=become,  # noqa: PLW1509 - no thread of the tests has a lock that it needs
-        restore_signals=False,  # Python ignores SIGPIPE
-        **options,
-    )
+    return subprocess.Popen(["distdemo"], **as_command(arguments, env), **options)
 
 
-def _become(arguments: list[str], env: dict[str, str]) -> NoReturn:
-    """Be the command from here on; Popen has given this process its streams and its directory."""
+def fork_python(words: Sequence[str], env: Mapping[str, str], **options: Any) -> Any:
+    """Start a Python program in the same way: it finds torch imported, as distdemo imports it.
+
+    Args:
+        words: what follows ``python``: a file or ``-m`` and a module, and its arguments.
+        env: its whole environment.
+        options: of Popen.
+    """
+    return subprocess.Popen(["python"], **as_python(words, env), **options)
+
+
+def as_command(
+    arguments: Sequence[str], env: Mapping[str, str], enter: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """The options with which Popen forks the command.
+
+    Args:
+        arguments: the command line, without ``distdemo``.
+        env: its whole environment.
+        enter: what the new process does first.
+    """
+    return _by_fork(partial(_become, partial(_command, list(arguments)), dict(env), enter))
+
+
+def as_python(
+    words: Sequence[str], env: Mapping[str, str], enter: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """The options with which Popen forks another Python program; arguments as above."""
+    return _by_fork(partial(_become, partial(_program, list(words)), dict(env), enter))
+
+
+def _by_fork(become: Callable[[], NoReturn]) -> dict[str, Any]:
+    # No thread of the tests has a lock that the process needs; and Python ignores SIGPIPE.
+    return {"preexec_fn": become, "restore_signals": False}
+
+
+def _become(
+    program: Callable[[], None], env: dict[str, str], enter: Callable[[], None] | None = None
+) -> NoReturn:
+    """Be this program from here on; Popen has given this process its streams and its directory."""
     try:
+        if enter is not None:
+            enter()
         _forget()
         os.environ.clear()
         os.environ.update(env)
         _open_streams(env.get("PYTHONIOENCODING") or locale.getpreferredencoding(False))
-        sys.argv = ["distdemo", *arguments]
-        from distdemo.__main__ import main
-
-        main()
+        program()
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else 1)
     except BaseException:  # noqa: BLE001 - whoever started it is told
         os.write(2, traceback.format_exc().encode())
     os._exit(99)
+
+
+def _command(arguments: list[str]) -> None:
+    sys.argv = ["distdemo", *arguments]
+    from distdemo.__main__ import main
+
+    main()
+
+
+def _program(words: list[str]) -> None:
+    """Run a file or a module as Python does, and end as it does."""
+    warnings.resetwarnings()  # the tests take them for errors
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, str(Path(words[0]).parent))
+            runpy.run_path(words[0], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - Python shows whatever it is
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)
 
 
 def _forget() -> None:
@@ -72,6 +136,8 @@ def _forget() -> None:
         signal.signal(number, signal.SIG_DFL)
     logging.getLogger().handlers.clear()
     tempfile.tempdir = None
+    # A process that takes care of semaphores may run for the tests; this one starts its own.
+    vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
 
 
 def _lead_nowhere() -> None:

@@ -15,7 +15,19 @@ import torch  # noqa: E402 - after the import that takes note of the threads
 
 torch.set_num_threads(1)
 
+import gc  # noqa: E402
+
 from hypothesis import settings  # noqa: E402 - as above
+
+
+def pytest_collection_finish() -> None:
+    """Have Python look no more for garbage among what thousands of tests are made of.
+
+    Nor do the ranks and commands that are forked from here copy all of that, page by page.
+    """
+    gc.collect()
+    gc.freeze()
+
 
 settings.register_profile("suite", deadline=None)  # a loaded machine is no failure
 settings.load_profile("suite")

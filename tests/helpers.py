@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands import fork_command
+from commands import fork_command, fork_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,8 +160,28 @@ def commanded(arguments: list[str], temporary: Path, **options: Any) -> Iterator
         temporary: where it may make files.
         options: of Popen; ``env`` adds to this process's environment.
     """
+    with _forked(partial(fork_command, arguments), temporary, **options) as run:
+        yield run
+
+
+@contextmanager
+def warmed(words: list[str], temporary: Path, **options: Any) -> Iterator[Run]:
+    """The same with another Python program that imports torch, and finds it imported.
+
+    Args:
+        words: what follows ``python``: a file or ``-m`` and a module, and its arguments.
+        temporary: where it may make files.
+        options: of Popen; ``env`` adds to this process's environment.
+    """
+    with _forked(partial(fork_python, words), temporary, **options) as run:
+        yield run
+
+
+@contextmanager
+def _forked(
+    start: Callable[..., subprocess.Popen[str]], temporary: Path, **options: Any
+) -> Iterator[Run]:
     mark = uuid.uuid4().hex
-    start = partial(fork_command, arguments)
     with (
         tempfile.TemporaryDirectory(prefix=PLACE + mark) as place,
         _watched(start, temporary, mark, cwd=place, **options) as run,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO
 
 # Files and folders that take about half of the time, and all else, so that nothing is left out.
-ONE = ("tests/cli", "tests/hosts", "tests/ranks/test_start_methods.py")
+ONE = ("tests/cli", "tests/hosts", "tests/ranks/mpi", "tests/ranks/test_start_methods.py")
 REST = ("tests", *(f"--ignore={each}" for each in ONE))
 LIMIT = 900.0  # seconds for the whole; every test has a limit of its own
 GRACE = 20.0  # seconds in which a stopped shard takes down what its test has started

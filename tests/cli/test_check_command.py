@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 import xmlschema
-from helpers import PATIENCE, commanded
+from helpers import commanded
 
 from distdemo.programs import matrix
 
@@ -33,15 +31,6 @@ def temporary(tmp_path):
     folder = tmp_path / "tmp"
     folder.mkdir()
     return folder
-
-
-def piped(shell):
-    """Exit code (of the check, not of its reader), stdout and stderr."""
-    line = f"set -o pipefail; {sys.executable} -m distdemo {shell}"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def counted(found):
@@ -180,10 +169,14 @@ def test_a_report_that_can_not_be_written_is_an_error_and_costs_no_result(comman
 # --------------------------------------------------------------------------- readers that go away
 
 
-def test_a_reader_of_one_line_gets_it_and_no_complaint():
-    code, out, err = piped("check --op barrier -n 2 | head -1")
+def test_a_reader_of_one_line_gets_it_and_no_complaint(temporary):
+    unread, end = os.pipe()
+    with commanded(FEW, temporary, stdout=end) as run:
+        os.close(end)
+        with os.fdopen(unread, "rb", buffering=0) as reader:
+            assert reader.readline().startswith(b"check")
+        code, _, err = run.finish()
     assert (code, err) == (0, "")
-    assert out.startswith("check")
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

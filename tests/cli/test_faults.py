@@ -20,12 +20,13 @@ from helpers import (
     running,
     tcp_addresses,
     wait_until,
+    warmed,
 )
 
 DISTDEMO = ["-m", "distdemo"]
 ENDS_WITHIN = 2.0  # seconds from the cause until everything is gone
 # Long enough to be still at work when a fault strikes: large tensors, verified by every rank.
-LONG = ["all-reduce", "-n", "4", "--shape", "12000000", "--timeout", "60"]
+LONG = ["all-reduce", "-n", "4", "--shape", "8000000", "--timeout", "60"]
 # As long as nobody ends it, and its ranks compute nothing.
 HELD_UP = ["barrier", "-n", "4", "--straggler", "2:60", "--timeout", "60"]
 # Long enough for its ranks to be looked at dozens of times while they are connected.
@@ -57,6 +58,13 @@ def begun(arguments, temporary, *, imports):
     """The command as a Python that imports torch by itself, or without that."""
     if imports:
         return running([*DISTDEMO, *arguments], temporary)
+    return commanded(arguments, temporary)
+
+
+def fit_for(method, arguments, temporary):
+    """The command, in a process whose main program a forkserver can import if it has to."""
+    if method == "forkserver":
+        return warmed([*DISTDEMO, *arguments], temporary)
     return commanded(arguments, temporary)
 
 
@@ -99,7 +107,7 @@ def test_a_killed_rank_is_named_and_the_rest_ends(victim, temporary):
 
 
 def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
-    arguments = [*LONG[:-2], "--timeout", "2"]
+    arguments = [*LONG[:-2], "--timeout", "1.5"]
     with commanded(arguments, temporary) as run:
         ranks = run.ranks(4)
         assert wait_until(lambda: any(tcp_addresses_of(rank) for rank in ranks), 30)
@@ -107,7 +115,7 @@ def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
         code, out, _ = run.finish()
         run.leaves_nothing()
     assert code == 1
-    assert "Timed out after 2 s: rank 1 never arrived" in out
+    assert "Timed out after 1.5 s: rank 1 never arrived" in out
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
@@ -146,7 +154,7 @@ def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporar
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_ranks_die_with_a_killed_parent(moment, method, temporary):
     arguments = [*HELD_UP, "--start-method", method]
-    with begun(arguments, temporary, imports=method == "forkserver") as run:
+    with fit_for(method, arguments, temporary) as run:
         if method == "fork":
             ranks = run.ranks(1 if moment == "starting" else 4)
             # Lazily, two that wait for a third need not be connected: but each has its socket.

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import LOOPBACK, running, wait_until
+from helpers import LOOPBACK, commanded, running, wait_until
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -284,8 +282,8 @@ def test_a_script_listens_on_loopback_alone(document: Any, tmp_path: Path) -> No
 
 
 def test_ctrl_c_shows_what_there_was_and_leaves_nothing(tmp_path: Path) -> None:
-    line = ["-m", "distdemo", "run", str(GUESTS / "hangs.py"), "-n", "2", "--tee"]
-    with running(line, tmp_path, env={"PYTHONUNBUFFERED": ""}) as run:
+    line = ["run", str(GUESTS / "hangs.py"), "-n", "2", "--tee"]
+    with commanded(line, tmp_path) as run:
         assert run.process.stdout is not None
         lines = {run.process.stdout.readline() for _ in range(2)}
         assert lines == {"0 │ rank 0 is here\n", "1 │ rank 1 is here\n"}
@@ -311,11 +309,12 @@ def test_a_breakpoint_on_one_rank(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_leaves_ends_the_world(tmp_path: Path) -> None:
-    line = ["-m", "distdemo", "run", "--tee", str(GUESTS / "hangs.py"), "--idle", "never"]
-    shell = f"{shlex.join([sys.executable, *line])} | head -1; exit ${{PIPESTATUS[0]}}"
-    with running(["-c", shell], tmp_path, program="bash") as run:
-        code, out, err = run.finish()
+    line = ["run", "--tee", str(GUESTS / "hangs.py"), "--idle", "never"]
+    unread, end = os.pipe()
+    with commanded(line, tmp_path, stdout=end) as run:
+        os.close(end)
+        with os.fdopen(unread, "rb", buffering=0) as reader:
+            assert reader.readline().endswith(b"is here\n")
+        code, _, err = run.finish()
         assert (code, err) == (0, "")
-        assert out.endswith("is here\n")
-        assert out.count("\n") == 1
         run.leaves_nothing()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch.distributed as dist
-from helpers import running, wait_until
+from helpers import commanded, wait_until
 from trace_format import problems, threads
 
 from distdemo.cli.run_train import _now
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
     temporary.mkdir()
     files.mkdir()
     long = ["train", "-n", "2", "--epochs", "100000", "--trace", str(files / "trace.json")]
-    with running(["-m", "distdemo", *long], temporary) as run:
+    with commanded(long, temporary) as run:
         run.ranks(2)
         os.kill(run.process.pid, signal.SIGINT)
         code, out, err = run.finish()
@@ -235,14 +235,14 @@ def test_ranks_that_others_started_train_together_and_rank_0_writes(tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     trace = tmp_path / "trace.json"
-    asked = ["-m", "distdemo", "train", "--epochs", "1", "--trace", str(trace), "--format", "json"]
+    asked = ["train", "--epochs", "1", "--trace", str(trace), "--format", "json"]
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     temporary = [tmp_path / "0", tmp_path / "1"]
     for folder in temporary:
         folder.mkdir()
     with (
-        running(asked, temporary[0], env={**where, "RANK": "0"}) as first,
-        running(asked, temporary[1], env={**where, "RANK": "1"}) as second,
+        commanded(asked, temporary[0], env={**where, "RANK": "0"}) as first,
+        commanded(asked, temporary[1], env={**where, "RANK": "1"}) as second,
     ):
         code, out, err = first.finish()
         assert second.finish() == (0, "", "")

@@ -24,7 +24,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from commands import as_command, as_python
 from helpers import wait_until
+from hosts.inside import enter
 
 STEM = "distdemo"  # namespaces are called distdemo-PID-RANDOM-h0; a killed run's are found by it
 ETC = Path("/etc/netns")  # what `ip netns exec` mounts over /etc, by namespace
@@ -53,18 +55,20 @@ def missing() -> str:
 class Command(subprocess.Popen[bytes]):
     """A command on a host: a process, and the files that take what it says."""
 
-    def __init__(self, host: Host, command: Sequence[str], stem: Path, **options: object) -> None:
+    def __init__(self, host: Host, command: Sequence[str], **options: object) -> None:
         self.host = host
+        stem = host.directory / f"{host.name}-{len(host.commands)}"
         self.out, self.err = stem.with_suffix(".out"), stem.with_suffix(".err")
         with self.out.open("wb") as out, self.err.open("wb") as err:
             super().__init__(
-                ["ip", "netns", "exec", host.namespace, *_NAMED, host.name, *command],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
                 **options,  # type: ignore[call-overload]  # of Popen
             )
+        host.commands.append(self)
 
     def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
         """Wait for its end: exit code, stdout and stderr.
@@ -133,10 +137,19 @@ class Host:
             env: what is added to this process's environment.
             cwd: its directory.
         """
-        stem = self.directory / f"{self.name}-{len(self.commands)}"
-        started = Command(self, command, stem, env={**os.environ, **(env or {})}, cwd=cwd)
-        self.commands.append(started)
-        return started
+        here = ["ip", "netns", "exec", self.namespace, *_NAMED, self.name, *command]
+        return Command(self, here, env={**os.environ, **(env or {})}, cwd=cwd)
+
+    def fork_command(self, *words: str) -> Command:
+        """Start the command under test, with these words, forked from here: torch is there."""
+        return Command(self, ["distdemo"], **as_command(words, os.environ, self._enter))
+
+    def fork_python(self, *words: str) -> Command:
+        """The same with another program: words as after ``python``."""
+        return Command(self, ["python"], **as_python(words, os.environ, self._enter))
+
+    def _enter(self) -> None:
+        enter(self.namespace, self.name, ETC / self.namespace)
 
     def run(
         self,

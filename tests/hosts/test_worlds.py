@@ -26,16 +26,14 @@ def terminal(net: Network, number: int, *command: str, master: str = "") -> Comm
     """The command as it is typed on this one of the hosts."""
     where = f"{master or net[0].address}:{PORT}"
     nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--master", where)
-    return net[number].start([*DISTDEMO, *command, *nodes])
+    return net[number].fork_command(*command, *nodes)
 
 
 def torchrun(net: Network, number: int, *command: str) -> Command:
     """The same under torchrun, with a rank on each host."""
     where = ("--master-addr", net[0].address, "--master-port", str(PORT))
     nodes = ("--nnodes", str(len(net)), "--node-rank", str(number), "--nproc-per-node", "1")
-    return net[number].start(
-        [*DISTDEMO[:2], "torch.distributed.run", *nodes, *where, "-m", *command]
-    )
+    return net[number].fork_python("-m", "torch.distributed.run", *nodes, *where, "-m", *command)
 
 
 def finished(runs: Sequence[Command]) -> list[tuple[int, str, str]]:
@@ -92,6 +90,7 @@ def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
     (code, out, err), (other, *_) = finished(runs)
     assert (code, other) == (0, 0), err
     assert spread(out) == TWO_EACH
+    assert heard
     assert heard <= LOOPBACK | {kernel(host.address) for host in net}
 
 
@@ -102,7 +101,7 @@ def kernel(address: str) -> str:
 
 def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
     net = hosts(2)
-    asked = ("barrier", "-n", "4", "--straggler", "1:60", "--timeout", "6", "--format", "json")
+    asked = ("barrier", "-n", "4", "--straggler", "1:60", "--timeout", "4", "--format", "json")
     runs = [terminal(net, n, *asked) for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)), 30)
     net.cut(net[1])
@@ -118,12 +117,12 @@ def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
 
 def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
     net = hosts(2)
-    lonely = terminal(net, 0, "all-reduce", "--timeout", "2")
-    lost = net[1].start([*DISTDEMO, *alone(net), "--timeout", "2"])
+    lonely = terminal(net, 0, "all-reduce", "--timeout", "1")
+    lost = net[1].fork_command(*alone(net), "--timeout", "1")
     (code, out, _), (other, _, err) = finished([lonely, lost])
     assert (code, other) == (1, 1)
     assert "Ranks 2, 3: never came" in out
-    assert f"Nothing answered at {net[0].address}:{PORT + 1} within 2 s" in err
+    assert f"Nothing answered at {net[0].address}:{PORT + 1} within 1 s" in err
 
 
 def alone(net: Network) -> list[str]:
@@ -148,10 +147,18 @@ def test_a_slow_cable_is_borne(hosts: Hosts) -> None:
 def test_mpiexec_over_two_hosts_makes_one_world_over_gloo_and_over_mpi(hosts: Hosts) -> None:
     net = hosts(2)
     across = ("-launcher", "ssh", "-launcher-exec", str(net.shell), "-hosts", "h0,h1")
-    command = [str(MPIEXEC), *across, "-n", "3", "-ppn", "2", *DISTDEMO, "all-reduce"]
-    told = [*command, "--format", "json"]
-    runs = [net[0].start([*told, "--backend", backend]) for backend in ("gloo", "mpi")]
-    for (code, out, err), backend in zip(finished(runs), ("gloo", "mpi"), strict=True):
+    worlds = {
+        "gloo": ("2", "1", {0: "h0", 1: "h1"}),
+        "mpi": ("3", "2", {0: "h0", 1: "h0", 2: "h1"}),
+    }
+    asked = [*DISTDEMO, "all-reduce", "--format", "json", "--backend"]
+    runs = [
+        net[0].start([str(MPIEXEC), *across, "-n", size, "-ppn", each, *asked, backend])
+        for backend, (size, each, _) in worlds.items()
+    ]
+    for (code, out, err), (backend, (_, _, hosts_of)) in zip(
+        finished(runs), worlds.items(), strict=True
+    ):
         assert code == 0, out + err
-        assert spread(out) == {0: "h0", 1: "h0", 2: "h1"}
+        assert spread(out) == hosts_of
         assert json.loads(out)["world"]["backend"] == backend

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,7 @@ from distdemo.programs.checker import Plan, check
 if TYPE_CHECKING:
     from distdemo.reports import CheckReport
 
-SHORT = 1.0  # seconds without progress after which a case is given up here
+SHORT = 0.7  # seconds without progress after which a case is given up here
 
 
 def checked(
@@ -44,12 +45,18 @@ def checked(
 # -------------------------------------------------------------------------------- broken ops
 
 
+@cache
+def quick(*sizes: int) -> tuple[Case, ...]:
+    """The quick cases of these sizes, or of all: made once."""
+    return tuple(matrix.quick(sizes=sizes) if sizes else matrix.quick())
+
+
 def broken_cases(mutation: Mutation) -> list[Case]:
     """Cases of two and three ranks for every form of the op, with the op broken."""
     mutant = mutation.mutant()
     return [
         replace(case, op=mutant)
-        for case in matrix.quick(sizes=(2, 3))
+        for case in quick(2, 3)
         if case.op.name == mutation.op and case.dtype in ("float32", "object", "none")
     ]
 
@@ -81,7 +88,7 @@ def test_mutants_that_are_not_broken_pass() -> None:
 
 def sound(count: int) -> list[Case]:
     """So many cases of three ranks that pass."""
-    known = [case for case in matrix.quick() if case.world_size == 3 and case.op.name == "gather"]
+    known = [case for case in quick() if case.world_size == 3 and case.op.name == "gather"]
     return [case for case in known if case.dtype == "float32"][:count]
 
 
@@ -89,7 +96,7 @@ def injected(how: Break) -> Case:
     """A case of three ranks that is broken like this."""
     case = next(
         case
-        for case in matrix.quick()
+        for case in quick()
         if case.op.name == "all_reduce" and case.world_size == 3 and case.spec.members is None
     )
     return replace(case, op=Mutation("all_reduce", how).mutant())
@@ -137,7 +144,7 @@ def test_a_world_for_each_case_is_what_isolation_means() -> None:
 def test_what_a_backend_refuses_is_not_run_and_has_its_reason() -> None:
     cases = [
         case
-        for case in matrix.quick()
+        for case in quick()
         if case.op.name == "all_reduce" and case.spec.reduce_op == "premul_sum"
     ]
     report = checked(cases)

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import marked_processes, running, segments, wait_until
+from helpers import marked_processes, running, segments, wait_until, warmed
 
 from distdemo.errors import EXIT_OK
 
@@ -54,9 +54,14 @@ def scenes(python, tmp_path_factory):
 
 
 def play(python, temporary, start_method, *scenes):
-    """Start a program that plays these; it is the test's to end."""
-    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    """Start a program that plays these; it is the test's to end.
+
+    Where it forks its ranks, and with this Python's MPI, it may be forked itself.
+    """
     arguments = [PROGRAM, start_method, *scenes]
+    if python == sys.executable and start_method == "fork":
+        return warmed(arguments, temporary)
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     return running(arguments, temporary, executable=python, env={"PYTHONPATH": path})
 
 

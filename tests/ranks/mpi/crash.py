@@ -1,6 +1,7 @@
 """Rank 1 ends in failure; rank 0 would wait for it for half an hour.
 
-Takes how it ends: ``raise`` something of its own, or ``exit`` with status 3.
+Takes how it ends: ``raise`` something of its own, or ``exit`` with status 3; and cases that it
+tries before, as ``matrix.py`` does.
 """
 
 import sys
@@ -10,12 +11,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-import distdemo.backends.mpi  # noqa: F401 - makes "mpi" a backend
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from ranks.mpi.matrix import tried
+
 from distdemo.backends.mpi import runtime
 
 runtime.SHORT = 0.5  # seconds; the test would wait for them, too
 
 dist.init_process_group("mpi")
+tried(sys.argv[2:])
 dist.all_reduce(torch.ones(1))
 # MPICH and Open MPI leave their shared memory where a rank crashes; by now every rank of this host
 # has mapped it.

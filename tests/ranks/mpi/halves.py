@@ -1,14 +1,15 @@
-"""Large sums between two ranks, of every dtype and of odd lengths; prints what is wrong."""
+"""Large sums between two ranks, of every dtype and of odd lengths; prints what is wrong.
+
+Run by the ranks of a group over MPI.
+"""
 
 import sys
 
 import torch
 import torch.distributed as dist
 
-import distdemo.backends.mpi  # noqa: F401 - makes "mpi" a backend
 from distdemo.backends.mpi.halves import ADDED, LEAST
 
-dist.init_process_group("mpi")
 rank = dist.get_rank()
 wrong = []
 for dtype in sorted(ADDED, key=str):
@@ -32,5 +33,4 @@ matrix = torch.full((1000, 2000), 1.0 + rank).t()
 dist.all_reduce(matrix)
 if not bool((matrix == 3).all()):
     wrong.append("not contiguous")
-dist.destroy_process_group()
 sys.stdout.write(f"rank {rank} wrong: {wrong}\n")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import defaultdict
 from pathlib import Path
 
@@ -37,34 +38,48 @@ def test_the_world_ends_well_though_ops_failed(problems: dict[str, dict[int, str
     assert problems["the world"] == {0: ""}
 
 
-def test_ddp_has_the_same_losses_as_over_gloo(tmp_path: Path) -> None:
-    done = mpiexec(2, PROGRAMS / "ddp_over_mpi.py", tmp_path / "store")
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What two ranks said, which first train and then add large tensors: by the first word."""
+    store = tmp_path_factory.mktemp("pair") / "store"
+    done = mpiexec(2, PROGRAMS / "ddp_over_mpi.py", store, Path(__file__).with_name("halves.py"))
     assert done.returncode == 0, done.stderr
-    losses = defaultdict(list)
+    said = defaultdict(list)
     for line in done.stdout.splitlines():
-        backend, _, loss = line.partition(" ")
-        losses[backend].append(loss)
-    assert len(losses["mpi"]) == 10
-    assert losses["mpi"] == losses["gloo"]
+        word, _, rest = line.partition(" ")
+        said[word].append(rest)
+    return said
 
 
-def test_calls_take_turns_where_mpi_takes_one_thread_at_a_time() -> None:
+def test_ddp_has_the_same_losses_as_over_gloo(pair: dict[str, list[str]]) -> None:
+    assert len(pair["mpi"]) == 10
+    assert pair["mpi"] == pair["gloo"]
+
+
+def test_two_ranks_add_large_tensors_by_halves(pair: dict[str, list[str]]) -> None:
+    assert sorted(pair["rank"]) == ["0 wrong: []", "1 wrong: []"]
+
+
+@pytest.fixture(scope="module")
+def in_turns() -> tuple[subprocess.CompletedProcess[str], int]:
+    """A world whose MPI takes one thread at a time, one of whose ranks crashes in the end."""
     cases = ("handles_of_every_op", "futures_come_though_nobody_waits", "several_threads")
-    program = Path(__file__).with_name("matrix.py")
-    done = mpiexec(2, program, *cases, MPI4PY_RC_THREAD_LEVEL="serialized")
-    assert done.returncode == 0, done.stdout + done.stderr
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [report["problem"] for report in reports] == [""] * 2 * len(cases)
+    program = Path(__file__).with_name("crash.py")
+    return mpiexec(2, program, "raise", *cases, MPI4PY_RC_THREAD_LEVEL="serialized"), len(cases)
 
 
-def test_two_ranks_add_large_tensors_by_halves() -> None:
-    done = mpiexec(2, Path(__file__).with_name("halves.py"))
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["rank 0 wrong: []", "rank 1 wrong: []"]
+def test_calls_take_turns_where_mpi_takes_one_thread_at_a_time(
+    in_turns: tuple[subprocess.CompletedProcess[str], int],
+) -> None:
+    done, cases = in_turns
+    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [report["problem"] for report in reports] == [""] * 2 * cases, done.stderr
 
 
-def test_a_rank_that_crashes_ends_the_world() -> None:
-    done = mpiexec(2, Path(__file__).with_name("crash.py"), "raise")
+def test_a_rank_that_crashes_ends_the_world(
+    in_turns: tuple[subprocess.CompletedProcess[str], int],
+) -> None:
+    done, _ = in_turns
     assert done.returncode != 0
     assert "ValueError: of its own" in done.stderr
     assert "came to the end" not in done.stdout

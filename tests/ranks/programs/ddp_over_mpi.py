@@ -1,8 +1,10 @@
 """DistributedDataParallel over MPI and over gloo, on a stock torch: the losses, in hexadecimal.
 
-mpiexec -n 2 python ddp_over_mpi.py FILE, the file being one that does not exist yet.
+mpiexec -n 2 python ddp_over_mpi.py FILE [PROGRAM], the file being one that does not exist yet, and
+the program one that the same ranks run in the end, in the same group.
 """
 
+import runpy
 import sys
 
 import torch
@@ -27,4 +29,6 @@ for backend in ("mpi", "gloo"):
         optimizer.step()
         if dist.get_rank() == 0:
             print(backend, loss.item().hex(), flush=True)
+for program in sys.argv[2:]:
+    runpy.run_path(program)
 dist.destroy_process_group()

@@ -1,10 +1,13 @@
-"""A user's program: does what its first argument says, then launches twice, with a tensor.
+"""A user's program: ``launch_after.py METHOD SIZE,SIZE... STATE...``.
 
-It prints what came back and what its own tensor holds by then.
+In a process for each state, which it brings that into, it launches a world of each of these sizes,
+with a tensor. It prints the state, and of each world what came back and what its own tensor holds
+by then.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
@@ -42,10 +45,21 @@ def prepare(what):
         (weight @ weight).sum().backward()
 
 
-if __name__ == "__main__":
-    prepare(sys.argv[1])
-    method = sys.argv[2] if len(sys.argv) > 2 else "auto"
+def launched(method, sizes):
+    """Launch a world of each of these sizes."""
     mine = torch.ones(1)
-    for size in (3, 2):
+    for size in sizes:
         came = distdemo.launch(work, args=(mine,), world_size=size, timeout=40, start_method=method)
-        print(came, mine.item())
+        print(came, mine.item(), flush=True)
+
+
+if __name__ == "__main__":
+    for state in sys.argv[3:]:
+        print(state, flush=True)
+        child = os.fork()  # from a process that has done nothing but imports
+        if child == 0:
+            prepare(state)
+            launched(sys.argv[1], map(int, sys.argv[2].split(",")))
+            break
+        if os.waitpid(child, 0)[1]:
+            print("failed", flush=True)

@@ -11,4 +11,4 @@ def work():
     return dist.get_rank()
 
 
-print(distdemo.launch(work, world_size=2, start_method="spawn", timeout=20))
+print(distdemo.launch(work, world_size=1, start_method="spawn", timeout=20))
