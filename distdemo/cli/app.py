@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from distdemo import ops
 from distdemo.cli import options
 from distdemo.cli.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.cli.run_backends import run_backends
+from distdemo.cli.run_bench import run_bench
 from distdemo.cli.run_check import run_check
+from distdemo.cli.run_compare import run_compare
 from distdemo.cli.run_doctor import run_doctor
+from distdemo.cli.run_fit import run_fit
+from distdemo.cli.run_links import run_links
 from distdemo.cli.run_program import run_program
 from distdemo.cli.run_rpc import run_rpc
 from distdemo.cli.run_train import run_train
+from distdemo.cli.words import joined
 from distdemo.ops.contract import Op
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
 POINT_TO_POINT = "Point to point"
+MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
 
+
+class Commands(TyperGroup):
+    """Finds commands of two words, ``bench links``, which are registered under both.
+
+    ``cli.main`` joins them, too, but a shell that completes a line asks here alone.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's, or typer's own copy
+        """The command that these words begin with, and the rest of them."""
+        return super().resolve_command(ctx, joined(args, self.commands))
+
+
 app = typer.Typer(
     name="distdemo",
+    cls=Commands,
     help="Collective communication in PyTorch: run it on real ranks, prove it right, see it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -83,6 +103,45 @@ def _add_op(op: Op) -> None:
 
 for _op in ops.REGISTRY.values():
     _add_op(_op)
+
+app.command(
+    "bench",
+    help="How fast an operation is, at every size, and whether that is normal: the median over "
+    "fresh worlds with its interval, every element verified, beside what this machine's memory "
+    "and streams can do. The letters are nccl-tests'.",
+    short_help="How fast an operation is, beside what this machine can do.",
+    epilog="Try: distdemo bench; distdemo bench all-reduce all-gather -n 4 -e 1M; distdemo bench "
+    "all --backend gloo,mpi --output new.json --plot new.svg",
+    rich_help_panel=MEASURE,
+)(options.with_options(run_bench, options.BENCH))
+
+app.command(
+    "bench links",
+    help="Latency and bandwidth from every rank to every other one, as a map; slow pairs are "
+    "named.",
+    epilog="Try: distdemo bench links; distdemo bench links -n 8 --plot links.svg",
+    rich_help_panel=MEASURE,
+)(options.with_options(run_links, options.LINKS))
+
+app.command(
+    "bench compare",
+    help="Two measurements of bench side by side: how much slower or faster each size became, with "
+    "an interval, so that noise is not taken for a change. Exit code 1 past --fail-over.",
+    short_help="Two measurements side by side: what changed beyond the noise.",
+    epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
+    "distdemo bench compare old.json new.json --fail-over 10%",
+    rich_help_panel=MEASURE,
+)(options.with_options(run_compare, options.COMPARE))
+
+app.command(
+    "bench fit",
+    help="The α–β model of what bench measured: latency and inverse bandwidth by algorithm, with "
+    "their error; and what worlds that one does not have would take, on paper.",
+    short_help="Latency and bandwidth by algorithm; predictions for larger worlds.",
+    epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
+    "--predict 1000 --predict 1000000 --size 1M",
+    rich_help_panel=MEASURE,
+)(options.with_options(run_fit, options.FIT))
 
 app.command(
     "run",

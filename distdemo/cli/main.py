@@ -13,7 +13,7 @@ import typer
 
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.silence import JOINING, fall_silent, murmur, speaks
-from distdemo.cli.words import foreign, kept_apart, own
+from distdemo.cli.words import foreign, joined, kept_apart, own
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -220,7 +220,18 @@ def _word(message: str) -> str:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command's name: the first argument that is one, else the first that is no option."""
+    """The command's name: the first argument that is one, else the first that is no option.
+
+    Of a command of two words both, ``bench links``.
+    """
+    word = _first_word(arguments)
+    if not word:
+        return ""
+    place = arguments.index(word)
+    return joined(arguments[place:], _names())[0]
+
+
+def _first_word(arguments: Sequence[str]) -> str:
     words = [argument for argument in own(arguments) if not argument.startswith("-")]
     if not words or words[0] == arguments[0]:
         return words[0] if words else ""
@@ -233,12 +244,12 @@ def _with_dashes(arguments: Sequence[str]) -> list[str]:
 
     ``distdemo --format json all-reduce`` is what people type, too.
     """
-    command = _command(arguments)
-    if not command:
+    word = _first_word(arguments)
+    if not word:
         return list(arguments)
-    place = arguments.index(command)
-    rest = [*arguments[:place], *arguments[place + 1 :]]
-    return [command.replace("_", "-"), *rest]
+    place = arguments.index(word)
+    command, *rest = joined(arguments[place:], _names())
+    return [command.replace("_", "-"), *arguments[:place], *rest]
 
 
 def _rewritten(arguments: Sequence[str]) -> list[str]:

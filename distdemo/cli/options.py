@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from distdemo.cli.bench_options import BENCH_OPTIONS
 from distdemo.cli.check_options import CHECK_OPTIONS
+from distdemo.cli.compare_options import COMPARE_OPTIONS
 from distdemo.cli.doctor_options import DOCTOR_OPTIONS
 from distdemo.cli.engine_options import ENGINE_OPTIONS
+from distdemo.cli.fit_options import FIT_OPTIONS
 from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
 from distdemo.cli.rpc_options import RPC_OPTIONS
@@ -24,6 +27,9 @@ ALL = (
     | TRAIN_OPTIONS
     | RPC_OPTIONS
     | RUN_OPTIONS
+    | BENCH_OPTIONS
+    | COMPARE_OPTIONS
+    | FIT_OPTIONS
 )
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
@@ -93,6 +99,66 @@ RUN = (
     "traceback",
 )
 RPC = (*RPC_OPTIONS, "start_method", *ENGINE, "format", "quiet", "traceback")
+BENCH = (
+    "bench_ops",
+    "min_bytes",
+    "max_bytes",
+    "step_factor",
+    "step_bytes",
+    "iters",
+    "warmup",
+    "launches",
+    "budget",
+    "precision",
+    "check_every",
+    "bench_dtype",
+    "bench_reduce_op",
+    "root",
+    "bench_async",
+    "bench_variant",
+    "placement",
+    "bench_pattern",
+    "src",
+    "dst",
+    "bench_size",
+    "bench_backends",
+    "device",
+    "group",
+    "split",
+    "bench_timeout",
+    "start_method",
+    *ENGINE,
+    "skew",
+    "overlap",
+    "no_limits",
+    "profile",
+    "bench_format",
+    "bench_output",
+    "bench_plot",
+    "quiet",
+    "traceback",
+)
+LINKS = (
+    "small",
+    "large",
+    "links_iters",
+    "links_budget",
+    "rounds",
+    "links_size",
+    "links_backend",
+    "device",
+    "bench_timeout",
+    "start_method",
+    *ENGINE,
+    "slow_factor",
+    "format",
+    "links_output",
+    "links_plot",
+    "quiet",
+    "traceback",
+)
+COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
+FIT = (*FIT_OPTIONS, "format", "quiet")
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""
 VIEW = ("format", "ranks", "explain", "quiet", "traceback")

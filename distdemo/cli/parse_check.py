@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdemo import ops
+from distdemo.cli.files import writable
 from distdemo.cli.parse import (
     Flags,
     View,
@@ -20,7 +21,7 @@ from distdemo.cli.parse import (
 )
 from distdemo.cli.parse_data import parse_dtype
 from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.errors import UsageError
 from distdemo.launchers.joined.seat import Seat
 from distdemo.launchers.limits import check_machine
 from distdemo.model import WorldSpec
@@ -64,7 +65,7 @@ def parse_check(flags: Flags) -> CheckRequest:
         seed=seed,
         fail_fast=flags["fail_fast"],
         isolate=flags["isolate"],
-        junit=writable("--junit-xml", flags["junit"]),
+        junit=writable("--junit-xml", flags["junit"], "report.xml"),
         view=parse_view(flags, largest),
         seat=placed(seat, largest),
     )
@@ -80,60 +81,6 @@ def parse_case_world(flags: Flags, backend: str, world_size: int) -> WorldSpec:
     }
     patience = parse_timeout(flags["case_timeout"] or "10")
     return replace(parse_world(settings, world_size), patience=patience)
-
-
-def writable(flag: str, text: str | None) -> Path | None:
-    """A file that can be written, found out before anything runs.
-
-    Raises:
-        UsageError: its folder doesn't exist, it is a folder itself, or nobody lets us.
-    """
-    if text is None:
-        return None
-    if text == "-":
-        raise UsageError(
-            f"{flag} -: standard output has the result.",
-            "It takes a file.",
-            f"Try {flag} report.xml.",
-        )
-    path = Path(text)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        return path  # a pipe or a device: opening it would already say something to its reader
-    why = _why_unwritable(path)
-    if why:
-        name = "report.xml" if "xml" in flag else "map.json"
-        raise UsageError(f"{flag} {text}: that can't be written.", why, f"Try {flag} {name}.")
-    return path
-
-
-def _why_unwritable(path: Path) -> str:
-    """Tried, for permissions alone don't tell; empty if it can be. Leaves all as it was."""
-    if path.is_dir():
-        return "It is a folder."
-    if not path.parent.is_dir():
-        return f"It has no folder {path.parent} to lie in."
-    new = not (path.exists() or path.is_symlink())
-    try:
-        path.open("ab").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        return f"{error.strerror}."
-    return ""
-
-
-def write_file(flag: str, path: Path, text: str) -> None:
-    """Write what ``writable`` found to be possible.
-
-    Raises:
-        DistdemoError: it no longer is.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DistdemoError(
-            f"{flag} {path}: that could not be written.", f"{error.strerror}.", "Try another file."
-        ) from error
 
 
 def _scope(flags: Flags) -> str:

@@ -110,7 +110,7 @@ def _specs(op: Op, flags: Flags, seat: Seat | None) -> tuple[tuple[OpSpec, ...],
     check_machine(WorldSpec(here, start_method=flags["start_method"]))
     groups = parse_groups(flags, world_size)
     size = world_size if groups is None else len(groups[0])
-    base = _base(op, flags, size)
+    base = base_spec(op, flags, size)
     parse_form.refuse_lacking(op.form(base), flags)
     base = replace(
         base,
@@ -147,7 +147,7 @@ def _world_size(op: Op, flags: Flags, given: _Given, seat: Seat | None) -> int:
     return size_of_world(seat, flags["world_size"], default, op.smallest_world, why)
 
 
-def _base(op: Op, flags: Flags, size: int) -> OpSpec:
+def base_spec(op: Op, flags: Flags, size: int) -> OpSpec:
     """What needs no data: the op, its form, root and partners."""
     whose = flags.get("group") or flags.get("split")
     root = None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distdemo.cli.files import check_distinct, check_named, check_plot, writable
 from distdemo.cli.parse import Flags, View, choose, parse_view, parse_world, whole
-from distdemo.cli.parse_check import writable
 from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.errors import UsageError
 from distdemo.launchers.joined.seat import Seat
@@ -77,10 +76,10 @@ def parse_train(flags: Flags) -> TrainRequest:
     spec = _spec(flags)
     view = parse_view(flags, 1)
     plot, trace = flags["plot"], flags["trace"]
-    _check_named("--plot", plot, "plot.png")
-    _check_named("--trace", trace, "trace.json")
-    _check_plot(plot)
-    _check_distinct(plot, trace)
+    check_named("--plot", plot, "plot.png")
+    check_named("--trace", trace, "trace.json")
+    check_plot(plot, PLOTS)
+    check_distinct({"--plot": plot, "--trace": trace}, ("plot.png", "trace.json"))
     seat = parse_seat(flags)
     size = size_of_world(seat, flags["start"], default=4)
     seat = placed(seat, size)
@@ -91,8 +90,8 @@ def parse_train(flags: Flags) -> TrainRequest:
     return TrainRequest(
         spec,
         replace(world, patience=world.timeout),
-        _file("--plot", plot, "plot.png") if writes else None,
-        _file("--trace", trace, "trace.json") if writes else None,
+        writable("--plot", plot, "plot.png") if writes else None,
+        writable("--trace", trace, "trace.json") if writes else None,
         view,
         seat,
     )
@@ -112,7 +111,7 @@ def _spec(flags: Flags) -> TrainSpec:
         )
     folder = flags["data_dir"]
     implied = "generated" if folder is None else "mnist"
-    _check_named("--data-dir", folder, "~/mnist")
+    check_named("--data-dir", folder, "~/mnist")
     return TrainSpec(
         mode=mode,
         dataset=choose("dataset", _or(flags["dataset"], implied), DATASETS),
@@ -150,48 +149,3 @@ def _real(flag: str, text: str | None, default: float) -> float:
             "It takes one like 0.5 or 1e-3.",
             f"Try {flag} {default:g}.",
         ) from None
-
-
-# ------------------------------------------------------------------------------ what is written
-
-
-def _check_named(flag: str, text: str | None, example: str) -> None:
-    """Refuse the empty value, as an unset variable of a shell leaves it."""
-    if text is not None and not text.strip():
-        raise UsageError(
-            f"{flag} '': that names nothing.", "Its value is empty.", f"Try {flag} {example}."
-        )
-
-
-def _check_plot(text: str | None) -> None:
-    """Refuse a plot that can't be drawn; its library is looked for, not loaded."""
-    if text is None:
-        return
-    if Path(text).suffix.lower() not in PLOTS:
-        raise UsageError(
-            f"--plot {text}: its ending says no kind of picture that can be drawn.",
-            f"It can be {', '.join(PLOTS)}.",
-            f"Try --plot {Path(text).stem or 'plot'}.png.",
-        )
-    if find_spec("matplotlib") is None:
-        raise UsageError(
-            f"--plot {text}: matplotlib is not installed.",
-            "It draws the curves, and is not needed for anything else.",
-            "Try: pip install 'distdemo[plot]'.",
-        )
-
-
-def _check_distinct(plot: str | None, trace: str | None) -> None:
-    if plot is not None and trace is not None and Path(plot).resolve() == Path(trace).resolve():
-        raise UsageError(
-            f"--plot and --trace both name {plot}.",
-            "One would overwrite the other.",
-            "Give them two names: --plot plot.png --trace trace.json.",
-        )
-
-
-def _file(flag: str, text: str | None, example: str) -> Path | None:
-    try:
-        return writable(flag, text)
-    except UsageError as error:
-        raise UsageError(error.what, error.why, f"Try {flag} {example}.") from None

@@ -10,9 +10,10 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.execute import check_backend, show_error
+from distdemo.cli.files import writable, write_file
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View, choose, parse_view
-from distdemo.cli.parse_check import parse_case_world, writable, write_file
+from distdemo.cli.parse_check import parse_case_world
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.model import WorldSpec
 from distdemo.render.spinner import spinner
@@ -55,7 +56,7 @@ def _refuse_probe_options(flags: dict[str, Any]) -> None:
 
 def _run_probe(flags: dict[str, Any]) -> None:
     view = parse_view(flags, 1)
-    target = writable("--write", flags["write"])
+    target = writable("--write", flags["write"], "map.json")
     with _told_of_probe():
         name = choose("backend", flags["probe"], backends.REGISTRY)
         world = _probe_world(flags, name)

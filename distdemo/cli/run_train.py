@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from distdemo.cli.execute import check_backend, show_error, show_outcome
+from distdemo.cli.files import no_matplotlib, write_file
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_train import TrainRequest, parse_train
 from distdemo.cli.stage import Start, stage
@@ -110,7 +110,7 @@ def _write(result: TrainReport, request: TrainRequest) -> list[DistdemoError]:
     for flag, path, made in (("--plot", request.plot, _plot), ("--trace", request.trace, _trace)):
         if path is not None and result.world.ok:
             try:
-                _write_one(flag, path, made(result, path.suffix.lower().removeprefix(".")))
+                write_file(flag, path, made(result, path.suffix.lower().removeprefix(".")))
             except DistdemoError as error:
                 errors.append(error)
     return errors
@@ -120,11 +120,7 @@ def _plot(result: TrainReport, ending: str) -> bytes:
     try:
         from distdemo.render.train_plot import plot
     except ImportError as error:
-        raise DistdemoError(
-            "--plot: matplotlib can't be loaded.",
-            str(error),
-            "Install it anew: pip install 'distdemo[plot]'.",
-        ) from error
+        raise no_matplotlib(error) from error
     return plot(result, ending)
 
 
@@ -132,12 +128,3 @@ def _trace(result: TrainReport, _: str) -> bytes:
     from distdemo.render.train_trace import trace
 
     return trace(result).encode()
-
-
-def _write_one(flag: str, path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise DistdemoError(
-            f"{flag} {path}: that could not be written.", f"{error.strerror}.", "Try another file."
-        ) from error

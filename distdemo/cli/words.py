@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from distdemo.errors import UsageError
 
@@ -21,6 +21,24 @@ def kept_apart(arguments: Sequence[str]) -> list[str]:
     ours = own(arguments)
     rest = list(arguments)[len(ours) :]
     return [*ours, END, *rest] if rest else ours
+
+
+def joined(arguments: Sequence[str], names: Container[str]) -> list[str]:
+    """The same with a command of two words, ``bench links``, as the one word that it is known by.
+
+    The second may also come after options: ``bench -n 4 links``.
+
+    Args:
+        arguments: the command first.
+        names: of all commands.
+    """
+    words = list(arguments)
+    for place, word in enumerate(own(words[1:]), start=1):
+        if f"{words[0]} {word}" in names:
+            return [f"{words[0]} {word}", *words[1:place], *words[place + 1 :]]
+        if place == 1 and not word.startswith("-"):
+            break  # what follows at once is an argument
+    return words
 
 
 def foreign(option: str) -> UsageError:

@@ -52,11 +52,11 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
             limit.why,
             f"Try at most {max(1, most):,}, or give the machine more of it.",
         )
-    free = free_memory() - world.world_size * _rank_memory(world)
+    free = room_beside(world)
     if data_bytes > free:
         raise UsageError(
-            f"The tensors of {world.world_size} ranks need {_size(data_bytes)}.",
-            f"About {_size(max(0, free))} of memory are free beside the ranks themselves.",
+            f"The tensors of {world.world_size} ranks need {memory_text(data_bytes)}.",
+            f"About {memory_text(free)} of memory are free beside the ranks themselves.",
             "Choose a smaller --shape, a smaller --dtype or fewer ranks.",
         )
 
@@ -69,7 +69,9 @@ def limits(world: WorldSpec) -> list[Limit]:
     each_opens = _files_per_rank(world)
     files = (_open_files() - FILES_OF_ITS_OWN) // each_opens
     return [
-        Limit(memory // each, f"Memory: {_size(memory)} free, about {_size(each)} a rank."),
+        Limit(
+            memory // each, f"Memory: {memory_text(memory)} free, about {memory_text(each)} a rank."
+        ),
         Limit(processes.ranks, processes.why),
         Limit(files, f"Open files: {_open_files():,} at most, {each_opens} a rank."),
     ]
@@ -123,6 +125,21 @@ def check_loopback() -> None:
 def free_memory() -> int:
     """Bytes that new processes can use: the machine's, or what its container allows."""
     return min(_available(), _cgroup_free())
+
+
+def room_beside(world: WorldSpec) -> int:
+    """Bytes that are free beside the ranks themselves, 0 or more."""
+    return max(0, free_memory() - world.world_size * _rank_memory(world))
+
+
+def memory_text(count: int) -> str:
+    """Bytes in binary units, as memory is sold."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:,.3g} TiB"
 
 
 def _files_per_rank(world: WorldSpec) -> int:
@@ -244,13 +261,3 @@ def _number(path: str) -> int | None:
     """The number in a one-line file; None if there is none (``max`` means no limit)."""
     lines = _lines(path)
     return int(lines[0]) if lines and lines[0].isdigit() else None
-
-
-def _size(count: int) -> str:
-    """Bytes in binary units, as memory is sold."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:,.3g} TiB"

@@ -35,7 +35,7 @@ class Progress:
     def __init__(self, total: int, *, enabled: bool = True) -> None:
         self._owner = os.getpid()
         self._drawn = -INTERVAL
-        self._bar = _bar() if enabled and _visible() else None
+        self._bar = _bar() if enabled and visible() else None
         if self._bar is not None:
             self._task = self._bar.add_task("", total=total, failed="")
 
@@ -97,8 +97,11 @@ def _bar() -> bars.Progress:
     )
 
 
-def _visible() -> bool:
-    """Asked of the stream itself: Rich takes FORCE_COLOR for a terminal."""
+def visible() -> bool:
+    """Whether anybody sees what is drawn on standard error.
+
+    Asked of the stream itself: Rich takes FORCE_COLOR for a terminal.
+    """
     return (
         sys.stderr is not None
         and sys.stderr.isatty()

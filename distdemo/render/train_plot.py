@@ -5,8 +5,6 @@ Needs no display and no global state: the figure is made as an object, without p
 
 from __future__ import annotations
 
-import io
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,26 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from distdemo.render.numbers import plural
+from distdemo.render.plot_style import SETTINGS, saved
 from distdemo.training import REFERENCE, Epoch, Run, TrainReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it looks for fonts is no news
-
 SIZE = (9.0, 4.2)  # inches
 MARKS = 12  # that a line has at most
-SETTINGS: Any = {  # matplotlib lists every name in its type
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.8,
-    "savefig.dpi": 160,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "distdemo",  # the same curves make the same file
-}
 # The lines should lie on each other. Each is thinner than the one below it and has a mark of its
 # own, so that all can be seen. The colours are told apart by the colour-blind too (Okabe and Ito).
 STYLES: dict[str, dict[str, Any]] = {
@@ -67,7 +53,7 @@ def plot(report: TrainReport, kind: str) -> bytes:
         handles, names = loss.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=len(runs), frameon=False)
         figure.suptitle(_title(report))
-        return _saved(figure, kind)
+        return saved(figure, kind)
 
 
 def _draw(axes: Axes, runs: Sequence[Run], value: Callable[[Epoch], float]) -> None:
@@ -99,11 +85,3 @@ def _title(report: TrainReport) -> str:
     where = f"{plural(world.world_size, 'rank')} over {world.backend}"
     how = f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
     return f"{data}: {where}, {how}"
-
-
-def _saved(figure: Figure, kind: str) -> bytes:
-    """As bytes, so that a file is written whole or not at all; without the date."""
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    memory = io.BytesIO()
-    figure.savefig(memory, format=kind, metadata=undated.get(kind))
-    return memory.getvalue()

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from helpers import marked_processes, running, wait_until
+from helpers import marked_processes, wait_until, warmed
 
 from distdemo.programs.rpc import loading, remote
 
@@ -79,7 +79,10 @@ def test_a_killed_worker_is_named(command, monkeypatch):
         (("-n", "25"), "24 workers at most"),
         (("--steps", "0"), "--steps 0 is out of range"),
         (("--seed", "-1"), "--seed -1 can't be used."),
-        (("-b", "gloo"), "-b means nothing to rpc.\nIt belongs to: every operation, run, train, "),
+        (
+            ("-b", "gloo"),
+            "-b means nothing to rpc.\nIt belongs to: every operation, bench, run, train, ",
+        ),
         (("--shape", "2"), "It belongs to: 9 of 10 operations, explain."),
         (("--momentum", "0"), "--momentum means nothing to rpc.\nIt belongs to: train.\n"),
     ],
@@ -115,7 +118,7 @@ def test_ranks_of_torchrun_are_workers_and_nothing_of_torch_s_own_is_said(tmp_pa
     environment = {"OMP_NUM_THREADS": "1"}  # or torchrun says that it sets this
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    with running([*start, *asked], temporary, env=environment) as run:
+    with warmed([*start, *asked], temporary, env=environment) as run:
         code, out, err = run.finish()
         assert (code, out, err) == (
             0,

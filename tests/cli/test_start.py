@@ -28,6 +28,8 @@ WITHOUT_TORCH = {
     "p2p -h": 0,
     "ops": 0,
     "explain all-gather": 0,
+    "bench links --help": 0,
+    "bench all -b 10": 2,
     "no-such-command": 2,
     "all-reduce --root 1": 2,
     "all-reduce --world-size none": 2,

@@ -18,6 +18,12 @@ RECORDS = (
     "training",
     "remoting",
     "running",
+    "measuring",
+    "yardsticks",
+    "linking",
+    "comparing",
+    "fitting",
+    "recorded",
     "errors",
     "dtypes",
 )

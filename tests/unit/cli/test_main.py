@@ -35,7 +35,13 @@ def test_otherwise_it_is_not(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "command"),
-    [(["all-reduce", "-n", "3"], "all-reduce"), (["--version"], ""), ([], "")],
+    [
+        (["all-reduce", "-n", "3"], "all-reduce"),
+        (["bench", "links", "-n", "3"], "bench links"),
+        (["bench", "scatter"], "bench"),
+        (["--version"], ""),
+        ([], ""),
+    ],
 )
 def test_the_command_is_the_first_that_is_no_option(arguments: list[str], command: str) -> None:
     assert _command(arguments) == command

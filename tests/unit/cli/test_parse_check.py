@@ -10,7 +10,8 @@ import pytest
 
 from distdemo.backends import capabilities
 from distdemo.cli import options
-from distdemo.cli.parse_check import CheckRequest, parse_check, writable, write_file
+from distdemo.cli.files import writable, write_file
+from distdemo.cli.parse_check import CheckRequest, parse_check
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers import limits
 from distdemo.programs import matrix
@@ -214,9 +215,9 @@ def test_what_the_backend_does_not_take_is_no_error_but_left_to_the_report() -> 
 def test_a_file_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
     new, old = tmp_path / "new.xml", tmp_path / "old.xml"
     old.write_text("old")
-    assert writable("--junit-xml", str(new)) == new
-    assert writable("--junit-xml", str(old)) == old
-    assert writable("--junit-xml", None) is None
+    assert writable("--junit-xml", str(new), "report.xml") == new
+    assert writable("--junit-xml", str(old), "report.xml") == old
+    assert writable("--junit-xml", None, "report.xml") is None
     assert not new.exists()
     assert old.read_text() == "old"
 
@@ -224,17 +225,19 @@ def test_a_file_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", ["--junit-xml", "--write"])
 def test_a_file_that_nobody_may_make_is_refused(flag: str) -> None:
     with pytest.raises(UsageError) as caught:
-        writable(flag, "/proc/report.xml")  # not even root can
+        writable(flag, "/proc/report.xml", "report.xml")  # not even root can
     assert f"{flag} /proc/report.xml" in caught.value.what
     assert caught.value.why.endswith(".")
-    assert caught.value.hint.startswith(f"Try {flag} ")
+    assert caught.value.hint == f"Try {flag} report.xml."
 
 
 def test_a_pipe_is_not_opened_before_there_is_something_to_write(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert writable("--junit-xml", str(pipe)) == pipe  # opening it would wait for its reader
-    assert writable("--junit-xml", os.devnull) == Path(os.devnull)
+    assert (
+        writable("--junit-xml", str(pipe), "report.xml") == pipe
+    )  # opening it would wait for its reader
+    assert writable("--junit-xml", os.devnull, "report.xml") == Path(os.devnull)
 
 
 def test_a_file_that_can_no_longer_be_written_is_an_error_and_no_usage_error(

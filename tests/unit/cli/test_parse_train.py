@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli import options, parse_train
+from distdemo.cli import files, options, parse_train
 from distdemo.cli.parse_train import OUTER_LIMIT, TrainRequest
 from distdemo.errors import UsageError
 from distdemo.programs.train.generated import generate
@@ -152,7 +152,7 @@ def test_a_plot_without_matplotlib_is_refused_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     without: Callable[[str], None] = lambda _: None  # noqa: E731 - as short as what it stands for
-    monkeypatch.setattr(parse_train, "find_spec", without)
+    monkeypatch.setattr(files, "find_spec", without)
     assert "pip install 'distdemo[plot]'" in refused(plot="curves.png").hint
 
 

@@ -56,6 +56,29 @@ def test_any_command_may_come_after_its_options(typed: str, same: str) -> None:
     assert _rewritten(typed.split()) == same.split()
 
 
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        ("bench links", ["bench links"]),
+        ("bench links -n 3", ["bench links", "-n", "3"]),
+        ("bench -n 3 links", ["bench links", "-n", "3"]),
+        ("--format json bench links -n 3", ["bench links", "--format", "json", "-n", "3"]),
+        ("bench compare fit links", ["bench compare", "fit", "links"]),
+        ("bench all-reduce links", ["bench", "all-reduce", "links"]),
+        ("bench -- links", ["bench", "--", "links"]),
+        ("bench", ["bench"]),
+        ("bench -n 3", ["bench", "-n", "3"]),
+        ("run bench links", ["run", "bench", "links"]),
+    ],
+)
+def test_a_command_of_two_words_becomes_one(typed: str, same: list[str]) -> None:
+    assert _rewritten(typed.split()) == same
+
+
+def test_two_words_may_be_one_already() -> None:
+    assert _rewritten(["bench links", "-n", "3"]) == ["bench links", "-n", "3"]
+
+
 def test_an_empty_word_is_kept() -> None:
     assert _rewritten(["all-gather", "--values", "", "-n", "2"]) == [
         "all-gather",

@@ -1,0 +1,50 @@
+"""What figures depend on beside the command line: the machine and the variables that tune it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from distdemo.doctor.cores import Share, share
+from distdemo.doctor.surroundings import Surroundings
+
+TUNING = ("GLOO_", "NCCL_", "OMP_", "MKL_", "MPICH_", "MPIR_", "I_MPI_", "OMPI_MCA_", "FI_", "UCX_")
+"""Beginnings of the names of variables that libraries are tuned with; no others are recorded."""
+
+
+def cores() -> Share:
+    """What of the machine's cores this process and its ranks get."""
+    return share(Surroundings(os.environ, socket.gethostname()))
+
+
+def environment(share: Share) -> dict[str, str | int | float]:
+    """For the report.
+
+    Args:
+        share: of the cores.
+    """
+    return {
+        "host": socket.gethostname(),
+        "processor": _processor(),
+        "cores": share.effective,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        **tuning(os.environ),
+    }
+
+
+def tuning(environ: Mapping[str, str]) -> dict[str, str | int | float]:
+    """The variables that libraries are tuned with."""
+    return {name: environ[name] for name in sorted(environ) if name.startswith(TUNING)}
+
+
+def _processor() -> str:
+    """Its model, as Linux knows it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or "unknown")

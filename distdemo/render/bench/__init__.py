@@ -1,0 +1,1 @@
+"""The views of a measurement: table, live table, JSON, CSV, and plots."""

@@ -1,0 +1,94 @@
+"""A measurement as people read it: a table a series, side by side, the reasons, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.measuring import BenchReport, Series
+from distdemo.render import colours
+from distdemo.render.bench.below import below, legend
+from distdemo.render.bench.beside import beside
+from distdemo.render.bench.columns import series_table
+from distdemo.render.bench.marks import spelled
+from distdemo.render.bench.names import title
+from distdemo.render.bench.terminal_plot import terminal_plot
+from distdemo.render.bench.verdict import average_line, verdict_line
+from distdemo.render.console import Signs, signs
+from distdemo.render.frame import heading
+from distdemo.render.numbers import duration
+
+__all__ = ["bench_table", "verdict_line"]
+
+
+def bench_table(report: BenchReport, console: Console, *, picture: bool = True) -> Group:
+    """A measurement, whole or as far as it went; the verdict comes last.
+
+    Why a world failed is not in it but for the verdict: ``failure`` shows that.
+
+    Args:
+        report: of it.
+        console: that it will be printed on.
+        picture: draw a plot, too, where there is room and more than one size.
+    """
+    sign = signs(console)
+    parts: list[RenderableType] = []
+    for place, series in enumerate(report.series):
+        parts += [Text()] if place else []
+        parts += _series(series, console)
+    parts += beside(report, console)
+    drawn = terminal_plot(report, console) if picture else None
+    parts += [drawn] if drawn is not None else []
+    parts += below(report, console)
+    parts += _end(report, sign)
+    return Group(*parts)
+
+
+def _series(series: Series, console: Console) -> Iterator[RenderableType]:
+    """Its heading, its rows, and why there are none or no more."""
+    sign = signs(console)
+    yield heading(title(series.spec, sign.dot))
+    if series.spec.refused:
+        why = spelled(series.spec.refused.rstrip("."), sign)
+        yield Text(f"{sign.none} Not measured: {why}.", style=colours.QUIET)
+    if series.rows:
+        table, left_out = series_table(series.rows, console)
+        yield table
+        told = legend(left_out, sign, unsteady=any(not row.steady for row in series.rows))
+        yield from [told] if told is not None else []
+    yield from _sources(series)
+    if series.error:
+        yield Text(f"{sign.wrong} {spelled(series.error, sign)}", style=colours.WRONG)
+
+
+def _sources(series: Series) -> Iterator[Text]:
+    """What the columns of bandwidth mean for this op."""
+    if not (series.rows and series.formula):
+        return
+    payload = f"; S is {series.payload_words}" if series.payload_words else ""
+    clock = f"; timed by {series.clock}" if series.clock and series.clock != "host" else ""
+    text = f"algbw is S / median, busbw is {_times(series.formula)}algbw{payload}{clock}."
+    yield Text(text, style=colours.QUIET)
+
+
+def _times(formula: str) -> str:
+    return "" if formula == "1" else f"{formula} × "
+
+
+def _end(report: BenchReport, sign: Signs) -> Iterator[RenderableType]:
+    """How long it took and with what; the verdict, and the average."""
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    took = f"{duration(report.seconds)}{_where(report, sign)}"
+    yield Text("\n".join(filter(None, [took, versions])), style=colours.QUIET)
+    average = average_line(report)
+    yield verdict_line(report, sign)
+    yield from [average] if average is not None else []
+
+
+def _where(report: BenchReport, sign: Signs) -> str:
+    """The host and its processor, if the environment tells."""
+    names = ("host", "processor", "cpu")
+    found = [str(report.environment[name]) for name in names if report.environment.get(name)]
+    return "".join(f" {sign.dot} {text}" for text in found)

@@ -1,0 +1,108 @@
+"""What came of a measurement, in one line, and the average as nccl-tests ends with it."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from rich.text import Text
+
+from distdemo.measuring import BenchReport, Row, Series
+from distdemo.render import colours
+from distdemo.render.bench.limits import a_limit
+from distdemo.render.bench.names import labels, measured
+from distdemo.render.bench.numbers import percent, rate, rate_text, short_size
+from distdemo.render.console import Signs
+from distdemo.render.numbers import plural
+
+FEW = 8  # series whose averages are told one by one
+
+
+def verdict_line(report: BenchReport, sign: Signs) -> Text:
+    """Whether every element was right, and the best bandwidth beside its limit."""
+    if report.ok:
+        return Text(f"{sign.right} {verdict(report)}", style=colours.RIGHT)
+    return Text(f"{sign.wrong} {verdict(report)}", style=colours.WRONG)
+
+
+def verdict(report: BenchReport) -> str:
+    """The same without its sign."""
+    trouble = _trouble(report)
+    rows = sum(len(series.rows) for series in report.series)
+    if not rows:
+        return trouble or f"Nothing was measured: {why_none(report)}."
+    wrong = f"{plural(report.wrong, 'wrong element')}{_checked(report)}"
+    sizes = f"{plural(rows, 'size')}{_in_series(report)}"
+    lead = f"{trouble} " if trouble else ""
+    return f"{lead}{sizes}, {wrong}; busbw up to {_best(report)}."
+
+
+def why_none(report: BenchReport) -> str:
+    """Why there is no row at all, as the end of a sentence."""
+    reasons = [each.error or each.spec.refused for each in report.series]
+    return next(filter(None, reasons), "no reason was given").rstrip(".")
+
+
+def _trouble(report: BenchReport) -> str:
+    """What kept it from being whole, in sentences; empty if nothing did."""
+    parts = []
+    if report.failure is not None and report.failure.verdict is not None:
+        parts.append(report.failure.verdict.what)
+    elif any(series.error for series in report.series):
+        parts.append(_errors(report))
+    if report.interrupted:
+        parts.append("Interrupted; this was measured by then:")
+    elif parts and measured(report):
+        parts.append("Measured by then:")
+    return " ".join(parts)
+
+
+def _errors(report: BenchReport) -> str:
+    named = zip(labels(report.series), report.series, strict=True)
+    told = [f"{name}: {each.error.rstrip('.')}" for name, each in named if each.error]
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return f"{told[0]}{more}."
+
+
+def _checked(report: BenchReport) -> str:
+    checked = sum(row.checked for series in report.series for row in series.rows)
+    return f" of {checked:,}" if checked else ""
+
+
+def _in_series(report: BenchReport) -> str:
+    count = len(measured(report))
+    return f" in {count} series" if count > 1 else ""
+
+
+def _best(report: BenchReport) -> str:
+    """``3.90 GB/s at 4 MiB (62% of a TCP stream)``."""
+    pairs = [(series, row) for series in report.series for row in series.rows]
+    series, row = max(pairs, key=lambda pair: pair[1].busbw)
+    who = f", {labels(report.series)[report.series.index(series)]}"
+    several = len(measured(report)) > 1
+    text = f"{rate_text(row.busbw)} at {short_size(row.size)}{who if several else ''}"
+    return f"{text}{_share(report, series, row)}"
+
+
+def _share(report: BenchReport, series: Series, row: Row) -> str:
+    share = row.judgement.share if row.judgement else None
+    setup = report.setups.get(series.spec.backend)
+    if share is None or setup is None or setup.bound is None:
+        return ""
+    return f" ({percent(share)} of {a_limit(setup.bound.kind)})"
+
+
+def average_line(report: BenchReport) -> Text | None:
+    """The average busbw over the sizes: of each series, of many that of all; None of nothing."""
+    found = measured(report)
+    if not found:
+        return None
+    if len(found) == 1 or len(found) > FEW:
+        whole = _average([row for series in found for row in series.rows])
+        return Text(f"Average busbw: {whole}", style=colours.QUIET)
+    names = dict(zip(map(id, report.series), labels(report.series), strict=True))
+    told = ", ".join(f"{names[id(each)]} {_average(each.rows)}" for each in found)
+    return Text(f"Average busbw: {told}", style=colours.QUIET)
+
+
+def _average(rows: list[Row] | tuple[Row, ...]) -> str:
+    return f"{rate(fmean(row.busbw for row in rows))} GB/s"

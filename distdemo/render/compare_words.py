@@ -1,0 +1,82 @@
+"""What ``bench compare`` and ``bench fit`` say of series and ratios, in words."""
+
+from __future__ import annotations
+
+from distdemo.comparing import ComparedRow, Comparison, Overall
+from distdemo.recorded import SeriesKey
+from distdemo.render.bench.names import UNSAID
+from distdemo.render.numbers import plural
+
+
+def series_words(key: SeriesKey, *, ranks: bool = True) -> str:
+    """``gloo all-reduce in place, 2 ranks, float32 sum``."""
+    form = "" if key.form in UNSAID else key.form
+    way = "in place" if key.in_place else "out of place"
+    called = (key.backend, key.command, form, "async" if key.asynchronous else "", way)
+    size = plural(key.n, "rank") if ranks else ""
+    root = "" if key.root is None else f"root {key.root}"
+    data = f"{key.dtype} {key.reduce_op or ''}".strip()
+    return ", ".join(filter(None, (" ".join(filter(None, called)), size, data, root)))
+
+
+def ratio_words(found: ComparedRow | Overall) -> str:
+    """``1.21 (1.12–1.30)``."""
+    if found.interval is None:
+        return ratio(found.ratio)
+    low, high = found.interval
+    return f"{ratio(found.ratio)} ({ratio(low)}–{ratio(high)})"
+
+
+def ratio(value: float) -> str:
+    """Two decimals; three digits of what is large."""
+    if value >= 9999.5:
+        return f"{value:.0e}"
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def percent(share: float) -> str:
+    """``10 %``, ``2.5 %``."""
+    return f"{100 * share:.4g} %"
+
+
+def verdict(comparison: Comparison) -> str:
+    """What came of it, and whether more than the code may be behind it."""
+    count = len(comparison.warnings)
+    if not count:
+        return _outcome(comparison)
+    beware = f"{plural(count, 'warning')} that the runs differ in more than the code"
+    return f"{_outcome(comparison)} {beware}."
+
+
+def _outcome(comparison: Comparison) -> str:
+    """What came of it, in one sentence."""
+    limit = comparison.rule.fail_over
+    if limit is not None and comparison.failing:
+        rows = sum(row.fails for each in comparison.series for row in each.rows)
+        series = comparison.failing - rows
+        parts = [f"{series} series" if series else "", plural(rows, "size") if rows else ""]
+        return f"Slower by more than {percent(limit)}: {' and '.join(filter(None, parts))}."
+    changed = [
+        f"{count} {name}" for name in ("slower", "faster") if (count := _count(comparison, name))
+    ]
+    unknown = comparison.count("cannot be told")
+    if changed:
+        text = f"Changed by more than {percent(comparison.rule.threshold)}: {', '.join(changed)}"
+    elif unknown == comparison.rows and not _told(comparison):
+        return "It cannot be told whether anything changed: the launches are too few."
+    else:
+        text = f"No change beyond {percent(comparison.rule.threshold)}"
+    rest = f", {unknown} of them cannot be told" if unknown else ""
+    return f"{text} ({plural(comparison.rows, 'size')} compared{rest})."
+
+
+def _count(comparison: Comparison, name: str) -> int:
+    """Rows and series with this verdict."""
+    series = sum(each.overall.verdict == name for each in comparison.series)
+    rows = sum(row.verdict == name for each in comparison.series for row in each.rows)
+    return rows + series
+
+
+def _told(comparison: Comparison) -> bool:
+    """Whether any series could be judged as a whole."""
+    return any(each.overall.verdict != "cannot be told" for each in comparison.series)

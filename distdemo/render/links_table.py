@@ -1,0 +1,143 @@
+"""Every pair of ranks as people read it: two maps, the slow pairs by name, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.linking import Link, LinksReport
+from distdemo.render import colours
+from distdemo.render.bench.marks import marks, spelled
+from distdemo.render.bench.numbers import rate_text, short_size
+from distdemo.render.console import Signs, signs
+from distdemo.render.frame import heading
+from distdemo.render.grid import NARROW
+from distdemo.render.links_heat import SLOW, block_size, heat_maps
+from distdemo.render.numbers import duration, plural
+
+FEW = 16  # links that are named
+
+
+def links_table(report: LinksReport, console: Console) -> Group:
+    """All pairs, or as many as were measured; the verdict comes last.
+
+    Why a world failed is not in it but for the verdict: ``failure`` shows that.
+    """
+    sign = signs(console)
+    parts: list[RenderableType] = [heading(_title(report, sign))]
+    if report.links and console.width >= NARROW:
+        parts += heat_maps(report, console)
+        parts.append(_legend(report))
+    parts += _worst(report, console)
+    parts += _below(report, sign)
+    return Group(*parts, links_verdict_line(report, sign))
+
+
+def links_verdict_line(report: LinksReport, sign: Signs) -> Text:
+    """Whether all pairs were measured and right, and how many of them are slow."""
+    if not report.ok:
+        return Text(f"{sign.wrong} {links_verdict(report)}", style=colours.WRONG)
+    style = "yellow" if report.slow else colours.RIGHT
+    return Text(f"{sign.right} {links_verdict(report)}", style=style)
+
+
+def links_verdict(report: LinksReport) -> str:
+    """The same without its sign."""
+    ranks = report.spec.world.world_size
+    due, got = ranks * (ranks - 1), len(report.links)
+    whole = plural(got, "link") if got == due else f"{got:,} of {plural(due, 'link')} measured"
+    middle = f"median {duration(report.latency)} and {rate_text(report.bandwidth)}" if got else ""
+    found = ", ".join(filter(None, [whole, middle, _wrong(report)]))
+    return f"{_trouble(report)}{found}; {_slow(report)}."
+
+
+def _trouble(report: LinksReport) -> str:
+    parts = []
+    if report.failure is not None and report.failure.verdict is not None:
+        parts.append(f"{report.failure.verdict.what} ")
+    if report.interrupted:
+        parts.append("Interrupted: ")
+    return "".join(parts)
+
+
+def _wrong(report: LinksReport) -> str:
+    wrong = sum(link.wrong for link in report.links)
+    return plural(wrong, "wrong element") if wrong else ""
+
+
+def _slow(report: LinksReport) -> str:
+    if not report.slow:
+        return "none is slow"
+    if report.suspects:
+        return f"{len(report.slow)} slow: look at {_ranks(report.suspects)}"
+    return f"{len(report.slow)} slow"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+def _title(report: LinksReport, sign: Signs) -> str:
+    world, spec = report.spec.world, report.spec
+    sizes = f"{short_size(spec.small)} and {short_size(spec.large)}"
+    parts = ("links", plural(world.world_size, "rank"), world.backend, world.device, sizes)
+    return f" {sign.dot} ".join(parts)
+
+
+def _legend(report: LinksReport) -> Text:
+    step = block_size(report.spec.world.world_size)
+    blocks = f"Each figure is the worst of {step} by {step} ranks. " if step > 1 else ""
+    slow = f"{SLOW} slow: beyond {report.spec.factor:g} times the median. " if report.slow else ""
+    wrong = "x wrong elements. " if any(link.wrong for link in report.links) else ""
+    dark = "The darker, the slower."
+    return Text(f"{blocks}{slow}{wrong}{dark}", style=colours.QUIET)
+
+
+def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
+    """The slow links by name; where maps have no room or only blocks, the slowest in any case."""
+    mapped = console.width >= NARROW and block_size(report.spec.world.world_size) == 1
+    named = sorted(report.slow, key=_badness(report), reverse=True)
+    title = "Slow links"
+    if not named and not mapped:
+        named = sorted(report.links, key=_badness(report), reverse=True)[:3]
+        title = "The slowest links, none of them slow"
+    if not named:
+        return
+    yield Text()
+    yield heading(title)
+    sign = signs(console)
+    yield from (Text(_line(link, sign)) for link in named[:FEW])
+    if len(named) > FEW:
+        more = f"{sign.more} {len(named) - FEW:,} more; --format json has them all"
+        yield Text(more, style=colours.QUIET)
+
+
+def _badness(report: LinksReport) -> Callable[[Link], float]:
+    """How many times the median a link's latency is, or the median its bandwidth."""
+
+    def times(link: Link) -> float:
+        slow = link.latency / report.latency if report.latency > 0 else 0.0
+        return max(slow, report.bandwidth / link.bandwidth if link.bandwidth > 0 else slow)
+
+    return times
+
+
+def _line(link: Link, sign: Signs) -> str:
+    lead = f"{marks(sign).named} " if link.slow else ""
+    figures = f"{duration(link.latency)}, {rate_text(link.bandwidth)}"
+    why = f" ({spelled(link.slow, sign)})" if link.slow else ""
+    return f"{lead}{link.src} to {link.dst}: {figures}{why}"
+
+
+def _below(report: LinksReport, sign: Signs) -> Iterator[Text]:
+    """Which ranks are to be looked at, notes, time and versions."""
+    if report.suspects:
+        who = _ranks(report.suspects)
+        text = f"All links of {who} are slow: look at the rank and its host, not at the links."
+        yield Text(text, style="yellow")
+    yield from (Text(spelled(note, sign)) for note in report.notes)
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    told = "\n".join(filter(None, [duration(report.seconds), versions]))
+    yield Text(told, style=colours.QUIET)

@@ -1,0 +1,225 @@
+"""``bench`` as a user runs it: its views agree, its files are written, an early end keeps rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import socket
+from contextlib import ExitStack
+from itertools import permutations
+
+import pytest
+from helpers import PATIENCE, children, commanded, wait_until
+
+from distdemo import backends
+
+SHORT = ["--iters", "3", "-e", "1K", "--no-limits"]
+# A world of it takes a moment, and there are many: something is measured while much is left to do.
+LONG = ["bench", "-e", "32", "--iters", "60000", "--launches", "60", "--no-limits"]
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def free_port():
+    """A port of loopback that nobody listens on, as far as can be told beforehand."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def measured(command, *arguments, status=0):
+    code, out, err = command("bench", *arguments, *SHORT, "--format", "json")
+    assert (code, err) == (status, ""), out
+    return json.loads(out)
+
+
+def test_the_document_has_every_size_of_every_series(command):
+    found = measured(command, "all-reduce", "all-gather", "-n", "3", "-b", "12", "--warmup", "1")
+    assert found["command"] == "bench"
+    assert found["ok"] is True
+    assert found["errors"] == []
+    assert [(each["command"], each["in_place"]) for each in found["series"]] == [
+        ("all-reduce", True),
+        ("all-gather", False),
+        ("all-gather", True),
+    ]
+    for series in found["series"]:
+        assert [row["bytes"] for row in series["rows"]] == [12, 48, 192, 768]
+        for row in series["rows"]:
+            assert row["iterations"] == sum(map(len, row["times_seconds"])) == 3
+            assert row["wrong"] == 0
+            assert row["checked"] > 0
+            assert 0 < row["min_seconds"] <= row["median_seconds"] <= row["max_seconds"]
+
+
+def test_the_table_ends_with_the_verdict_which_is_all_that_quiet_shows(command):
+    code, out, err = command("bench", "scatter", *SHORT, "--launches", "1")
+    assert (code, err) == (0, "")
+    assert "scatter · list · gloo · 2 ranks" in out
+    code, brief, err = command("bench", "scatter", *SHORT, "--launches", "1", "-q")
+    assert (code, err) == (0, "")
+    assert brief.startswith("✓ 8 sizes in 2 series")
+    assert "busbw up to" in brief
+    assert "scatter · list" not in brief
+    assert any(each.startswith("✓ 8 sizes in 2 series") for each in out.splitlines())
+
+
+def test_the_files_hold_what_is_shown(command, tmp_path):
+    document, plot = tmp_path / "new.json", tmp_path / "new.svg"
+    files = ["--output", str(document), "--plot", str(plot)]
+    code, out, err = command("bench", "reduce", "--root", "1", *SHORT, *files, "--format", "csv")
+    assert (code, err) == (0, "")
+    lines = [line for line in out.splitlines() if not line.startswith("#")]
+    (series,) = json.loads(document.read_text(encoding="utf-8"))["series"]
+    for shown, row in zip(csv.DictReader(lines), series["rows"], strict=True):
+        assert shown["op"] == "reduce"
+        assert int(shown["bytes"]) == row["bytes"]
+        assert float(shown["median_seconds"]) == row["median_seconds"]
+    assert plot.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+
+
+def test_a_text_file_has_the_table_without_colours(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    file = tmp_path / "new.txt"
+    few = ["--iters", "1", "-e", "32", "--no-limits"]
+    code, *_ = command("bench", "barrier", "broadcast", *few, "--output", str(file))
+    text = file.read_text(encoding="utf-8")
+    assert code == 0
+    assert "barrier · gloo · 2 ranks" in text
+    assert "broadcast · gloo · 2 ranks" in text
+    assert "\x1b" not in text
+
+
+def test_a_file_that_turns_out_to_be_unwritable_costs_the_exit_code_not_the_result(
+    command, tmp_path
+):
+    full = tmp_path / "full.json"
+    full.symlink_to("/dev/full")
+    code, out, err = command(
+        "bench", "barrier", "--iters", "1", "--no-limits", "--output", str(full)
+    )
+    assert code == 1
+    assert "barrier · gloo" in out
+    assert "that could not be written" in " ".join(err.split())
+
+
+def test_groups_and_calls_that_do_not_block(command):
+    line = "broadcast -n 4 --split 2 --overlap --root 1 -b 1K"
+    found = measured(command, *line.split())
+    (series,) = found["series"]
+    assert (series["group_size"], series["groups"], series["async"]) == (2, 2, True)
+    (row,) = series["rows"]
+    assert 0 <= row["overlap"]["hidden"] <= 1
+
+
+def test_what_the_backend_refuses_stands_beside_what_it_does(command):
+    found = measured(command, "all-reduce", "barrier", "--dtype", "int16")
+    reduced, barrier = found["series"]
+    assert reduced["rows"] == []
+    assert "gloo can't do all-reduce" in reduced["refused"]
+    assert [row["bytes"] for row in barrier["rows"]] == [0]
+
+
+def test_two_backends_side_by_side(temporary):
+    if backends.REGISTRY["mpi"].missing() is not None:
+        pytest.skip("there is no MPI here")
+    arguments = ["bench", "all-reduce", "--backend", "gloo,mpi", *SHORT, "--format", "json"]
+    with commanded(arguments, temporary) as run:
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert [series["backend"] for series in found["series"]] == ["gloo", "mpi"]
+    assert all(len(series["rows"]) == 4 for series in found["series"])
+    assert set(found["setups"]) == {"gloo", "mpi"}
+
+
+def test_links_between_all_pairs_both_ways(command, tmp_path):
+    document, plot = tmp_path / "links.json", tmp_path / "links.svg"
+    line = "bench links -n 3 --iters 2 --rounds 1 --small 4 --large 4K"
+    files = ["--output", str(document), "--plot", str(plot)]
+    code, out, err = command(*line.split(), *files)
+    assert (code, err) == (0, "")
+    assert "links · 3 ranks · gloo" in out
+    assert "✓ 6 links" in out
+    found = json.loads(document.read_text(encoding="utf-8"))
+    assert found["command"] == "bench links"
+    assert {(link["from"], link["to"]) for link in found["links"]} == set(permutations(range(3), 2))
+    assert (found["spec"]["small_bytes"], found["spec"]["large_bytes"]) == (4, 4096)
+    assert plot.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+
+
+def test_a_world_that_two_terminals_make_is_measured_once_over_all_launches(temporary, free_port):
+    where = ["--nnodes", "2", "--master", f"127.0.0.1:{free_port}"]
+    arguments = ["bench", "all-reduce", "--iters", "2", "-e", "32", "--no-limits", *where]
+    for node in range(2):
+        (temporary / str(node)).mkdir()
+    with ExitStack() as stack:
+        sites = [
+            stack.enter_context(
+                commanded(
+                    [*arguments, "--node-rank", str(node), "--format", "json"],
+                    temporary / str(node),
+                )
+            )
+            for node in range(2)
+        ]
+        (code, out, err), (other_code, other_out, _) = [site.finish() for site in sites]
+        for site in sites:
+            site.leaves_nothing()
+    assert (code, err, other_code, other_out) == (0, "", 0, "")
+    found = json.loads(out)
+    assert [row["iterations"] for row in found["series"][0]["rows"]] == [2, 2]
+    assert found["setups"]["gloo"]["launches"] == 3
+
+
+# ------------------------------------------------------------------------------------ early ends
+
+
+def under_way(run):
+    """Wait until the third world has begun: what the second has timed is known by then."""
+    seen = set()
+
+    def begun():
+        seen.update(children(run.process.pid))
+        return len(seen) >= 6
+
+    assert wait_until(begun, PATIENCE)
+
+
+def test_ctrl_c_keeps_what_was_measured_and_writes_it(temporary, tmp_path):
+    file = tmp_path / "cut.json"
+    arguments = [*LONG, "--format", "json", "--output", str(file)]
+    with commanded(arguments, temporary) as run:
+        under_way(run)
+        os.kill(run.process.pid, signal.SIGINT)
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    assert (code, err) == (130, "")
+    found = json.loads(out)
+    assert (found["ok"], found["interrupted"]) == (False, True)
+    assert [row["bytes"] for row in found["series"][0]["rows"]] == [8, 32]
+    assert json.loads(file.read_text(encoding="utf-8")) == found
+
+
+def test_a_rank_that_dies_in_the_middle_keeps_the_finished_rows(temporary):
+    with commanded([*LONG, "--format", "json"], temporary) as run:
+        under_way(run)
+        os.kill(run.ranks(2)[1], signal.SIGKILL)
+        code, out, err = run.finish()
+        run.leaves_nothing()
+    assert (code, err) == (1, "")
+    found = json.loads(out)
+    assert found["ok"] is False
+    assert any("SIGKILL" in error["what"] for error in found["errors"])
+    rows = found["series"][0]["rows"]
+    assert [row["bytes"] for row in rows] == [8, 32]
+    assert all(row["iterations"] >= 1000 for row in rows)

@@ -1,0 +1,146 @@
+"""What the machine does without torch.distributed, measured between real ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from helpers import segments, tcp_addresses
+
+from distdemo.launchers.local import run_world
+from distdemo.model import WorldSpec
+from distdemo.programs.bench import copies, lanes, limits, pace, streams
+from distdemo.programs.bench.limits import bound_of, measure_limits
+from distdemo.programs.bench.streams import LOOPBACK, Door, Streams, open_streams
+from distdemo.yardsticks import Limit
+
+if TYPE_CHECKING:
+    from distdemo.launchers.rank import Rank
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found need not be exact here; ranks are forked from this process."""
+    for name in ("FOR_PAIRS", "FOR_ALL", "FOR_COPY"):
+        monkeypatch.setattr(limits, name, 0.05)
+    monkeypatch.setattr(copies, "LARGE", 1 << 20)
+    monkeypatch.setattr(copies, "_cache", lambda: 0)
+
+
+def world(size: int) -> WorldSpec:
+    return WorldSpec(size, timeout=30.0, start_method="fork")
+
+
+def measured(rank: Rank) -> tuple[tuple[Limit, ...], list[str], int, int]:
+    """The limits, and what measuring them leaves: sockets, threads, open files."""
+    before, files = tcp_addresses(os.getpid()), os.listdir("/proc/self/fd")
+    found = measure_limits(rank)
+    left = [each for each in tcp_addresses(os.getpid()) if each not in before]
+    return found, left, threading.active_count(), len(os.listdir("/proc/self/fd")) - len(files)
+
+
+def test_limits_of_two_and_three_ranks_are_measured_and_nothing_is_left() -> None:
+    shared = segments()
+    for size in (2, 3):
+        report = run_world(world(size), measured)
+        assert report.ok, report.verdict
+        found = report.values[0][0]
+        pairs = [(rank, (rank + 1) % size) for rank in range(size)]
+        for kind in ("TCP stream", "shared memory"):
+            mine = [limit for limit in found if limit.kind == kind]
+            assert [limit.ranks for limit in mine if not limit.at_once] == pairs
+            assert [limit.ranks for limit in mine if limit.at_once] == [tuple(range(size))]
+            assert all(0 < (limit.latency or 0) < 1 for limit in mine if not limit.at_once)
+            bound = bound_of(found, kind)
+            assert bound is not None
+            assert bound.at_once
+        copies = [limit for limit in found if limit.kind == "memory copy"]
+        assert [(limit.ranks, limit.at_once) for limit in copies] == [
+            ((0,), False),
+            (tuple(range(size)), True),
+        ]
+        assert all(1e6 < limit.bandwidth < 1e13 for limit in found)
+        for _, sockets, threads, files in report.values:
+            assert (sockets, threads, files) == ([], 1, 0)
+    assert segments() <= shared
+
+
+def test_a_single_rank_has_copies_alone() -> None:
+    report = run_world(world(1), measure_limits)
+    assert [limit.kind for limit in report.values[0]] == ["memory copy"] * 2
+
+
+# ------------------------------------------------------------------------------------- strangers
+
+
+def with_strangers(rank: Rank) -> float:
+    """Rank 1 is called by others than rank 0 first: one with a wrong token, one that goes away."""
+    way = open_streams(rank)
+    assert way is not None
+    assert way.doors[rank.rank].address == LOOPBACK
+    if rank.rank == 0:
+        door = way.doors[1]
+        strangers = [socket.create_connection((door.address, door.port)) for _ in range(3)]
+        strangers[0].sendall(bytes(len(door.token)))
+        strangers[1].close()
+        strangers[2].sendall(door.token[:-1])
+        strangers[2].shutdown(socket.SHUT_WR)
+        bandwidth, _ = way.send(1, 0.02)
+        heard = strangers[0].recv(1)
+        assert heard == b""  # it was let go
+    else:
+        way.receive(0)
+        bandwidth = 1.0
+    way.close()
+    return bandwidth
+
+
+def test_whoever_does_not_know_the_token_is_let_go() -> None:
+    report = run_world(world(2), with_strangers)
+    assert report.ok, report.verdict
+    assert report.values[0] > 0
+
+
+def test_a_rank_that_cannot_be_reached_is_left_out_and_the_world_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "PATIENCE", 0.1)
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        taken = listener.getsockname()[1]
+
+    def lost(rank: Rank, port: int) -> tuple[Limit, ...]:
+        own = streams._door
+        if rank.rank == 1:  # it says a port at which nobody is
+            streams._door = lambda listener: f"{LOOPBACK} {port} {'0' * 32}"
+        try:
+            return measure_limits(rank)
+        finally:
+            streams._door = own
+
+    report = run_world(world(2), lost, (taken,))
+    assert report.ok, report.verdict
+    streamed = [limit for limit in report.values[0] if limit.kind == "TCP stream"]
+    assert [limit.ranks for limit in streamed] == [(1, 0)]  # and not at once
+    assert any(limit.kind == "shared memory" for limit in report.values[0])
+
+
+def test_one_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
+    with pytest.raises(pace.LostError):
+        lanes.wait_for(lambda: False)
+    monkeypatch.setattr(pace, "PATIENCE", 0.05)
+    with pytest.raises(pace.LostError):
+        pace.drain(lambda: 0, lambda: False)
+
+
+def test_one_that_nobody_calls_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PATIENCE", 0.05)
+    listener = socket.create_server((LOOPBACK, 0))
+    me = type("Me", (), {"rank": 0, "world_size": 2})()
+    way = Streams(me, (Door(LOOPBACK, listener.getsockname()[1], bytes(16)),), listener)
+    with pytest.raises(OSError, match="timed out"):
+        way.receive(1)
+    way.close()

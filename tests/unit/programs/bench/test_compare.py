@@ -1,0 +1,209 @@
+"""Which differences between two recordings count as changes."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recordings import SIZES, document, hockney, one_row, one_series, setup, written
+
+from distdemo.comparing import Comparison, Rule
+from distdemo.errors import UsageError
+from distdemo.programs.bench.compare import compare, means
+from distdemo.programs.bench.reading import read
+from distdemo.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
+
+KEY = SeriesKey("gloo", "all-reduce", "tensor", True, False, 2, "float32", "sum")
+
+
+def noisy(
+    rng: random.Random,
+    gain: float = 1.0,
+    *,
+    series: int = 1,
+    drift: float = 0.035,
+    between: float = 0.10,
+    bimodal: float = 0.0,
+    launches: int | None = None,
+) -> Recording:
+    """A run: it drifts as a whole, and each launch has its luck at each size."""
+    whole, found = rng.gauss(0, drift), []
+    count = launches or rng.randint(6, 10)
+    for number in range(series):
+        rows = []
+        for size in SIZES:
+            steady = rng.randint(6, count)  # launches after which it is left out
+            times = [
+                _launch(rng, hockney(size) * gain, whole, between, bimodal) if at < steady else ()
+                for at in range(count)
+            ]
+            rows.append(RecordedRow(size, tuple(times)))
+        key = replace(KEY, in_place=bool(number))
+        found.append(RecordedSeries(key, "all_reduce", "cpu", 2, 1, tuple(rows)))
+    return Recording("run.json", tuple(found))
+
+
+def _launch(rng, base, whole, between, bimodal):
+    luck = whole + rng.gauss(0, between) + (math.log(1.6) if rng.random() < bimodal else 0.0)
+    return tuple(base * math.exp(luck + rng.gauss(0, 0.15)) for _ in range(3))
+
+
+def changed(found: Comparison) -> bool:
+    """Whether it reports any change at all."""
+    verdicts = [row.verdict for each in found.series for row in each.rows]
+    verdicts += [each.overall.verdict for each in found.series]
+    return bool({"slower", "faster"} & set(verdicts))
+
+
+def rate(tries: int, seed: int, gain: float, **how: Any) -> float:
+    rng = random.Random(seed)
+    pairs = ((noisy(rng, **how), noisy(rng, gain, **how)) for _ in range(tries))
+    return sum(changed(compare(*pair, Rule())) for pair in pairs) / tries
+
+
+@pytest.mark.parametrize("bimodal", [0.0, 0.15])
+def test_two_runs_of_the_same_are_seldom_called_different(bimodal):
+    assert rate(200, 1, 1.0, bimodal=bimodal, series=2) <= 0.15
+
+
+def test_without_drift_noise_is_hardly_ever_called_a_change():
+    assert rate(200, 2, 1.0, drift=0.0, bimodal=0.15) <= 0.03
+
+
+@pytest.mark.parametrize("bimodal", [0.0, 0.15])
+def test_a_fifth_more_is_found_though_single_rows_are_noisy(bimodal):
+    assert rate(100, 3, 1.2, bimodal=bimodal, drift=0.02) >= 0.93
+    assert rate(100, 4, 1 / 1.2, bimodal=bimodal, drift=0.02) >= 0.93
+
+
+def recording(tmp_path: Path, name: str, *series: dict[str, Any], **more: Any) -> Recording:
+    written(tmp_path / name, document(*series, **more))
+    return read(tmp_path / name)
+
+
+def scaled(factor: float, seed: int = 1, **how: Any) -> dict[str, Any]:
+    rows = [one_row(size, factor * hockney(size), seed=seed, **how) for size in SIZES]
+    return one_series(rows)
+
+
+def test_a_clear_change_has_its_size_and_sign(tmp_path):
+    old = recording(tmp_path, "old.json", scaled(1.0))
+    for factor, verdict in ((1.5, "slower"), (1 / 1.5, "faster"), (1.0, "no change")):
+        new = recording(tmp_path, "new.json", scaled(factor, seed=2))
+        (series,) = compare(old, new, Rule(fail_over=0.10)).series
+        assert {row.verdict for row in series.rows} == {verdict}
+        assert series.overall.verdict == verdict
+        assert series.overall.ratio == pytest.approx(factor, rel=0.03)
+        low, high = series.overall.interval or (0, 0)
+        assert low < factor < high
+        assert {row.fails for row in series.rows} == {verdict == "slower"}
+
+
+def test_the_threshold_of_a_change_and_that_of_a_failure_are_two(tmp_path):
+    old = recording(tmp_path, "old.json", scaled(1.0))
+    new = recording(tmp_path, "new.json", scaled(1.5, seed=2))
+    assert not changed(compare(old, new, Rule(threshold=1.0)))
+    assert compare(old, new, Rule()).ok
+    assert compare(old, new, Rule(fail_over=1.0)).ok
+    found = compare(old, new, Rule(threshold=1.0, fail_over=0.1))
+    assert not found.ok
+    assert found.failing == len(SIZES) + 1
+    assert compare(new, old, Rule(fail_over=0.1)).ok, "faster is no failure"
+
+
+def test_too_few_launches_tell_nothing(tmp_path):
+    old = recording(tmp_path, "old.json", scaled(1.0, launches=1))
+    new = recording(tmp_path, "new.json", scaled(9.0, launches=8))
+    found = compare(old, new, Rule(fail_over=0.1))
+    assert found.count("cannot be told") == found.rows == len(SIZES)
+    assert found.series[0].overall.verdict == "cannot be told"
+    assert (found.ok, found.confidence) == (True, None)
+    assert any("more --launches" in note for note in found.notes)
+
+
+def test_the_confidence_is_of_all_rows_together(tmp_path):
+    few, many = (
+        recording(tmp_path, f"{count}.json", scaled(1.0, launches=count)) for count in (6, 9)
+    )
+    assert compare(many, many, Rule()).confidence == pytest.approx(0.95)
+    double = [scaled(1.0, launches=6), {**scaled(1.0, launches=6), "in_place": False}]
+    both = recording(tmp_path, "both.json", *double)
+    found = compare(both, both, Rule()).confidence
+    assert found is not None
+    assert 0.94 < found < 0.95, "6 launches allow no less than 2 in 924 for each of 24 rows"
+    four = [{**each, "dtype": dtype} for each in double for dtype in ("float32", "int64")]
+    lots = recording(tmp_path, "lots.json", *four)
+    assert compare(lots, lots, Rule()).count("cannot be told") == 48
+    assert compare(few, few, Rule()).count("cannot be told") == 0
+
+
+def test_launches_that_left_out_sizes_compare_with_those_that_did_not():
+    whole = [RecordedRow(size, ((1.0 * size,),) * 8) for size in (8, 64, 512)]
+    partly = [
+        RecordedRow(row.size, ((2.0 * row.size,),) * count)
+        for row, count in zip(whole, (8, 6, 7), strict=True)
+    ]
+    old, new = means(list(zip(whole, partly, strict=True)))
+    assert old == pytest.approx([1.0] * 8)
+    assert new == pytest.approx([2.0] * 7), "the eighth has a third of the sizes"
+    gaps = RecordedRow(8, ((), (16.0,)))
+    assert means([(whole[0], gaps)])[1] == pytest.approx([2.0])
+
+
+def test_what_one_file_alone_has_is_listed(tmp_path):
+    old = recording(tmp_path, "old.json", scaled(1.0), one_series(command="broadcast"))
+    rows = [one_row(size, hockney(size)) for size in (8, 32, 7)]
+    new = recording(tmp_path, "new.json", one_series(rows))
+    found = compare(old, new, Rule())
+    assert found.rows == 2
+    listed = {(each.where, each.key.command, each.whole): each.sizes for each in found.lonely}
+    assert listed["old", "broadcast", True] == SIZES
+    assert listed["old", "all-reduce", False] == SIZES[2:]
+    assert listed["new", "all-reduce", False] == (7,)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"group_size": 4}, "4 ranks"),
+        ({"backend": "mpi"}, "mpi"),
+        ({"dtype": "int64"}, "int64"),
+        ({"async": True}, "async"),
+        ({"rows": [one_row(12, 1e-3)]}, "12 to 12 bytes"),
+    ],
+)
+def test_nothing_in_common_is_an_error_that_says_what_differs(change, words, tmp_path):
+    old = recording(tmp_path, "old.json")
+    new = recording(tmp_path, "new.json", one_series(**change))
+    with pytest.raises(UsageError, match="no row in common") as caught:
+        compare(old, new, Rule())
+    assert words in caught.value.why
+
+
+def test_another_machine_is_warned_of(tmp_path):
+    old = recording(tmp_path, "old.json")
+    there = {"host": "other", "processor": "Imaginary CPU", "cores": 2, "OMP_NUM_THREADS": "1"}
+    new = recording(
+        tmp_path,
+        "new.json",
+        one_series(world_size=4, groups=2),
+        environment=there,
+        versions={"distdemo": "1.2.4", "torch": "2.14.0"},
+        setups={"gloo": setup(0.7) | {"start_method": "spawn"}},
+    )
+    found = compare(old, new, Rule())
+    text = " ".join(found.warnings)
+    for words in ("host: box", "torch: 2.13.0", "world size", "groups at once", "slower"):
+        assert words in text
+    light = {each.name: (each.old, each.new) for each in found.differences if not each.weighty}
+    assert light["OMP_NUM_THREADS"] == ("not set", "1")
+    assert light["distdemo"] == ("1.2.3", "1.2.4")
+    assert light["start of gloo ranks"] == ("local fork", "local spawn")
+    same = compare(old, old, Rule())
+    assert (same.warnings, same.differences) == ((), ())
+    almost = recording(tmp_path, "almost.json", setups={"gloo": setup(0.9)})
+    assert compare(old, almost, Rule()).warnings == ()
