@@ -19,8 +19,8 @@ class LinksSpec:
     Attributes:
         small: bytes of the message whose time is the latency.
         large: bytes of the message whose time gives the bandwidth.
-        iters: timed messages of each kind in each round; None: as many as a pair's share of the
-            budget allows.
+        iters: timed messages of each kind in each round, or a few more; None: as many as a pair's
+            share of the budget allows.
         budget: seconds for all pairs.
         rounds: over all pairs.
         factor: a link counts as slow beyond so many times the median latency, or below one part in
@@ -32,7 +32,7 @@ class LinksSpec:
     large: int = 1 << 20
     iters: int | None = None
     budget: float = 8.0
-    rounds: int = 3
+    rounds: int = 5
     factor: float = 2.0
 
 
@@ -41,7 +41,8 @@ class Link:
     """From one rank to another.
 
     Attributes:
-        latency: seconds of a small message one way, half a round trip.
+        latency: seconds of a small message one way, half a round trip; as the bandwidth of the
+            fastest tenth of the messages, in the best round.
         bandwidth: bytes a second of large messages, one way.
         slow: why it counts as slow, in words with figures; empty: it does not.
         wrong: elements that came out wrong.

@@ -84,7 +84,6 @@ class BenchSpec:
         overlap: measure what computing hides, for non-blocking calls.
         limits: measure the machine's own copies and streams too.
         profile: say what an empty op costs in the loop.
-        seed: of the data that is verified.
     """
 
     series: tuple[SeriesSpec, ...]
@@ -98,7 +97,6 @@ class BenchSpec:
     overlap: bool = False
     limits: bool = True
     profile: bool = False
-    seed: int = 0
 
 
 # ----------------------------------------------------------------------------------------- results

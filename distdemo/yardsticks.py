@@ -19,7 +19,8 @@ class Limit:
         ranks: that took part; of a stream between two, (from, to).
         at_once: all ranks did it at the same time, each to its right neighbour where it is a
             stream; else these alone.
-        bandwidth: of one rank, the slowest one's; bytes copied or sent by it, in one direction.
+        bandwidth: of one rank, the slowest one's; bytes copied or sent by it, in one direction. Of
+            the fastest tenth of its transfers: what others do on the machine only slows them.
         size: bytes of one transfer.
         latency: of 8 bytes one way, half a round trip; None where nothing travels.
     """

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from time import perf_counter
 
 import pytest
 from benches import series, spec, world
@@ -12,7 +13,7 @@ from distdemo.launchers.local import run_world
 from distdemo.model import WorldSpec
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.outcomes import Died
-from distdemo.programs.bench import align, page
+from distdemo.programs.bench import align, main, page
 from distdemo.programs.bench.conductor import measure, order_of, resume
 from distdemo.programs.bench.plan import Plan, Visit
 
@@ -142,6 +143,23 @@ def test_verification_is_repeated_as_often_as_was_asked_for():
     assert often.checked == 4 * once.checked
 
 
+def test_long_measurements_tell_that_they_go_on(monkeypatch):
+    monkeypatch.setattr(main, "SILENT", 1e-9)
+    heard = []
+
+    def start(*args, hear):
+        def listen(rank, told):
+            heard.append(told)
+            hear(rank, told)
+
+        return run_world(*args, hear=listen)
+
+    for warmup in (0, 1):
+        report = measure(spec(series(sizes=(8,)), iters=8, launches=1, warmup=warmup), start)
+        assert report.series[0].rows[0].iterations == 8
+    assert heard.count(None) >= 2 * (6 + 7)
+
+
 def test_one_world_can_do_it_all_in_blocks():
     report = measure(spec(iters=16), run_world, once=True)
     assert report.ok
@@ -192,6 +210,30 @@ def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
     assert report.wrong == 1
 
 
+class Dawdling(AllReduce):
+    """An all_reduce after which rank 1 does something else for a while."""
+
+    def bind(self, buffers, spec, group, *, async_op):
+        call, rank = super().bind(buffers, spec, group, async_op=async_op), _rank()
+
+        def late():
+            call()
+            until = perf_counter() + (1e-3 if rank == 1 else 0.0)
+            while perf_counter() < until:
+                pass
+
+        return late
+
+
+def test_the_rank_that_comes_late_is_named(monkeypatch):
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Dawdling())
+    report = measure(spec(series(ranks=3, sizes=(8,)), iters=60, skew=True), run_world)
+    found = report.series[0].skew
+    assert [each.named for each in found] == [False, True, False]
+    assert found[1].late > 5e-4
+    assert found[0].waited > 5e-4
+
+
 class Fatal(AllReduce):
     """An all_reduce that kills rank 1 at the larger size, once it times."""
 
@@ -210,6 +252,7 @@ def test_a_rank_that_dies_leaves_the_rows_that_were_finished(monkeypatch):
     assert isinstance(report.failure.outcomes[1], Died)
     assert "4,096 B" in report.failure.outcomes[1].phase.name
     assert [row.size for row in report.series[0].rows] == [8]
+    assert report.series[0].error == "A world failed before 1 of 2 sizes were measured."
 
 
 def test_ctrl_c_leaves_what_was_measured():

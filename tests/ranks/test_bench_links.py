@@ -26,7 +26,7 @@ from distdemo.programs.starting import run_outfitted
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank
 
-LAG = 0.004  # seconds: a hundred times what the quickest messages take
+LAG = 0.005  # seconds: a hundred times what the quickest messages take
 
 Alter = Callable[[int], None]
 """What a rank does to its own torch.distributed before it measures."""
@@ -96,7 +96,7 @@ def lagging(is_slow: Callable[[int, int], bool], me: int) -> None:
 
 def test_a_slow_pair_is_named() -> None:
     start = altered(partial(lagging, lambda src, dst: {src, dst} == {1, 2}))
-    report = measure_links(spec(4, iters=12, rounds=1, factor=10.0), start)
+    report = measure_links(spec(4, iters=8, rounds=3, factor=5.0), start)
     assert report.ok, report.failure  # a slow link is a finding, no failure
     slow = {(link.src, link.dst): link.slow for link in report.slow}
     assert {(1, 2), (2, 1)} <= set(slow)
@@ -106,7 +106,7 @@ def test_a_slow_pair_is_named() -> None:
 
 def test_a_slow_rank_is_named_and_not_its_links() -> None:
     start = altered(partial(lagging, lambda src, dst: 3 in (src, dst)))
-    report = measure_links(spec(4, iters=12, rounds=1, factor=10.0), start)
+    report = measure_links(spec(4, iters=4, rounds=3, factor=5.0), start)
     assert 3 in report.suspects
     assert not [link for link in report.slow if 3 in (link.src, link.dst)]
     assert any(note.startswith("Rank 3 is slow") for note in report.notes)

@@ -164,8 +164,11 @@ class _Run:
         return made is not None and made.steady
 
     def _budget(self) -> float:
+        return self._budget_of(self._backend)
+
+    def _budget_of(self, backend: str) -> float:
         """Seconds for timing this backend's series."""
-        mine = [s for s in self.spec.series if s.backend == self._backend and s.points]
+        mine = [s for s in self.spec.series if s.backend == backend and s.points]
         return self.spec.budget * len(mine)
 
     def _spent(self) -> float:
@@ -173,7 +176,10 @@ class _Run:
 
     # --------------------------------------------------------------------------------- hearing
 
-    def _hear(self, rank: int, told: Grounds | Sample) -> None:
+    def _hear(self, rank: int, told: Grounds | Sample | None) -> None:
+        if told is None:  # it still moves
+            self._tell()
+            return
         if isinstance(told, Grounds):
             if rank == 0:
                 self._ground(told)
@@ -211,7 +217,8 @@ class _Run:
         part = self._part_done()
         left = None
         if self._timing_since is not None and self.spec.iters is None:
-            left = max(0.0, self._budget() - self._spent())
+            later = sum(map(self._budget_of, order[place + 1 :]))
+            left = max(0.0, self._budget_of(self._backend) - self._spent()) + later
         return Course((place + part) / max(1, len(order)), left, self._now)
 
     def _part_done(self) -> float:
@@ -252,12 +259,20 @@ class _Run:
         made = self._harvest.series(number, whole=whole)
         setup = self.setups.get(made.spec.backend)
         if setup is None or not whole:
-            return made
+            return replace(made, error=self._why_short(made)) if whole else made
+        ranks = made.spec.points[0].specs[0].world_size if made.spec.points else 0
         rows = tuple(
-            replace(row, judgement=judge(row, made.rows, setup, setup.world.world_size))
-            for row in made.rows
+            replace(row, judgement=judge(row, made.rows, setup, ranks)) for row in made.rows
         )
-        return replace(made, rows=rows)
+        return replace(made, rows=rows, error=self._why_short(made))
+
+    def _why_short(self, made: Series) -> str:
+        """Why sizes are missing; empty if none is."""
+        missing = len(made.spec.points) - len(made.rows)
+        if not missing:
+            return ""
+        why = "The measurement was interrupted" if self.interrupted else "A world failed"
+        return f"{why} before {missing} of {len(made.spec.points)} sizes were measured."
 
     def _setup(self, backend: str) -> Setup:
         """With how far apart the ranks' starts were."""

@@ -48,7 +48,7 @@ class Harvest:
         self._plots: dict[Key, Plot] = {}
         self._open: dict[Visit, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
-        self.starts: list[float] = []
+        self.starts = array("d")
         """Between the first and the last rank's start, an entry an iteration."""
 
     def add(self, rank: int, sample: Sample, *, comparable: bool) -> bool:
@@ -102,7 +102,7 @@ class Harvest:
             rows,
             ", ".join(sorted(clocks)),
             *traffic,
-            skew=log.summary() if whole and log is not None and self._spec.skew else (),
+            skew=log.summary() if whole and log is not None else (),
             error=error,
         )
 
@@ -128,8 +128,9 @@ class Harvest:
         plot.times.setdefault(visit.launch, []).extend(slowest)
         plot.hidden += _hidden(samples)
         if comparable:
-            self.starts += [max(each) - min(each) for each in zip(*started, strict=True)]
-            self._skew(visit.series, len(samples)).add(arrived, took)
+            self.starts.extend(max(each) - min(each) for each in zip(*started, strict=True))
+            if self._spec.skew:
+                self._skew(visit.series, len(samples)).add(arrived, took)
 
     def _check_meeting(
         self,

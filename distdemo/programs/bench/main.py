@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from distdemo.launchers.rank import Rank
+    from distdemo.model import OpSpec
     from distdemo.ops.parts import Buffers
 
 MEETINGS = 300  # with which the cost of a common start is found
+SILENT = 2.0  # seconds of iterations, as far as can be told before, without a word
 
 
 def bench(rank: Rank, spec: BenchSpec, plan: Plan) -> None:
@@ -81,7 +84,7 @@ class _Stop:
         sized = spec.series[visit.series].points[visit.point].specs
         self._part: Part = part_of(rank.rank, ops.REGISTRY[sized[0].op], sized, str(visit))
         self._group: ProcessGroup | None = groups.of(sized, self._part)
-        self._checked = self._wrong = 0
+        self._checked = self._wrong = self._fills = 0
 
     def measure(self) -> Sample:
         """Collective: verify if that is due, warm up, time."""
@@ -90,14 +93,17 @@ class _Stop:
 
     def _measured(self) -> Sample:
         make = payload.make if self._verifies() else payload.plain
-        buffers = make(self._part.op, self._part.rank, self._part.spec, self._rank.device)
+        buffers = make(self._part.op, self._part.rank, self._fresh(), self._rank.device)
         call = self._bound(buffers)
         if self._visit.verify:
             self._verify(buffers, call)
+        began = perf_counter()
         for _ in range(self._visit.warmup):
             self._meet()
             call()
-        times = self._timed(buffers, call)
+        self._rank.synchronize()
+        pace = (perf_counter() - began) / max(1, self._visit.warmup)
+        times = self._timed(buffers, call, pace)
         return Sample(
             self._visit,
             times.arrived.tobytes(),
@@ -112,6 +118,10 @@ class _Stop:
     def _verifies(self) -> bool:
         """Whether anything is compared, for which the data has to tell ranks and places apart."""
         return self._visit.verify or bool(self._spec.check_every)
+
+    def _fresh(self) -> OpSpec:
+        """The spec with values that this visit's buffers have not held before."""
+        return replace(self._part.spec, seed=self._fills)
 
     def _bound(self, buffers: Buffers) -> Callable[[], object]:
         """The call on these buffers that returns when the operation is done."""
@@ -131,26 +141,46 @@ class _Stop:
         self._meet()
         call()
         self._rank.synchronize()
-        part = self._part
-        if part.group is None:  # it has no part in any group
-            return
-        checked, wrong = payload.check(part.op, part.rank, part.spec, buffers)
-        self._checked += checked
-        self._wrong += wrong
+        if self._part.group is not None:  # else it has no part in any group
+            part = self._part
+            checked, wrong = payload.check(part.op, part.rank, self._fresh(), buffers)
+            self._checked += checked
+            self._wrong += wrong
+        self._fills += 1
 
-    def _timed(self, buffers: Buffers, call: Callable[[], object]) -> Times:
-        """Collective: all iterations, verified in between if that was asked for."""
+    def _timed(self, buffers: Buffers, call: Callable[[], object], pace: float) -> Times:
+        """Collective: all iterations, verified in between if that was asked for.
+
+        Args:
+            buffers: that the call works on.
+            call: what is timed.
+            pace: seconds of an iteration, as far as is known.
+        """
         left, every = self._visit.iterations, self._spec.check_every
         whole = Times(array("d"), array("d"), array("d"))
         while left:
             count = min(left, every or left)
-            times = timed(self._rank, call, count, self._meet)
-            whole = _joined(whole, times)
+            whole = _joined(whole, self._told(call, count, pace))
             left -= count
             if every and self._visit.launch:
-                part = self._part
-                payload.refill(part.op, part.rank, part.spec, buffers)
+                payload.refill(self._part.op, self._part.rank, self._fresh(), buffers)
                 self._verify(buffers, call)
+        return whole
+
+    def _told(self, call: Callable[[], object], count: int, pace: float) -> Times:
+        """Collective: so many iterations; the launcher is told now and then that they go on."""
+        if not self._visit.warmup and count > 1:  # only now it can be told how long one takes
+            first = timed(self._rank, call, 1, self._meet)
+            return _joined(first, self._in_pieces(call, count - 1, first.took[0]))
+        return self._in_pieces(call, count, pace)
+
+    def _in_pieces(self, call: Callable[[], object], count: int, pace: float) -> Times:
+        at_once = count if pace * count < SILENT else max(1, int(SILENT / pace))
+        whole = timed(self._rank, call, min(at_once, count), self._meet)
+        for done in range(at_once, count, at_once):
+            self._rank.tell(None)
+            part = timed(self._rank, call, min(at_once, count - done), self._meet)
+            whole = _joined(whole, part)
         return whole
 
     def _overlap(self, buffers: Buffers, times: Times) -> Overlap | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,15 +26,15 @@ class SkewLog:
     """
 
     ranks: int
-    late: list[list[float]] = field(init=False)
-    waited: list[list[float]] = field(init=False)
-    took: list[list[float]] = field(init=False)
+    late: list[array[float]] = field(init=False)
+    waited: list[array[float]] = field(init=False)
+    took: list[array[float]] = field(init=False)
     last: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.late = [[] for _ in range(self.ranks)]
-        self.waited = [[] for _ in range(self.ranks)]
-        self.took = [[] for _ in range(self.ranks)]
+        self.late = [array("d") for _ in range(self.ranks)]
+        self.waited = [array("d") for _ in range(self.ranks)]
+        self.took = [array("d") for _ in range(self.ranks)]
         self.last = [0] * self.ranks
 
     def add(self, arrived: Sequence[Sequence[float]], took: Sequence[Sequence[float]]) -> None:

@@ -29,7 +29,6 @@ def spec_entry(report: BenchReport) -> dict[str, Json]:
         "overlap": spec.overlap,
         "limits": spec.limits,
         "profile_harness": spec.profile,
-        "seed": spec.seed,
     }
 
 
@@ -97,6 +96,9 @@ def series_entry(series: Series) -> dict[str, Json]:
         "dtype": None if op is None else op.dtype,
         "reduce_op": None if op is None else op.reduce_op,
         "root": None if op is None else op.root,
+        "src": None if op is None else op.src,
+        "dst": None if op is None else op.dst,
+        "pattern": None if op is None else op.pattern,
         "async": op is not None and op.async_op,
         "in_place": spec.in_place,
         "clock": series.clock,
