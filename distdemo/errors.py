@@ -8,6 +8,8 @@
     └── WorldError                ranks ran and one of them is at fault                   (exit 1)
         └── WorldInterrupted      a signal asked this process to stop                     (exit 1)
 
+    Terminated                    SIGTERM came to the command line                        (exit 1)
+
 Ctrl-C is Python's own ``KeyboardInterrupt`` (exit 130). A result that is wrong is no exception:
 it is a report whose ``ok`` is false (exit 1).
 """
@@ -76,6 +78,14 @@ class WorldError(DistdemoError):
     def __str__(self) -> str:
         text = super().__str__()
         return f"{text}\n\n{self.traceback}" if self.traceback else text
+
+
+class Terminated(BaseException):
+    """SIGTERM asked this process to stop.
+
+    As ``KeyboardInterrupt`` it is no ``Exception``, so that only those catch it who mean to. The
+    ranks are gone by the time it leaves a launcher, as after Ctrl-C.
+    """
 
 
 class WorldInterrupted(WorldError):  # noqa: N818 - it reads as what happened, as KeyboardInterrupt does

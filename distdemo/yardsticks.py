@@ -9,13 +9,19 @@ from dataclasses import dataclass
 
 from distdemo.model import WorldSpec
 
+MEMORY_COPY, DEVICE_COPY = "memory copy", "device copy"
+TCP_STREAM, SHARED_MEMORY = "TCP stream", "shared memory"
+"""Kinds of ``Limit``; the last three are what backends name as their transport."""
+PAGE, BARRIER = "shared memory", "barrier"
+"""Ways of an ``Alignment``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What the machine does without torch.distributed, as measured in the same run.
 
     Attributes:
-        kind: ``memory copy``, ``TCP stream``, ``shared memory`` or ``device copy``.
+        kind: ``MEMORY_COPY``, ``TCP_STREAM``, ``SHARED_MEMORY`` or ``DEVICE_COPY``.
         ranks: that took part; of a stream between two, (from, to).
         at_once: all ranks did it at the same time, each to its right neighbour where it is a
             stream; else these alone.
@@ -38,7 +44,7 @@ class Alignment:
     """How ranks are brought to a common start before each iteration.
 
     Attributes:
-        way: ``shared memory`` (a page that all ranks of a machine look at) or ``barrier`` (the
+        way: ``PAGE`` (of shared memory, that all ranks of a machine look at) or ``BARRIER`` (the
             group's own).
         seconds: that it adds to an iteration, outside of what is timed.
         spread: the median time between the first and the last rank's start; None where their

@@ -21,6 +21,7 @@ from distdemo.errors import (
     EXIT_USAGE,
     DistdemoError,
     LonelyError,
+    Terminated,
     UsageError,
 )
 
@@ -31,10 +32,6 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 FEW = 6  # operations that are all named
-
-
-class _Terminated(BaseException):
-    """SIGTERM came, and the ranks are gone."""
 
 
 class _Signals:
@@ -49,7 +46,7 @@ class _Signals:
 
     def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
-        raise _Terminated
+        raise Terminated
 
     def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
         self.interrupted = True
@@ -68,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
                 return EXIT_OK  # nothing for which more than one process is needed
         code = _carry_out(arguments or ["--help"], signals)
         sys.stdout.flush()
-    except _Terminated:
+    except Terminated:
         code = EXIT_FAILED
     except (BrokenPipeError, SystemExit):  # typer makes the second of the first
         _close_stdout()  # whoever read it (``| head -1``) has seen what it wanted
@@ -95,7 +92,7 @@ def _carry_out(  # noqa: PLR0911 - one return a way to end
         return error.code
     except (KeyboardInterrupt, typer.Abort):
         signals.interrupted = True
-    except _Terminated:
+    except Terminated:
         _say(_stopped("Stopped by SIGTERM."), arguments)
         return EXIT_FAILED
     except _ClickUsageError as error:

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from distdemo.programs.bench.page import shared_page
+from distdemo.yardsticks import BARRIER, PAGE
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 LINE = 8  # words of a cache line: two ranks never write into the same one
 EAGER = 20_000  # looks before a rank begins to sleep between two
 NAP = 50e-6  # seconds
+SILENT = 2.0  # seconds between two words to the launcher
 
 
 class Aligner(Protocol):
@@ -39,7 +41,7 @@ class Aligner(Protocol):
 class PageAligner:
     """Through memory that the ranks share."""
 
-    way = "shared memory"
+    way = PAGE
 
     def __init__(self, page: Page, rank: int, world_size: int) -> None:
         self._words = page.words
@@ -65,7 +67,7 @@ class PageAligner:
 class BarrierAligner:
     """Through the default group's barrier."""
 
-    way = "barrier"
+    way = BARRIER
 
     def __init__(self) -> None:
         import torch.distributed as dist
@@ -81,5 +83,27 @@ def aligner(rank: Rank) -> Aligner:
     """Collective: the best way here."""
     page = shared_page(rank, "align", rank.world_size * LINE * 8)
     if page is None:
-        return BarrierAligner()
-    return PageAligner(page, rank.rank, rank.world_size)
+        return Speaking(rank, BarrierAligner())
+    return Speaking(rank, PageAligner(page, rank.rank, rank.world_size))
+
+
+class Speaking:
+    """Another aligner, with a word to the launcher now and then: the rank still moves.
+
+    Args:
+        rank: this rank.
+        inner: brings the ranks to a common start.
+    """
+
+    def __init__(self, rank: Rank, inner: Aligner) -> None:
+        self.way = inner.way
+        self._rank = rank
+        self._inner = inner.meet
+        self._due = time.perf_counter() + SILENT
+
+    def meet(self) -> None:
+        """Collective: say so if that is due, and meet."""
+        if time.perf_counter() > self._due:
+            self._rank.tell(None)
+            self._due = time.perf_counter() + SILENT
+        self._inner()

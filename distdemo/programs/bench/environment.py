@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distdemo.doctor.cores import Share, share
 from distdemo.doctor.surroundings import Surroundings
+from distdemo.model import WorldSpec
 
-TUNING = ("GLOO_", "NCCL_", "OMP_", "MKL_", "MPICH_", "MPIR_", "I_MPI_", "OMPI_MCA_", "FI_", "UCX_")
+TUNING = (
+    *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "MPICH_", "MPIR_", "I_MPI_", "OMPI_MCA_", "FI_", "UCX_"),
+)
 """Beginnings of the names of variables that libraries are tuned with; no others are recorded."""
 
 
@@ -20,15 +24,17 @@ def cores() -> Share:
     return share(Surroundings(os.environ, socket.gethostname()))
 
 
-def environment(share: Share) -> dict[str, str | int | float]:
-    """For the report.
+def environment(share: Share, worlds: Sequence[WorldSpec]) -> dict[str, str | int | float]:
+    """For the report, once all ranks are gone: it may ask a GPU for its name.
 
     Args:
         share: of the cores.
+        worlds: that were measured.
     """
     return {
         "host": socket.gethostname(),
         "processor": _processor(),
+        **_gpu(worlds),
         "cores": share.effective,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         **tuning(os.environ),
@@ -48,3 +54,12 @@ def _processor() -> str:
         return platform.processor() or "unknown"
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or "unknown")
+
+
+def _gpu(worlds: Sequence[WorldSpec]) -> dict[str, str]:
+    """The first one's model, if ranks had tensors on GPUs."""
+    if all(world.device == "cpu" for world in worlds):
+        return {}
+    import torch
+
+    return {"gpu": torch.cuda.get_device_name(0)}

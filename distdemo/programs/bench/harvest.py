@@ -10,6 +10,7 @@ from distdemo import ops
 from distdemo.dtypes import DTYPES
 from distdemo.measuring import BenchSpec, Row, Series
 from distdemo.model import OpSpec
+from distdemo.programs.bench.loop import Times
 from distdemo.programs.bench.plan import Key, Visit
 from distdemo.programs.bench.samples import Sample
 from distdemo.programs.bench.skew import SkewLog
@@ -48,8 +49,8 @@ class Harvest:
         self._plots: dict[Key, Plot] = {}
         self._open: dict[Visit, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
-        self.starts = array("d")
-        """Between the first and the last rank's start, an entry an iteration."""
+        self.starts: dict[str, array[float]] = {}
+        """By backend: between the first and the last rank's start, an entry an iteration."""
 
     def add(self, rank: int, sample: Sample, *, comparable: bool) -> bool:
         """Take what a rank told; whether that completed its visit.
@@ -83,13 +84,12 @@ class Harvest:
         plot = self._plots.get(key)
         return 0.0 if plot is None else plot.pace
 
-    def series(self, number: int, *, whole: bool = False, error: str = "") -> Series:
+    def series(self, number: int, *, whole: bool = False) -> Series:
         """What is known of a series; its rows are not judged yet.
 
         Args:
             number: its place in the spec.
             whole: with what it takes a while to work out: which rank comes late.
-            error: why there is no more of it.
         """
         asked = self._spec.series[number]
         keys = [(number, point) for point in range(len(asked.points))]
@@ -103,7 +103,6 @@ class Harvest:
             ", ".join(sorted(clocks)),
             *traffic,
             skew=log.summary() if whole and log is not None else (),
-            error=error,
         )
 
     # ------------------------------------------------------------------------------- one visit
@@ -122,15 +121,18 @@ class Harvest:
         plot.made = None
         if comparable:
             self._check_meeting(visit, plot, started, took)
-        plot.pace = max(map(_pace, arrived, started, took), default=0.0)
+        told = zip(arrived, started, took, strict=True)
+        plot.pace = max((Times(*each).pace for each in told), default=0.0)
         if visit.launch == 0:
             return
         plot.times.setdefault(visit.launch, []).extend(slowest)
         plot.hidden += _hidden(samples)
         if comparable:
-            self.starts.extend(max(each) - min(each) for each in zip(*started, strict=True))
+            apart = (max(each) - min(each) for each in zip(*started, strict=True))
+            backend = self._spec.series[visit.series].backend
+            self.starts.setdefault(backend, array("d")).extend(apart)
             if self._spec.skew:
-                self._skew(visit.series, len(samples)).add(arrived, took)
+                self._skew(visit).add(arrived, took)
 
     def _check_meeting(
         self,
@@ -149,8 +151,16 @@ class Harvest:
             plot.checked += len(left)
             plot.wrong += sum(moment < latest for moment in left)
 
-    def _skew(self, series: int, ranks: int) -> SkewLog:
-        return self._skews.setdefault(series, SkewLog(ranks))
+    def _skew(self, visit: Visit) -> SkewLog:
+        """Of this series, over the ranks that take part in it."""
+        if visit.series not in self._skews:
+            series = self._spec.series[visit.series]
+            specs = series.points[visit.point].specs
+            everybody = range(series.world.world_size)
+            inside = [rank for spec in specs for rank in spec.members or everybody]
+            lopsided = bool(ops.REGISTRY[specs[0].op].takes & {"root", "src"})
+            self._skews[visit.series] = SkewLog(sorted(inside), lopsided=lopsided)
+        return self._skews[visit.series]
 
     def _made(self, key: Key, plot: Plot) -> Row:
         series = self._spec.series[key[0]]
@@ -169,11 +179,6 @@ class Harvest:
         return replace(made, overlap=_middle(plot.hidden))
 
 
-def _pace(arrived: Sequence[float], started: Sequence[float], took: Sequence[float]) -> float:
-    """Seconds of an iteration of one rank, from its first arrival to the end of its last call."""
-    return (started[-1] + took[-1] - arrived[0]) / len(took) if took else 0.0
-
-
 def _traffic(spec: OpSpec) -> tuple[str, str]:
     """The formula of the busbw factor, and what S is."""
     traffic = ops.REGISTRY[spec.op].traffic(spec)
@@ -185,9 +190,9 @@ def _elements(size: int, dtype: str) -> int:
 
 
 def _hidden(samples: Sequence[Sample]) -> list[Overlap]:
-    """The slowest rank's three times; none if they were not measured on all."""
+    """The slowest rank's three times, of those that take part; none if they were not measured."""
     found = [sample.hidden for sample in samples if sample.hidden is not None]
-    if len(found) < len(samples):
+    if not found:
         return []
     return [
         Overlap(

@@ -42,6 +42,12 @@ class Times:
     took: array[float]
     clock: str = HOST
 
+    @property
+    def pace(self) -> float:
+        """Seconds of an iteration, from the first arrival to the end of the last call."""
+        count = len(self.took)
+        return (self.started[-1] + self.took[-1] - self.arrived[0]) / count if count else 0.0
+
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
@@ -56,7 +62,14 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def timed(rank: Rank, call: Callable[[], object], count: int, meet: Callable[[], None]) -> Times:
+def timed(
+    rank: Rank,
+    call: Callable[[], object],
+    count: int,
+    meet: Callable[[], None],
+    *,
+    on_host: bool = False,
+) -> Times:
     """Collective: call so often, each time from a common start.
 
     Args:
@@ -64,11 +77,12 @@ def timed(rank: Rank, call: Callable[[], object], count: int, meet: Callable[[],
         call: returns when the operation is done (on a GPU: when it was queued).
         count: iterations.
         meet: brings all ranks to a common start.
+        on_host: the host tells the time in any case: nothing is done on a GPU.
     """
     with undisturbed():
         return (
             _on_host(call, count, meet)
-            if rank.device == "cpu"
+            if on_host or rank.device == "cpu"
             else _on_gpu(rank, call, count, meet)
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from distdemo.programs.bench.align import Aligner, aligner
 from distdemo.programs.bench.limits import measure_limits
 from distdemo.programs.bench.loop import Times, harness, timed
 from distdemo.programs.bench.overlap import overlap
-from distdemo.programs.bench.plan import Plan, Visit, name
+from distdemo.programs.bench.plan import Key, Plan, Visit, count_for, name
 from distdemo.programs.bench.samples import Grounds, Sample
 from distdemo.programs.part import Groups, Part, inference, part_of
 from distdemo.yardsticks import Overlap
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from distdemo.model import OpSpec
     from distdemo.ops.parts import Buffers
 
-MEETINGS = 300  # with which the cost of a common start is found
-SILENT = 2.0  # seconds of iterations, as far as can be told before, without a word
+MEETINGS = 100  # with which the cost of a common start is found
 
 
 def bench(rank: Rank, spec: BenchSpec, plan: Plan) -> None:
@@ -46,11 +45,10 @@ def bench(rank: Rank, spec: BenchSpec, plan: Plan) -> None:
     start = aligner(rank)
     rank.reach("ready")
     rank.tell(_grounds(rank, plan, start))
-    groups = Groups(rank.backend)
+    tour = _Tour(rank, spec, start, Groups(rank.backend))
     for visit in plan.visits:
-        series = spec.series[visit.series]
-        rank.reach(name(series, visit.point))
-        rank.tell(_Stop(rank, spec, visit, start, groups).measure())
+        rank.reach(name(spec.series[visit.series], visit.point))
+        rank.tell(_Stop(tour, visit).measure())
     rank.reach("done")
     start.meet()
 
@@ -59,32 +57,58 @@ def _grounds(rank: Rank, plan: Plan, start: Aligner) -> Grounds:
     """Collective: what is measured before any op."""
     found = measure_limits(rank) if plan.limits else ()
     rank.reach("measured the machine")
+    if not plan.harness:
+        return Grounds(start.way)
     began = perf_counter()
     for _ in range(MEETINGS):
         start.meet()
     meeting = (perf_counter() - began) / MEETINGS
-    return Grounds(
-        start.way,
-        meeting,
-        harness() if plan.harness else None,
-        found if rank.rank == 0 else (),
-    )
+    return Grounds(start.way, meeting, harness(), found if rank.rank == 0 else ())
+
+
+@dataclass(slots=True)
+class _Tour:
+    """What all visits of a launch have in common.
+
+    Attributes:
+        start: brings the ranks to a common start.
+        paces: seconds of an iteration, as the last visit of each size found it.
+    """
+
+    rank: Rank
+    spec: BenchSpec
+    start: Aligner
+    groups: Groups
+    paces: dict[Key, float] = field(default_factory=dict)
+
+    def count(self, visit: Visit) -> int:
+        """Collective: how many iterations are timed; rank 0 decides where the plan does not."""
+        if visit.iterations:
+            return visit.iterations
+        store, place = self.rank.store("counts"), str(visit)
+        if self.rank.rank == 0:
+            pace = self.paces.get((visit.series, visit.point), 0.0)
+            store.set(place, str(count_for(pace, visit.seconds)))
+        return int(store.get(place))
 
 
 class _Stop:
     """One visit."""
 
-    def __init__(
-        self, rank: Rank, spec: BenchSpec, visit: Visit, start: Aligner, groups: Groups
-    ) -> None:
-        self._rank = rank
-        self._spec = spec
+    def __init__(self, tour: _Tour, visit: Visit) -> None:
+        self._tour = tour
+        self._rank = tour.rank
+        self._spec = tour.spec
         self._visit = visit
-        self._meet = start.meet
-        sized = spec.series[visit.series].points[visit.point].specs
-        self._part: Part = part_of(rank.rank, ops.REGISTRY[sized[0].op], sized, str(visit))
-        self._group: ProcessGroup | None = groups.of(sized, self._part)
-        self._checked = self._wrong = self._fills = 0
+        self._meet = tour.start.meet
+        sized = tour.spec.series[visit.series].points[visit.point].specs
+        place = f"visit {visit.launch} {visit.series} {visit.point}"
+        self._part: Part = part_of(self._rank.rank, ops.REGISTRY[sized[0].op], sized, place)
+        self._group: ProcessGroup | None = tour.groups.of(sized, self._part)
+        self._waits = sized[0].async_op  # also where this rank has no part in it
+        self._on_host = ops.REGISTRY[sized[0].op].meets
+        self._fills = visit.launch * 1000  # no launch verifies what another has
+        self._checked = self._wrong = 0
 
     def measure(self) -> Sample:
         """Collective: verify if that is due, warm up, time."""
@@ -97,13 +121,11 @@ class _Stop:
         call = self._bound(buffers)
         if self._visit.verify:
             self._verify(buffers, call)
-        began = perf_counter()
         for _ in range(self._visit.warmup):
             self._meet()
             call()
-        self._rank.synchronize()
-        pace = (perf_counter() - began) / max(1, self._visit.warmup)
-        times = self._timed(buffers, call, pace)
+        times = self._timed(buffers, call)
+        self._tour.paces[self._visit.series, self._visit.point] = times.pace
         return Sample(
             self._visit,
             times.arrived.tobytes(),
@@ -112,7 +134,7 @@ class _Stop:
             times.clock,
             self._checked,
             self._wrong,
-            self._overlap(buffers, times) if self._spec.overlap else None,
+            self._overlap(buffers, times) if self._spec.overlap and self._waits else None,
         )
 
     def _verifies(self) -> bool:
@@ -148,48 +170,26 @@ class _Stop:
             self._wrong += wrong
         self._fills += 1
 
-    def _timed(self, buffers: Buffers, call: Callable[[], object], pace: float) -> Times:
-        """Collective: all iterations, verified in between if that was asked for.
-
-        Args:
-            buffers: that the call works on.
-            call: what is timed.
-            pace: seconds of an iteration, as far as is known.
-        """
-        left, every = self._visit.iterations, self._spec.check_every
+    def _timed(self, buffers: Buffers, call: Callable[[], object]) -> Times:
+        """Collective: all iterations, verified in between if that was asked for."""
+        left, every = self._tour.count(self._visit), self._spec.check_every
         whole = Times(array("d"), array("d"), array("d"))
         while left:
             count = min(left, every or left)
-            whole = _joined(whole, self._told(call, count, pace))
+            times = timed(self._rank, call, count, self._meet, on_host=self._on_host)
+            whole = _joined(whole, times)
             left -= count
             if every and self._visit.launch:
                 payload.refill(self._part.op, self._part.rank, self._fresh(), buffers)
                 self._verify(buffers, call)
         return whole
 
-    def _told(self, call: Callable[[], object], count: int, pace: float) -> Times:
-        """Collective: so many iterations; the launcher is told now and then that they go on."""
-        if not self._visit.warmup and count > 1:  # only now it can be told how long one takes
-            first = timed(self._rank, call, 1, self._meet)
-            return _joined(first, self._in_pieces(call, count - 1, first.took[0]))
-        return self._in_pieces(call, count, pace)
-
-    def _in_pieces(self, call: Callable[[], object], count: int, pace: float) -> Times:
-        at_once = count if pace * count < SILENT else max(1, int(SILENT / pace))
-        whole = timed(self._rank, call, min(at_once, count), self._meet)
-        for done in range(at_once, count, at_once):
-            self._rank.tell(None)
-            part = timed(self._rank, call, min(at_once, count - done), self._meet)
-            whole = _joined(whole, part)
-        return whole
-
     def _overlap(self, buffers: Buffers, times: Times) -> Overlap | None:
-        """Collective: what computing hides of the call; None where there is nothing to wait for."""
-        op, spec = self._part.op, self._part.spec
-        if not spec.async_op:
-            return None
-        begin = op.bind(buffers, spec, self._group, async_op=True)
-        return overlap(self._rank, begin, times.took, self._meet)
+        """Collective: what computing hides of the call; None where this rank has no part in it."""
+        op, spec, inside = self._part.op, self._part.spec, self._part.group is not None
+        begin = op.bind(buffers, spec, self._group, async_op=inside)
+        found = overlap(self._rank, begin, times.took, self._meet)
+        return found if inside else None
 
 
 def _joined(one: Times, other: Times) -> Times:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 TRIALS = 7  # iterations of each kind
 GRAIN = 2048  # elements of the tensor that is computed on: it stays in the first cache
+COARSE = 1 << 19  # the same for a call that lasts so long that it would take too many of these
+LONG = 0.02  # seconds
 PROBE = 200  # repetitions with which the speed of the computing is found
-LONGEST = 100_000  # repetitions
 
 
 def overlap(
@@ -44,7 +45,7 @@ def overlap(
         meet: brings all ranks to a common start.
     """
     alone = median(took)
-    tensor = torch.ones(GRAIN, device=rank.device)
+    tensor = torch.ones(GRAIN if alone < LONG else COARSE, device=rank.device)
     repetitions = _as_long_as(alone, tensor, rank)
 
     def compute() -> None:
@@ -72,4 +73,4 @@ def _as_long_as(seconds: float, tensor: Tensor, rank: Rank) -> int:
         tensor.mul_(1.0)
     rank.synchronize()
     each = (perf_counter() - began) / PROBE
-    return max(1, min(LONGEST, round(seconds / each)))
+    return max(1, round(seconds / each))

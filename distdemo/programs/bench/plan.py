@@ -6,7 +6,7 @@ a world that an engine started. Nothing here imports torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from distdemo.measuring import BenchSpec, SeriesSpec
@@ -27,9 +27,10 @@ class Visit:
         series: its place in the spec.
         point: the size's place in the series.
         launch: that its times count for.
-        iterations: timed.
+        iterations: timed; 0: as many as fit into ``seconds``, which the ranks find out.
         warmup: not timed, before.
         verify: on fresh data, before.
+        seconds: that the timed iterations may take.
     """
 
     series: int
@@ -38,6 +39,7 @@ class Visit:
     iterations: int
     warmup: int
     verify: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +91,23 @@ def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Plan:
 
 
 def at_once(spec: BenchSpec, backend: str) -> Plan:
-    """All in one world, for those where no second can follow: blocks stand for launches.
-
-    How long an iteration takes is not known then; the counts are a guess by size.
-    """
-    begin, launches = first(spec, backend), spec.launches or USUAL_LAUNCHES
-    visits = list(begin.visits)
+    """All in one world, for those where no second can follow: blocks stand for launches."""
+    begin, launches = first(spec, backend), fixed_launches(spec) or USUAL_LAUNCHES
+    visits, mine = list(begin.visits), keys(spec, backend)
+    piece = budget(spec, backend) / (launches * max(1, len(mine)))
     for launch in range(1, launches + 1):
-        counts = {key: guessed(spec, key, launch, launches) for key in keys(spec, backend)}
-        visits += later(spec, launch, counts).visits
-    return Plan(tuple(visits), begin.limits, begin.harness)
+        order = mine if launch % 2 else mine[::-1]
+        for key in order:
+            count = 0 if spec.iters is None else share(spec.iters, launch, launches)
+            visits.append(Visit(*key, launch, count, warmup(spec, key), seconds=piece))
+    timed = [each for each in visits if each.iterations or spec.iters is None]
+    return Plan(tuple(timed), begin.limits, begin.harness)
+
+
+def budget(spec: BenchSpec, backend: str) -> float:
+    """Seconds for timing all series of this backend."""
+    mine = [series for series in spec.series if series.backend == backend and series.points]
+    return spec.budget * len(mine)
 
 
 def warmup(spec: BenchSpec, key: Key) -> int:
@@ -127,14 +136,6 @@ def count_for(seconds: float, piece: float) -> int:
     return min(MANY, max(FEW, int(piece / seconds))) if seconds > 0 else FEW
 
 
-def guessed(spec: BenchSpec, key: Key, launch: int, launches: int) -> int:
-    """Iterations where no trial could tell how long one takes."""
-    if spec.iters is not None:
-        return share(spec.iters, launch, launches)
-    size = spec.series[key[0]].points[key[1]].size
-    return min(MANY, max(FEW, (1 << 26) // max(size, 1 << 17)))
-
-
 def name(series: SeriesSpec, point: int) -> str:
     """What a visit is called among the phases of a rank: ``all-reduce single of 65,536 B``."""
     form = "" if series.form == "tensor" else f" {series.form}"
@@ -149,7 +150,7 @@ Order = list[Any]
 
 def order_of(plan: Plan) -> Order:
     """The plan in a form that can be told to other processes."""
-    visits = [[v.series, v.point, v.launch, v.iterations, v.warmup, v.verify] for v in plan.visits]
+    visits = [list(astuple(visit)) for visit in plan.visits]
     return [visits, plan.limits, plan.harness]
 
 

@@ -15,13 +15,13 @@ class Grounds:
 
     Attributes:
         way: how the ranks are aligned.
-        meeting: seconds that a common start takes.
-        harness: what the loop costs; None unless that was asked for.
+        meeting: seconds that a common start takes; None unless that was asked for.
+        harness: what the loop costs; likewise.
         limits: what the machine does; empty unless that was asked for, and on all ranks but 0.
     """
 
     way: str
-    meeting: float
+    meeting: float | None = None
     harness: Harness | None = None
     limits: tuple[Limit, ...] = ()
 

@@ -11,6 +11,7 @@ Scientific Benchmarking of Parallel Computing Systems, 2015, rule 7).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import comb, floor
 
 from distdemo.measuring import CONFIDENCE, Row
@@ -101,7 +102,5 @@ def row(  # noqa: PLR0913 - what was measured, by keyword
 
 
 def _marked(made: Row, precision: float) -> Row:
-    from dataclasses import replace
-
     steady = made.spread is not None and made.spread <= precision
     return replace(made, steady=steady)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
-from benches import series, spec
+from benches import series, spec, world
 
 from distdemo.programs.bench.harvest import Harvest
 from distdemo.programs.bench.plan import Visit
@@ -56,7 +57,7 @@ def test_starts_and_lateness_are_known_only_where_clocks_can_be_compared():
         harvest.add(0, sample(visit(), [1.0, 1.0]), comparable=comparable)
         harvest.add(1, sample(visit(), [1.0, 1.0], start=0.5), comparable=comparable)
         found = harvest.series(0, whole=True)
-        assert list(harvest.starts) == ([0.5, 0.5] if comparable else [])
+        assert list(harvest.starts.get("gloo", ())) == ([0.5, 0.5] if comparable else [])
         assert [each.late for each in found.skew] == ([0.0, 0.5] if comparable else [])
     assert Harvest(spec(skew=True)).series(0, whole=True).skew == ()
 
@@ -90,3 +91,16 @@ def test_a_series_has_the_rows_that_were_finished():
     found = harvest.series(0)
     assert [row.size for row in found.rows] == [4096]
     assert (found.clock, found.formula) == ("perf_counter", "2(n−1)/n")
+
+
+def test_the_starts_of_two_backends_are_kept_apart():
+    over = series()
+    harvest = Harvest(spec(over, replace(over, world=world(backend="mpi"))))
+    for number, apart in ((0, 0.5), (1, 0.25)):
+        seen = Visit(number, 0, 1, 2, 0)
+        harvest.add(0, sample(seen, [1.0, 1.0]), comparable=True)
+        harvest.add(1, sample(seen, [1.0, 1.0], start=apart), comparable=True)
+    assert {name: list(each) for name, each in harvest.starts.items()} == {
+        "gloo": [0.5, 0.5],
+        "mpi": [0.25, 0.25],
+    }

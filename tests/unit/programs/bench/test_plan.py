@@ -59,16 +59,21 @@ def test_as_many_iterations_as_fit_into_a_piece_of_time():
     assert plan.count_for(0.0, 0.05) == plan.FEW
 
 
-@pytest.mark.parametrize("iters", [None, 10])
-def test_all_in_one_world_has_blocks_that_stand_for_launches(iters):
-    asked = spec(series(sizes=(8, 1 << 24)), iters=iters)
+def test_all_in_one_world_has_blocks_that_stand_for_launches():
+    asked = spec(series(sizes=(8, 1 << 24)), iters=10)
     found = plan.at_once(asked, "gloo").visits
     timing = [v for v in found if v.launch]
     assert [v.verify for v in found[:2]] == [True, True]
-    assert {v.launch for v in timing} == set(range(1, plan.USUAL_LAUNCHES + 1))
-    small = sum(v.iterations for v in timing if v.point == 0)
-    large = sum(v.iterations for v in timing if v.point == 1)
-    assert (small, large) == (10, 10) if iters else small > large
+    assert {v.launch for v in timing} == set(range(1, plan.SPREAD_OVER + 1))
+    assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
+    assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
+
+
+def test_in_one_world_the_ranks_find_out_how_many_iterations_fit_into_the_budget():
+    found = plan.at_once(spec(series(sizes=(8, 64)), iters=None, budget=8.0), "gloo").visits
+    timing = [v for v in found if v.launch]
+    assert all(v.iterations == 0 and v.seconds == 8.0 / (8 * 2) for v in timing)
+    assert len(timing) == 8 * 2
 
 
 def test_a_plan_is_the_same_after_it_was_told_to_another_process():
