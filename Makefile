@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test host-tools lint format type bench picture clean gpu other-mpis
+.PHONY: help demo test host-tools lint format type bench bench-compare picture clean gpu other-mpis
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 	@$(BIN)/distdemo all-reduce --world-size 4
@@ -39,9 +39,14 @@ format: $(READY)  ## Mend style and format
 type: $(READY)  ## Check types
 	@$(BIN)/mypy
 
-bench: $(READY)  ## Time start-up and MPI against their limits and the alternatives (some minutes)
+# Intel's IMB-MPI1 comes with other-mpis; without it bench says that it was not measured.
+bench: $(READY)  ## Time start-up, MPI and distdemo bench against their limits and the alternatives
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/mpi.py
+	@$(BIN)/python benchmarks/bench.py
+
+bench-compare: $(READY)  ## See whether bench compare tells a change from noise (ten minutes)
+	@$(BIN)/python benchmarks/bench_compare.py
 
 picture: $(READY)  ## Draw the README's pictures anew
 	@$(BIN)/python docs/draw.py

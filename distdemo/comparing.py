@@ -29,45 +29,43 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRow:
-    """One size of one series, in both files.
+class Judged:
+    """A ratio of new to old, and what to think of it.
+
+    Attributes:
+        ratio: from the launches.
+        interval: of the ratio; None: there are too few launches for one.
+        fails: it is slower by more than is allowed.
+        launches: that it comes from, old and new.
+        suspect: it looks slower by more than is allowed, but that can't be told from noise.
+    """
+
+    ratio: float
+    interval: tuple[float, float] | None
+    verdict: Verdict
+    fails: bool
+    launches: tuple[int, int]
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow(Judged):
+    """One size of one series, in both files; the ratio is that of the launches' medians.
 
     Attributes:
         size: bytes.
         old: median seconds over all iterations.
         new: likewise.
-        ratio: new to old, from the launches' medians.
-        interval: of the ratio; None: there are too few launches for one.
-        fails: it is slower by more than is allowed.
-        launches: with this size, old and new.
     """
 
     size: int
     old: float
     new: float
-    ratio: float
-    interval: tuple[float, float] | None
-    verdict: Verdict
-    fails: bool
-    launches: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Overall:
-    """One series over all sizes that both files have.
-
-    Attributes:
-        ratio: of the launches' geometric means over the sizes.
-        interval: of the ratio; None: there are too few launches for one.
-        fails: it is slower by more than is allowed.
-        launches: that could be used, old and new.
-    """
-
-    ratio: float
-    interval: tuple[float, float] | None
-    verdict: Verdict
-    fails: bool
-    launches: tuple[int, int]
+class Overall(Judged):
+    """One series over all sizes that both have: the launches' geometric means over the sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,9 @@ class Comparison:
     Attributes:
         old: the path of the older file.
         new: of the newer one.
-        confidence: with which all intervals of rows hold together, at least; None: there are none.
+        confidence: with which all intervals of rows hold together, at least (of many rows with few
+            launches that may be nothing); None: there are none.
+        each: with which each of them holds by itself, at least.
         lonely: what is in one file alone.
         warnings: why the files may not be comparable, in sentences.
         notes: what else a reader should know.
@@ -128,6 +128,7 @@ class Comparison:
     rule: Rule
     series: tuple[ComparedSeries, ...]
     confidence: float | None
+    each: float | None = None
     lonely: tuple[Lonely, ...] = ()
     differences: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -148,6 +149,12 @@ class Comparison:
         """Rows and series that are slower by more than is allowed."""
         rows = sum(row.fails for each in self.series for row in each.rows)
         return rows + sum(each.overall.fails for each in self.series)
+
+    @property
+    def suspects(self) -> int:
+        """Rows and series that look slower by more than is allowed, which can't be told."""
+        rows = sum(row.suspect for each in self.series for row in each.rows)
+        return rows + sum(each.overall.suspect for each in self.series)
 
     @property
     def ok(self) -> bool:

@@ -35,6 +35,11 @@ class LinksSpec:
     rounds: int = 5
     factor: float = 2.0
 
+    @property
+    def visits(self) -> int:
+        """Of links, one way each, in all rounds."""
+        return self.rounds * self.world.world_size * (self.world.world_size - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

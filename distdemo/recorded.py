@@ -41,6 +41,9 @@ class SeriesKey:
     Attributes:
         n: ranks of the group that the op runs in.
         root: None where the op has none, as with the reduce op.
+        pattern: of point-to-point, ``pair``, ``ring`` or ``exchange``; None elsewhere.
+        src: the sender of a pair; None elsewhere.
+        dst: its receiver; likewise.
     """
 
     backend: str
@@ -52,6 +55,9 @@ class SeriesKey:
     dtype: str
     reduce_op: str | None = None
     root: int | None = None
+    pattern: str | None = None
+    src: int | None = None
+    dst: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,7 @@ class Recording:
         series: those with rows.
         environment: what the figures depend on: host, processor, kernel, variables.
         ok: whether the run said of itself that all went well.
+        blocks: the backends that had one world only: its blocks stand for launches.
         notes: what is odd about it, in sentences.
     """
 
@@ -109,6 +116,7 @@ class Recording:
     versions: Mapping[str, str] = field(default_factory=dict)
     limits: tuple[RecordedLimit, ...] = ()
     ok: bool = True
+    blocks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -8,7 +8,9 @@ font the reader has, and each run of characters is stretched to its place on the
 from __future__ import annotations
 
 import io
+import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +20,11 @@ from rich.terminal_theme import TerminalTheme
 
 from distdemo import ops
 from distdemo.launchers.local import run_world
+from distdemo.linking import LinksSpec
+from distdemo.measuring import BenchSpec, SeriesSpec, Sized
 from distdemo.model import OpSpec, WorldSpec
 from distdemo.programs.explain import explain
+from distdemo.render.links_table import links_table
 from distdemo.render.op_table import op_table
 from distdemo.render.picture import picture
 from distdemo.torch_import import load_torch
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 WIDTH = 80  # columns
 RANKS = 4
+CURVES = ("gloo", "mpi")  # the backends whose curves are drawn
+SIZES = tuple(8 * 8**power for power in range(8))  # bytes, to 16 MiB
+PATIENCE = 60.0  # seconds without a word of a rank
 # Rich puts lines 24.4 units apart and takes a character for 20 high. At 21 the frames of tables
 # close between the lines; 0.602 is the width of a character of Menlo and DejaVu Sans Mono.
 FONT_SIZE = 21
@@ -107,6 +115,8 @@ def main(folder: Path) -> None:
     spec = OpSpec("all_gather", RANKS)
     shown = partial(explained, spec)
     draw(folder / "explain-all-gather.svg", "distdemo explain all-gather", shown)
+    draw(folder / "links.svg", f"distdemo bench links --world-size {RANKS}", linked)
+    (folder / "bench.svg").write_text(curves(), encoding="utf-8")
 
 
 def ran(spec: OpSpec, console: Console) -> RenderableType:
@@ -129,6 +139,50 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
 def explained(spec: OpSpec, console: Console) -> RenderableType:
     """The drawing of this op."""
     return picture(explain(ops.REGISTRY[spec.op], spec), console)
+
+
+def linked(console: Console) -> RenderableType:
+    """The map of all links between ranks, measured just now.
+
+    Raises:
+        SystemExit: not all of them were measured; nothing is drawn then.
+    """
+    from distdemo.programs.bench.links.measure import measure_links
+
+    report = measure_links(LinksSpec(WorldSpec(RANKS, capture=True, timeout=PATIENCE)), run_world)
+    if not report.ok:
+        raise SystemExit(f"the links went wrong: {report.failure}")
+    return links_table(report, console)
+
+
+def curves() -> str:
+    """The plot of a measurement that is made just now, without what only a file of its own has.
+
+    Where it was measured is left out: the picture shows what comes out, no machine's figures.
+
+    Raises:
+        SystemExit: the measurement failed; nothing is drawn then.
+    """
+    from distdemo.programs.bench.conductor import measure
+    from distdemo.programs.starting import run_outfitted
+    from distdemo.render.bench.plot import plot
+
+    report = measure(BenchSpec(tuple(map(series, CURVES))), run_outfitted)
+    if not report.ok:
+        raise SystemExit(f"the measurement went wrong: {report.failure}")
+    svg = plot(replace(report, environment={}), "svg").decode()
+    svg = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    return "\n".join(line.strip() for line in svg.splitlines()) + "\n"
+
+
+def series(backend: str) -> SeriesSpec:
+    """An all_reduce between two ranks at all sizes."""
+    op = ops.REGISTRY["all_reduce"]
+    world = WorldSpec(2, backend, capture=True, patience=PATIENCE, timeout=3600.0)
+    spec = OpSpec(op.name, 2, reduce_op="sum")
+    form = op.form(spec)
+    points = tuple(Sized(size, (replace(spec, shape=(size // 4,)),)) for size in SIZES)
+    return SeriesSpec(op.command, form.name, form.calls, world, points, in_place=True)
 
 
 def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -101,6 +103,21 @@ def tcp_addresses(pid: int, *, listening: bool = False) -> list[str]:
 
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has, and that the system gives to nobody who asks for any.
+
+    It is below those that connections and listeners without a choice get, so that no test beside
+    this one is given it between now and its use.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = range(min(20_000, first - 1), first)
+    for port in random.sample(candidates, len(candidates)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
 
 
 @dataclass

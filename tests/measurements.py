@@ -10,6 +10,7 @@ from distdemo.linking import Link, LinksReport, LinksSpec
 from distdemo.measuring import BenchReport, BenchSpec, RankSkew, Row, Series, SeriesSpec, Sized
 from distdemo.model import OpSpec, WorldSpec
 from distdemo.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.programs.bench.links.slow import judged
 from distdemo.yardsticks import Alignment, Harness, Judgement, Limit, Overlap, Setup
 
 ALPHA_BETA = {"gloo": (50e-6, 2.6e9), "mpi": (2e-6, 10e9)}
@@ -150,22 +151,32 @@ def made_failure(ranks: int = 2) -> WorldReport:
     return WorldReport(WorldSpec(ranks), outcomes, verdict, 3.2, "fork", "it is quick")
 
 
-def made_links(ranks: int = 4, slow: tuple[int, int] | None = None, **more: Any) -> LinksReport:
-    """Every pair of ranks, one of them four times as slow both ways if asked for."""
+def made_links(
+    ranks: int = 4, slow: tuple[int, int] | None = None, lame: int | None = None, **more: Any
+) -> LinksReport:
+    """Every pair of ranks, judged.
+
+    Args:
+        ranks: how many.
+        slow: two of them between which all is four times as slow, both ways.
+        lame: one that is four times as slow with all others.
+    """
     noise = random.Random(ranks)
     links = []
     for src in range(ranks):
         for dst in set(range(ranks)) - {src}:
             link = Link(src, dst, 25e-6 * (1 + 0.1 * noise.random()), 3.5e9 - 3e8 * noise.random())
-            if slow in ((src, dst), (dst, src)):
-                why = "latency 4.0 times, bandwidth 0.25 times the median"
-                link = replace(link, latency=1e-4, bandwidth=0.9e9, slow=why)
+            if slow in ((src, dst), (dst, src)) or lame in (src, dst):
+                link = replace(link, latency=1e-4, bandwidth=0.9e9)
             links.append(link)
+    spec = LinksSpec(WorldSpec(ranks))
+    named, suspects = judged(links, spec.factor)
     fields: dict[str, Any] = {
+        "suspects": suspects,
         "latency": 26e-6,
         "bandwidth": 3.4e9,
         "seconds": 8.4,
         "environment": {"host": "box", "cores": 2},
         "versions": {"distdemo": "1.2.3"},
     }
-    return LinksReport(LinksSpec(WorldSpec(ranks)), tuple(links), **{**fields, **more})
+    return LinksReport(spec, named, **{**fields, **more})

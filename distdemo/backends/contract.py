@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from distdemo.backends.capabilities import capabilities, refusal
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
+from distdemo.yardsticks import TCP_STREAM
 
 if TYPE_CHECKING:
     from distdemo.model import OpSpec, WorldSpec
@@ -32,7 +33,7 @@ class Backend(ABC):
         provider: the module that gives torch this backend; empty where torch has it by itself.
         engines: whose ranks it can run on, beside those that this program starts; None: anybody's.
         rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number.
-        transport: what its bandwidth is held against, a kind of ``measuring.Limit``: what carries
+        transport: what its bandwidth is held against, a kind of ``yardsticks.Limit``: what carries
             the bytes between ranks of one machine.
     """
 
@@ -44,7 +45,7 @@ class Backend(ABC):
     get: ClassVar[str] = ""
     provider: ClassVar[str] = ""
     rank_per_gpu: ClassVar[bool] = False
-    transport: ClassVar[str] = "TCP stream"
+    transport: ClassVar[str] = TCP_STREAM
     engines: ClassVar[tuple[str, ...] | None] = None
 
     @abstractmethod

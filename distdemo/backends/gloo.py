@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
+from distdemo.yardsticks import TCP_STREAM
 
 if TYPE_CHECKING:
     from distdemo.model import OpSpec
@@ -17,7 +18,7 @@ class Gloo(Backend):
     name = "gloo"
     summary = "CPU tensors over TCP; in every torch build."
     devices = ("cpu", "cuda")
-    transport = "TCP stream"
+    transport = TCP_STREAM
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     monitors = True
     get = "It is in every wheel of torch."

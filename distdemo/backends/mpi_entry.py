@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distdemo.backends import mpi_library
 from distdemo.backends.contract import COMMON_DTYPES, Backend
 from distdemo.errors import UsageError
+from distdemo.yardsticks import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from distdemo.model import WorldSpec
@@ -22,7 +23,7 @@ class Mpi(Backend):
     get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
     provider = "distdemo.backends.mpi"
     engines = ("mpi", "slurm")
-    transport = "shared memory"
+    transport = SHARED_MEMORY
     dtypes = COMMON_DTYPES | {
         "bool",
         "int16",

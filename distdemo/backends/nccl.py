@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
 from distdemo.backends.gpus import count_gpus, gpus_in_sight, nccl_version, why_none
+from distdemo.yardsticks import DEVICE_COPY
 
 if TYPE_CHECKING:
     from distdemo.model import OpSpec
@@ -30,7 +31,7 @@ class Nccl(Backend):
     summary = "GPU tensors over NVLink, PCIe and networks; needs a GPU for every rank."
     devices = ("cuda",)
     rank_per_gpu = True
-    transport = "device copy"
+    transport = DEVICE_COPY
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
     get = "It is in the CUDA wheels of torch: install one on a machine with NVIDIA GPUs."

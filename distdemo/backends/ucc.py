@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
+from distdemo.yardsticks import SHARED_MEMORY
 
 
 class Ucc(Backend):
@@ -11,7 +12,7 @@ class Ucc(Backend):
     name = "ucc"
     summary = "CPU and GPU tensors over UCX; only in a torch that was built with it."
     devices = ("cpu", "cuda")
-    transport = "shared memory"
+    transport = SHARED_MEMORY
     get = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
+from distdemo.yardsticks import DEVICE_COPY
 
 
 class Xccl(Backend):
@@ -11,7 +12,7 @@ class Xccl(Backend):
     name = "xccl"
     summary = "Tensors of Intel GPUs over oneCCL; only in torch's XPU builds."
     devices = ("xpu",)
-    transport = "device copy"
+    transport = DEVICE_COPY
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     get = "Install an XPU wheel of torch on a machine with Intel GPUs."
 

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from distdemo import backends, ops
+from distdemo import ops
 from distdemo.cli.option_kinds import (
     DATA,
     OPERATION,
     OUTPUT,
     RANKS,
     among,
+    backend_option,
     flag_option,
     text_option,
 )
@@ -72,28 +73,10 @@ BENCH_OPTIONS: dict[str, tuple[Any, Any]] = {
     "links_size": text_option(
         "--world-size", "-n", panel=RANKS, metavar="N", text="How many ranks to start: 4."
     ),
-    "bench_backends": text_option(
-        "--backend",
-        panel=RANKS,
-        metavar="NAME[,NAME]",
-        text="One or several: auto (nccl where there is a GPU for every rank, else gloo), "
-        + ", ".join(backends.REGISTRY)
-        + ". (-b is --min-bytes here.)",
-        default="auto",
-        offers=("auto", *backends.REGISTRY),
-        kind=str,
+    "bench_backends": backend_option(
+        "--backend", before="One or several: ", after=" (-b is --min-bytes here.)"
     ),
-    "links_backend": text_option(
-        "--backend",
-        panel=RANKS,
-        metavar="NAME",
-        text="auto (nccl where there is a GPU for every rank, else gloo), "
-        + ", ".join(backends.REGISTRY)
-        + ".",
-        default="auto",
-        offers=("auto", *backends.REGISTRY),
-        kind=str,
-    ),
+    "links_backend": backend_option("--backend"),
     "bench_timeout": text_option(
         "--timeout",
         panel=RANKS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 import typer
 
 from distdemo.cli.execute import show_error
-from distdemo.cli.files import no_matplotlib, write_file
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View
-from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, DistdemoError
+from distdemo.cli.signals import code_of_interruption
+from distdemo.cli.writing import write_made
+from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
 from distdemo.outcomes import WorldReport
 
 Draw = Callable[[Any], Any]
@@ -48,37 +49,37 @@ class Measured:
 
 
 def conclude(measured: Measured, view: View, files: Iterable[ToWrite]) -> NoReturn:
-    """Write the files, show the result, and leave with the exit code that it means.
+    """Show the result, write the files, and leave with the exit code that it means.
 
-    Nothing is written where nothing was measured: the file may hold an earlier result.
+    It is shown first: whatever may happen to a file, minutes of measuring are not lost. Nothing is
+    written where nothing was measured: the file may hold an earlier result.
 
     Raises:
         typer.Exit: with the exit code.
         AlreadyTold: likewise, where more was to be told than the result.
     """
-    unwritten = list(_written(files)) if measured.some else []
-    with suppress(BrokenPipeError):  # a reader that left does not change the exit code
-        _show(measured, view)
+    try:
+        with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+            _show(measured, view)
+            sys.stdout.flush()
+    finally:  # where standard output is full, the files are all that is left
+        unwritten = list(_unwritten(files)) if measured.some else []
     for error in unwritten:
         show_error(error)
     if measured.interrupted:
-        raise AlreadyTold(EXIT_INTERRUPTED)
+        raise AlreadyTold(code_of_interruption())
     if unwritten:
         raise AlreadyTold(EXIT_FAILED)
     raise typer.Exit(EXIT_OK if measured.ok else EXIT_FAILED)
 
 
-def _written(files: Iterable[ToWrite]) -> Iterable[DistdemoError]:
-    """Write; what went wrong is told once the result has been shown."""
-    for flag, path, made in files:
-        if path is None:
-            continue
+def _unwritten(files: Iterable[ToWrite]) -> Iterator[DistdemoError]:
+    """Write; what went wrong with one file keeps no other from being written."""
+    for each in files:
         try:
-            write_file(flag, path, made(path.suffix.lower().removeprefix(".")))
+            write_made(*each)
         except DistdemoError as error:
             yield error
-        except ImportError as error:
-            yield no_matplotlib(error)
 
 
 def _show(measured: Measured, view: View) -> None:

@@ -1,4 +1,4 @@
-"""The files that a command writes: refused before anything runs, written at the end."""
+"""The files that a command will write (``writing``): refused before anything runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from distdemo.errors import DistdemoError, UsageError
+from distdemo.errors import UsageError
 
 
 def writable(flag: str, text: str | None, example: str) -> Path | None:
@@ -64,16 +64,24 @@ def check_ending(flag: str, text: str, endings: Sequence[str], what: str) -> Non
 
 
 def check_plot(text: str | None, endings: Sequence[str]) -> None:
-    """Refuse a plot that can't be drawn; its library is looked for, not loaded."""
-    if text is None:
-        return
-    check_ending("--plot", text, endings, "kind of picture that can be drawn")
-    if find_spec("matplotlib") is None:
+    """Refuse a plot that is no picture by its ending."""
+    if text is not None:
+        check_ending("--plot", text, endings, "kind of picture that can be drawn")
+
+
+def drawable(text: str | None) -> Path | None:
+    """A plot that can be drawn and written; its library is looked for, not loaded.
+
+    Raises:
+        UsageError: there is none, or the file can't be written.
+    """
+    if text is not None and find_spec("matplotlib") is None:
         raise UsageError(
             f"--plot {text}: matplotlib is not installed.",
             "It draws the curves, and is not needed for anything else.",
             "Try: pip install 'distdemo[plot]'.",
         )
+    return writable("--plot", text, "plot.png")
 
 
 def check_distinct(files: Mapping[str, str | None], examples: Sequence[str]) -> None:
@@ -95,29 +103,6 @@ def check_distinct(files: Mapping[str, str | None], examples: Sequence[str]) -> 
                 "One would overwrite the other.",
                 f"Give them two names: {' '.join(tried)}.",
             )
-
-
-def write_file(flag: str, path: Path, content: str | bytes) -> None:
-    """Write what ``writable`` found to be possible.
-
-    Raises:
-        DistdemoError: it no longer is.
-    """
-    try:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise DistdemoError(
-            f"{flag} {path}: that could not be written.", f"{error.strerror}.", "Try another file."
-        ) from error
-
-
-def no_matplotlib(error: ImportError) -> DistdemoError:
-    """What is installed of it does not load."""
-    return DistdemoError(
-        "--plot: matplotlib can't be loaded.",
-        str(error),
-        "Install it anew: pip install 'distdemo[plot]'.",
-    )
 
 
 def _why_unwritable(path: Path) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import NoReturn
 
 import typer
 
 from distdemo.cli.main_exits import AlreadyTold
+from distdemo.cli.signals import Signals
 from distdemo.cli.silence import JOINING, fall_silent, murmur, speaks
 from distdemo.cli.words import foreign, joined, kept_apart, own
 from distdemo.errors import (
@@ -34,28 +32,9 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 FEW = 6  # operations that are all named
 
 
-class _Signals:
-    """SIGTERM as an exception, and the memory that Ctrl-C was pressed whoever swallowed it."""
-
-    interrupted = False
-
-    def install(self) -> None:
-        signal.signal(signal.SIGTERM, self._terminate)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupt)
-
-    def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
-        raise Terminated
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
-        self.interrupted = True
-        raise KeyboardInterrupt
-
-
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line and return its exit code; never raises."""
-    signals = _Signals()
+    signals = Signals()
     signals.install()
     code = EXIT_OK
     try:
@@ -71,11 +50,11 @@ def run(arguments: Sequence[str]) -> int:
         _close_stdout()  # whoever read it (``| head -1``) has seen what it wanted
     except OSError as error:
         code = _unwritable(error)
-    return EXIT_INTERRUPTED if signals.interrupted else code
+    return signals.code or code
 
 
 def _carry_out(  # noqa: PLR0911 - one return a way to end
-    arguments: Sequence[str], signals: _Signals
+    arguments: Sequence[str], signals: Signals
 ) -> int:
     """Run the command; say what went wrong, in the format that was asked for."""
     code = None

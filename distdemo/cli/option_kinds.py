@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from distdemo import backends
+
 RANKS = "Ranks"
 DATA = "Data"
 OPERATION = "Operation"
@@ -42,6 +44,27 @@ def text_option(  # noqa: PLR0913 - an option is declared in one call
         autocompletion=among(offers) if offers else None,
     )
     return Annotated[kind, option], default
+
+
+def backend_option(*names: str, before: str = "", after: str = "") -> tuple[Any, Any]:
+    """Which backend: its annotation and default.
+
+    Args:
+        names: of the option.
+        before: what its help begins with.
+        after: what it ends with.
+    """
+    known = ", ".join(backends.REGISTRY)
+    auto = "auto (nccl where there is a GPU for every rank, else gloo)"
+    return text_option(
+        *names,
+        panel=RANKS,
+        metavar="NAME[,NAME]" if before else "NAME",
+        text=f"{before}{auto}, {known}.{after}",
+        default="auto",
+        offers=("auto", *backends.REGISTRY),
+        kind=str,
+    )
 
 
 def flag_option(*names: str, panel: str, text: str) -> tuple[Any, Any]:

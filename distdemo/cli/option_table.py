@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from distdemo import backends, ops
+from distdemo import ops
 from distdemo.cli.option_kinds import (
     DATA,
     OPERATION,
     OUTPUT,
     RANKS,
     among,
+    backend_option,
     flag_option,
     text_option,
 )
@@ -39,18 +40,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "start": text_option(
         "--world-size", "-n", panel=RANKS, metavar="N", text="How many ranks to start: 4."
     ),
-    "backend": text_option(
-        "--backend",
-        "-b",
-        panel=RANKS,
-        metavar="NAME",
-        text="auto (nccl where there is a GPU for every rank, else gloo), "
-        + ", ".join(backends.REGISTRY)
-        + ".",
-        default="auto",
-        offers=("auto", *backends.REGISTRY),
-        kind=str,
-    ),
+    "backend": backend_option("--backend", "-b"),
     "device": text_option(
         "--device",
         panel=RANKS,

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdemo.cli.bench_options import FORMATS
-from distdemo.cli.files import check_distinct, check_ending, check_named, check_plot, writable
+from distdemo.cli.files import (
+    check_distinct,
+    check_ending,
+    check_named,
+    check_plot,
+    drawable,
+    writable,
+)
 from distdemo.cli.parse import Flags, View, choose
 from distdemo.cli.parse_bench_series import (
     Wanted,
@@ -34,6 +41,9 @@ from distdemo.ops.contract import Op
 OUTPUTS = (".json", ".csv", ".txt")
 PLOTS = (".png", ".svg", ".html")
 MOST_LAUNCHES = 1000
+MOST_ITERS = 100_000  # of one size, timed or not: no median needs more
+MOST_TIMES = 2_000_000
+"""Of all sizes of all series: each is kept and written, in some 25 bytes."""
 _DEFAULT = BenchSpec(())
 
 
@@ -77,8 +87,10 @@ def parse_bench(flags: Flags) -> BenchRequest:
     lazy = all(op.lazy for op in chosen)
     measured = [measured_world(world, lazy=lazy) for world in worlds]
     series, notes = parse_series(chosen, measured, wanted)
+    spec = replace(effort, series=series)
+    _check_times(spec)
     output, plot = written(flags["bench_output"], flags["bench_plot"], seat)
-    return BenchRequest(replace(effort, series=series), worlds, output, plot, view, notes, seat)
+    return BenchRequest(spec, worlds, output, plot, view, notes, seat)
 
 
 def parse_bench_view(flags: Flags, formats: Sequence[str]) -> View:
@@ -116,7 +128,7 @@ def written(
     """The files that this process writes; in a world of others rank 0's alone does."""
     if seat is not None and seat.site != 0:
         return None, None
-    return writable("--output", output, "bench.json"), writable("--plot", plot, "plot.png")
+    return writable("--output", output, "bench.json"), drawable(plot)
 
 
 # ---------------------------------------------------------------------------------------- effort
@@ -124,18 +136,18 @@ def written(
 
 def _effort(flags: Flags) -> BenchSpec:
     """How long and how often, and what is measured beside; no series yet."""
-    iters = parse_count("--iters", flags["iters"], 1, "It counts timed iterations.")
+    iters = parse_count("--iters", flags["iters"], 1, "It counts timed iterations.", MOST_ITERS)
     launches = parse_count("--launches", flags["launches"], 1, "It counts fresh worlds.")
     _check_launches(launches, iters)
+    counts = "It counts iterations."
     return BenchSpec(
         (),
         iters=iters,
-        warmup=parse_count("--warmup", flags["warmup"], 0, "It counts iterations."),
+        warmup=parse_count("--warmup", flags["warmup"], 0, counts, MOST_ITERS),
         budget=parse_budget(flags["budget"], _DEFAULT.budget, counted=iters is not None),
         precision=parse_precision(flags["precision"]),
         launches=launches,
-        check_every=parse_count("--check-every", flags["check_every"], 1, "It counts iterations.")
-        or 0,
+        check_every=parse_count("--check-every", flags["check_every"], 1, counts, MOST_ITERS) or 0,
         skew=flags["skew"],
         overlap=flags["overlap"],
         limits=not flags["no_limits"],
@@ -156,6 +168,19 @@ def _check_launches(launches: int | None, iters: int | None) -> None:
             "The iterations of each size are spread over all launches.",
             f"Try --iters {launches}.",
         )
+
+
+def _check_times(spec: BenchSpec) -> None:
+    """Refuse more times than one wants to keep and to write."""
+    points = sum(len(series.points) for series in spec.series)
+    if spec.iters is None or spec.iters * points <= MOST_TIMES:
+        return
+    raise UsageError(
+        f"--iters {spec.iters} at {points:,} points are {spec.iters * points:,} times: "
+        f"{MOST_TIMES:,} at most.",
+        "A point is a size of an operation in one form on one backend; all its times are kept.",
+        f"Try --iters {MOST_TIMES // points}, or fewer sizes.",
+    )
 
 
 def parse_precision(text: str | None) -> float:

@@ -21,6 +21,7 @@ from distdemo.ops.contract import Op
 from distdemo.ops.footprint import memory_of_all
 from distdemo.programs.bench.sizes import (
     SizeRange,
+    cut_notes,
     of_size,
     part_bytes,
     series_sizes,
@@ -122,18 +123,18 @@ def parse_series(
     asked = SizeRange(8, 8) if not any(map(_moves, chosen)) else parse_range(wanted.flags, dtype)
     found: list[SeriesSpec] = []
     refusals: list[UsageError] = []
-    notes: dict[str, None] = {}
+    cut: dict[int, list[str]] = {}
     both = False
     for world in worlds:
         for op in chosen:
             try:
                 template = _template(op, world, wanted, dtype)
-                sizes, note = series_sizes(op, template, asked)
+                sizes, part = series_sizes(op, template, asked)
             except _RefusedError as refused:
                 refusals.append(refused.error)
                 found.append(_refused(op, world, refused.error))
                 continue
-            notes |= {note: None} if note else {}
+            cut.setdefault(part, []).append(op.command)
             both |= op.has_both(template)
             made = list(_placed(op, template, wanted.flags))
             _check_room(op, made[0], sizes, world, wanted)
@@ -142,7 +143,7 @@ def parse_series(
         raise refusals[0]
     if wanted.flags["placement"] is not None and not both:
         raise _one_way(chosen)
-    return tuple(found), tuple(notes)
+    return tuple(found), tuple(cut_notes(cut, wanted.group_size, dtype))
 
 
 class _RefusedError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdemo.cli.files import check_distinct, check_named, check_plot, writable
+from distdemo.cli.files import check_distinct, check_named, check_plot, drawable
 from distdemo.cli.parse import Flags, View, choose, parse_view, whole
 from distdemo.cli.parse_compare import parse_output
 from distdemo.cli.parse_sizes import parse_bytes
@@ -69,7 +69,7 @@ def parse_fit(flags: Flags) -> FitRequest:
         sizes=sizes,
         view=view,
         output=parse_output(output, tuple(map(str, (*paths, *against)))),
-        plot=writable("--plot", plot, "fit.svg"),
+        plot=drawable(plot),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,12 @@ from distdemo.programs.bench.sizes import size_text
 
 OUTPUTS = (".json",)
 PLOTS = (".png", ".svg")
+MOST_ROUNDS = 1000
+MOST_ITERS = 1_000_000
+VISIT = 0.004
+"""Seconds of a visit with the fewest messages, the hand-over included: 64 ranks on two cores took
+3 to 10 ms."""
+LONG = 600.0  # seconds that nobody is made to wait who has not asked for it
 BUFFERS = 2  # a rank's: one that it sends from, one that it receives into
 
 
@@ -78,16 +85,37 @@ def _spec(flags: Flags, world: WorldSpec) -> LinksSpec:
             "One message's time is the latency, the other's gives the bandwidth.",
             f"Try --small {default.small} --large {size_text(default.large)}.",
         )
-    iters = parse_count("--iters", flags["links_iters"], 1, "It counts timed messages.")
-    return LinksSpec(
+    why = "It counts timed messages of each kind and visit."
+    iters = parse_count("--iters", flags["links_iters"], 1, why, MOST_ITERS)
+    rounds = parse_count(
+        "--rounds", flags["rounds"], 1, "It counts visits of all pairs.", MOST_ROUNDS
+    )
+    spec = LinksSpec(
         world,
         small,
         large,
         iters,
         parse_budget(flags["links_budget"], default.budget, counted=iters is not None),
-        parse_count("--rounds", flags["rounds"], 1, "It counts visits of all pairs.")
-        or default.rounds,
+        rounds or default.rounds,
         _factor(flags["slow_factor"], default.factor),
+    )
+    _check_ends(spec)
+    return spec
+
+
+def _check_ends(spec: LinksSpec) -> None:
+    """Refuse so many visits that even with the fewest messages they take very long."""
+    takes, ranks = VISIT * spec.visits, spec.world.world_size
+    if takes <= max(LONG, spec.budget):
+        return
+    longer = f"--budget {math.ceil(takes)} if there is the time"
+    longer += " (and no --iters)" * (spec.iters is not None)
+    fewer = int(spec.rounds * LONG / takes)
+    raise UsageError(
+        f"{spec.rounds} rounds over all pairs of {ranks:,} ranks take {takes / 60:,.0f} minutes or "
+        "more.",
+        f"They are {spec.visits:,} visits, one at a time, each of some milliseconds at least.",
+        f"Try --rounds {fewer}, or {longer}." if fewer else f"Try fewer ranks, or {longer}.",
     )
 
 

@@ -41,14 +41,16 @@ def measured_world(world: WorldSpec, *, lazy: bool) -> WorldSpec:
     return replace(world, timeout=OUTER_LIMIT, lazy=late)
 
 
-def parse_count(flag: str, text: str | None, smallest: int, why: str) -> int | None:
-    """A whole number, ``smallest`` or more; None if the flag was not given."""
+def parse_count(
+    flag: str, text: str | None, smallest: int, why: str, most: int = MANY
+) -> int | None:
+    """A whole number from ``smallest`` to ``most``; None if the flag was not given."""
     if text is None:
         return None
     count = whole(flag, text, why, f"Try {flag} {max(10, smallest)}.")
-    if not smallest <= count <= MANY:
+    if not smallest <= count <= most:
         raise UsageError(
-            f"{flag} {count} is out of range: {smallest} to {MANY:,}.",
+            f"{flag} {count} is out of range: {smallest} to {most:,}.",
             why,
             f"Try {flag} {max(10, smallest)}.",
         )

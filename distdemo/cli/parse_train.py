@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdemo.cli.files import check_distinct, check_named, check_plot, writable
+from distdemo.cli.files import check_distinct, check_named, check_plot, drawable, writable
 from distdemo.cli.parse import Flags, View, choose, parse_view, parse_world, whole
 from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.errors import UsageError
@@ -90,7 +90,7 @@ def parse_train(flags: Flags) -> TrainRequest:
     return TrainRequest(
         spec,
         replace(world, patience=world.timeout),
-        writable("--plot", plot, "plot.png") if writes else None,
+        drawable(plot) if writes else None,
         writable("--trace", trace, "trace.json") if writes else None,
         view,
         seat,

@@ -10,10 +10,11 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.execute import check_backend, show_error
-from distdemo.cli.files import writable, write_file
+from distdemo.cli.files import writable
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View, choose, parse_view
 from distdemo.cli.parse_check import parse_case_world
+from distdemo.cli.writing import write_file
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.model import WorldSpec
 from distdemo.render.spinner import spinner

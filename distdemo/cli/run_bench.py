@@ -55,7 +55,8 @@ def _run(request: BenchRequest, start: Start) -> BenchReport:
         from distdemo.programs.bench.conductor import measure
 
         once = seat is not None and seat.begins_once
-        report = measure(request.spec, start, live.show, once=once)
+        watch = live.show if live.visible else None
+        report = measure(request.spec, start, watch, once=once)
     return replace(report, notes=(*request.notes, *report.notes))
 
 

@@ -12,10 +12,10 @@ import typer
 
 from distdemo import backends
 from distdemo.cli.execute import check_backend, show_error
-from distdemo.cli.files import write_file
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_check import CheckRequest, parse_check
 from distdemo.cli.stage import Sequel, Start, stage
+from distdemo.cli.writing import write_file
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, DistdemoError
 from distdemo.reports import CheckReport
 

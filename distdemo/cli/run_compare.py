@@ -11,10 +11,10 @@ from typing import Any
 import typer
 
 from distdemo.cli.execute import show_error
-from distdemo.cli.files import write_file
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View
 from distdemo.cli.parse_compare import parse_compare
+from distdemo.cli.writing import write_made
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
 
 Document = Callable[[], dict[str, Any]]
@@ -63,12 +63,19 @@ def write_result(path: Path | None, document: Document) -> None:
     Raises:
         AlreadyTold: it can't be written any more.
     """
-    if path is None:
-        return
     from distdemo.render.document import dumps
 
+    write_or_tell("--output", path, lambda _: dumps(document()) + "\n")
+
+
+def write_or_tell(flag: str, path: Path | None, made: Callable[[str], str | bytes]) -> None:
+    """Into the file that this flag named, if it did.
+
+    Raises:
+        AlreadyTold: that did not work.
+    """
     try:
-        write_file("--output", path, dumps(document()) + "\n")
+        write_made(flag, path, made)
     except DistdemoError as error:
         show_error(error)
         raise AlreadyTold(EXIT_FAILED) from error

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from distdemo.cli.execute import show_error
-from distdemo.cli.files import no_matplotlib, write_file
-from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_fit import FitRequest, parse_fit
-from distdemo.cli.run_compare import show_result, write_result
-from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
+from distdemo.cli.run_compare import show_result, write_or_tell, write_result
+from distdemo.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from distdemo.fitting import FitReport
@@ -34,7 +30,7 @@ def run_fit(flags: dict[str, Any]) -> None:
         lambda console: verdict_lines(report, signs(console)),
     )
     write_result(request.output, lambda: fit_document(report))
-    _draw(request.plot, report)
+    write_or_tell("--plot", request.plot, lambda ending: _picture(report, ending))
     raise typer.Exit(EXIT_OK)
 
 
@@ -53,20 +49,7 @@ def _fitted(request: FitRequest) -> FitReport:
     return replace(report, versions=versions())
 
 
-def _draw(path: Path | None, report: FitReport) -> None:
-    """Into the file that ``--plot`` named, if it did."""
-    if path is None:
-        return
-    try:
-        write_file("--plot", path, _picture(report, path.suffix.lower().removeprefix(".")))
-    except DistdemoError as error:
-        show_error(error)
-        raise AlreadyTold(EXIT_FAILED) from error
-
-
 def _picture(report: FitReport, kind: str) -> bytes:
-    try:
-        from distdemo.render.fit_plot import plot
-    except ImportError as error:
-        raise no_matplotlib(error) from error
+    from distdemo.render.fit_plot import plot
+
     return plot(report, kind)

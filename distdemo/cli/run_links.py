@@ -31,7 +31,7 @@ def _run(request: LinksRequest, start: Start) -> LinksReport:
     shown = not request.view.quiet and (seat is None or seat.site == 0)
     with Progress(pairs, enabled=shown) as bar:
 
-        def watch(_: LinksReport, course: Course) -> None:
+        def watch(course: Course) -> None:
             bar.advance(round(course.done * pairs), 0, course.now)
 
         from distdemo.torch_import import load_torch
@@ -40,7 +40,8 @@ def _run(request: LinksRequest, start: Start) -> LinksReport:
         check_backend(request.world, seat)
         from distdemo.programs.bench.links.measure import measure_links
 
-        return measure_links(request.spec, start, watch)
+        engine = "local" if seat is None else seat.engine
+        return measure_links(request.spec, start, watch, engine=engine)
 
 
 def _measured(report: LinksReport) -> Measured:

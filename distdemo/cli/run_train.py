@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from distdemo.cli.execute import check_backend, show_error, show_outcome
-from distdemo.cli.files import no_matplotlib, write_file
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse_train import TrainRequest, parse_train
 from distdemo.cli.stage import Start, stage
+from distdemo.cli.writing import write_made
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
 from distdemo.training import MODES, Progress, TrainReport, TrainSpec
 
@@ -108,19 +109,16 @@ def _write(result: TrainReport, request: TrainRequest) -> list[DistdemoError]:
     """
     errors = []
     for flag, path, made in (("--plot", request.plot, _plot), ("--trace", request.trace, _trace)):
-        if path is not None and result.world.ok:
-            try:
-                write_file(flag, path, made(result, path.suffix.lower().removeprefix(".")))
-            except DistdemoError as error:
-                errors.append(error)
+        try:
+            write_made(flag, path if result.world.ok else None, partial(made, result))
+        except DistdemoError as error:
+            errors.append(error)
     return errors
 
 
 def _plot(result: TrainReport, ending: str) -> bytes:
-    try:
-        from distdemo.render.train_plot import plot
-    except ImportError as error:
-        raise no_matplotlib(error) from error
+    from distdemo.render.train_plot import plot
+
     return plot(result, ending)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from distdemo.comparing import ComparedRow, ComparedSeries, Comparison, Overall
+from distdemo.comparing import ComparedRow, ComparedSeries, Comparison, Judged
 from distdemo.recorded import SeriesKey
 from distdemo.render.compare_words import percent, series_words, verdict
 from distdemo.render.document import Json, envelope
@@ -23,6 +23,8 @@ def compare_document(comparison: Comparison) -> dict[str, Json]:
         threshold=comparison.rule.threshold,
         fail_over=comparison.rule.fail_over,
         confidence=comparison.confidence,
+        each_confidence=comparison.each,
+        suspects=comparison.suspects,
         verdict=verdict(comparison),
         overall=[key_entry(each.key) | _judged(each.overall) for each in comparison.series],
         rows=[key_entry(each.key) | _row(row) for each, row in pairs],
@@ -49,6 +51,9 @@ def key_entry(key: SeriesKey) -> dict[str, Json]:
         "dtype": key.dtype,
         "reduce_op": key.reduce_op,
         "root": key.root,
+        "pattern": key.pattern,
+        "src": key.src,
+        "dst": key.dst,
     }
 
 
@@ -56,12 +61,13 @@ def _row(row: ComparedRow) -> dict[str, Json]:
     return {"bytes": row.size, "old_seconds": row.old, "new_seconds": row.new} | _judged(row)
 
 
-def _judged(found: ComparedRow | Overall) -> dict[str, Json]:
+def _judged(found: Judged) -> dict[str, Json]:
     return {
         "ratio": found.ratio,
         "interval": found.interval,
         "verdict": found.verdict,
         "fails": found.fails,
+        "suspect": found.suspect,
         "old_launches": found.launches[0],
         "new_launches": found.launches[1],
     }
@@ -89,7 +95,7 @@ def _of_all(series: ComparedSeries, comparison: Comparison) -> list[Json]:
     return [_error(f"{series_words(series.key)}, all sizes", series.overall, comparison)]
 
 
-def _error(where: str, found: ComparedRow | Overall, comparison: Comparison) -> Json:
+def _error(where: str, found: Judged, comparison: Comparison) -> Json:
     low, high = found.interval or (0.0, 0.0)
     return error_entry(
         f"{where}: {found.ratio:.3g} times as long as before.",

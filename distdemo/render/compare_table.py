@@ -13,6 +13,7 @@ from distdemo.comparing import (
     ComparedSeries,
     Comparison,
     Difference,
+    Judged,
     Lonely,
     Overall,
 )
@@ -36,6 +37,8 @@ STYLES: dict[Kind, str] = {
 }
 SHORT: dict[Kind, str] = {"cannot be told": "can't tell"}
 UNSURE = "yellow"
+SURE = 0.9  # of all intervals together: below it, that of each is told, too
+SUSPECT = "!"  # what looks like a failure, which can't be told
 FEW = 6  # differences and sizes that are all named
 
 
@@ -56,13 +59,15 @@ def compare_table(comparison: Comparison, console: Console) -> Group:
 
 def verdict_line(comparison: Comparison, sign: Signs) -> Text:
     """Whether anything changed, in one line."""
-    well = comparison.ok
-    mark = sign.right if well else sign.wrong
-    style = colours.RIGHT if well else colours.WRONG
+    mark, style = sign.right, colours.RIGHT
+    if not comparison.ok:
+        mark, style = sign.wrong, colours.WRONG
+    elif comparison.suspects:
+        mark, style = SUSPECT, UNSURE
     return Text(spelled(f"{mark} {verdict(comparison)}", sign), style=style)
 
 
-def bar(found: ComparedRow | Overall, sign: Signs) -> str:
+def bar(found: Judged, sign: Signs) -> str:
     """Where the interval lies around 1: ``  ├─●``; the middle column is 1.
 
     The scale is logarithmic and ends at ``FULL``: what lies beyond is drawn at the end.
@@ -103,15 +108,19 @@ def _row(row: ComparedRow, sign: Signs) -> list[Text | str]:
         duration(row.new),
         spelled(ratio_words(row), sign),
         bar(row, sign),
-        Text(text + (f" {sign.wrong}" if row.fails else ""), style=STYLES[row.verdict]),
+        Text(text + _mark(row, sign), style=UNSURE if row.suspect else STYLES[row.verdict]),
     ]
+
+
+def _mark(found: Judged, sign: Signs) -> str:
+    return f" {sign.wrong}" if found.fails else f" {SUSPECT}" if found.suspect else ""
 
 
 def _overall(overall: Overall, sign: Signs) -> Text:
     old, new = overall.launches
-    text = f"All sizes: {ratio_words(overall)} {overall.verdict}"
+    text = f"All sizes: {ratio_words(overall)} {overall.verdict}{_mark(overall, sign)}"
     text += f" (from {old} and {new} launches)"
-    return Text(spelled(text, sign), style=STYLES[overall.verdict])
+    return Text(spelled(text, sign), style=UNSURE if overall.suspect else STYLES[overall.verdict])
 
 
 def _differences(found: tuple[Difference, ...], sign: Signs) -> Iterator[Text]:
@@ -133,8 +142,15 @@ def _lonely(lonely: Lonely) -> str:
 
 
 def _confidence(comparison: Comparison) -> Iterator[str]:
-    if comparison.confidence is not None:
-        yield (
-            f"All intervals of sizes hold together with {comparison.confidence:.1%} confidence, as "
-            "far as the noise is that between launches; whole runs differ by a few percent more."
+    if comparison.confidence is None:
+        return
+    whole = f"All intervals of sizes hold together with {comparison.confidence:.1%} confidence"
+    if comparison.each is not None and comparison.confidence < SURE:
+        whole = (
+            f"Each interval of a size holds with {comparison.each:.1%} confidence, all of them "
+            f"together with {comparison.confidence:.0%} at least"
         )
+    yield (
+        f"{whole}, as far as the noise is that between launches; whole runs differ by a few "
+        "percent more."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdemo.comparing import ComparedRow, Comparison, Overall
+from distdemo.comparing import Comparison, Judged
 from distdemo.recorded import SeriesKey
 from distdemo.render.bench.names import UNSAID
 from distdemo.render.numbers import plural
@@ -11,15 +11,22 @@ from distdemo.render.numbers import plural
 def series_words(key: SeriesKey, *, ranks: bool = True) -> str:
     """``gloo all-reduce in place, 2 ranks, float32 sum``."""
     form = "" if key.form in UNSAID else key.form
-    way = "in place" if key.in_place else "out of place"
-    called = (key.backend, key.command, form, "async" if key.asynchronous else "", way)
+    called = (key.backend, key.command, form, "async" if key.asynchronous else "", _way(key))
     size = plural(key.n, "rank") if ranks else ""
     root = "" if key.root is None else f"root {key.root}"
+    pair = "" if key.src is None or key.dst is None else f"{key.src} to {key.dst}"
     data = f"{key.dtype} {key.reduce_op or ''}".strip()
-    return ", ".join(filter(None, (" ".join(filter(None, called)), size, data, root)))
+    return ", ".join(filter(None, (" ".join(filter(None, called)), size, data, root, pair)))
 
 
-def ratio_words(found: ComparedRow | Overall) -> str:
+def _way(key: SeriesKey) -> str:
+    """Where the result lies; nothing of what moves no data, or between two ranks."""
+    if not key.dtype or key.pattern is not None:
+        return ""
+    return "in place" if key.in_place else "out of place"
+
+
+def ratio_words(found: Judged) -> str:
     """``1.21 (1.12–1.30)``."""
     if found.interval is None:
         return ratio(found.ratio)
@@ -40,12 +47,30 @@ def percent(share: float) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """What came of it, and whether more than the code may be behind it."""
+    """What came of it, what looks like a failure, and whether more than the code is behind it."""
+    parts = [_outcome(comparison), _suspects(comparison)]
     count = len(comparison.warnings)
-    if not count:
-        return _outcome(comparison)
-    beware = f"{plural(count, 'warning')} that the runs differ in more than the code"
-    return f"{_outcome(comparison)} {beware}."
+    if count:
+        parts.append(f"{plural(count, 'warning')} that the runs differ in more than the code.")
+    return " ".join(filter(None, parts))
+
+
+def _suspects(comparison: Comparison) -> str:
+    """How many there are, and the worst of them, in a sentence; empty if there are none."""
+    found = [
+        judged
+        for each in comparison.series
+        for judged in (each.overall, *each.rows)
+        if judged.suspect
+    ]
+    if not found:
+        return ""
+    rows = sum(row.suspect for each in comparison.series for row in each.rows)
+    worst, limit = max(each.ratio for each in found), percent(comparison.rule.fail_over or 0.0)
+    return (
+        f"{_counted(len(found) - rows, rows)} beyond {limit}, but not clearly apart from noise: "
+        f"up to {ratio(worst)} times as long; more --launches would tell."
+    )
 
 
 def _outcome(comparison: Comparison) -> str:
@@ -53,9 +78,8 @@ def _outcome(comparison: Comparison) -> str:
     limit = comparison.rule.fail_over
     if limit is not None and comparison.failing:
         rows = sum(row.fails for each in comparison.series for row in each.rows)
-        series = comparison.failing - rows
-        parts = [f"{series} series" if series else "", plural(rows, "size") if rows else ""]
-        return f"Slower by more than {percent(limit)}: {' and '.join(filter(None, parts))}."
+        told = _counted(comparison.failing - rows, rows)
+        return f"Slower by more than {percent(limit)}: {told}."
     changed = [
         f"{count} {name}" for name in ("slower", "faster") if (count := _count(comparison, name))
     ]
@@ -63,11 +87,20 @@ def _outcome(comparison: Comparison) -> str:
     if changed:
         text = f"Changed by more than {percent(comparison.rule.threshold)}: {', '.join(changed)}"
     elif unknown == comparison.rows and not _told(comparison):
-        return "It cannot be told whether anything changed: the launches are too few."
+        return (
+            "It cannot be told whether anything changed: the launches are too few, or scatter "
+            "too widely."
+        )
     else:
         text = f"No change beyond {percent(comparison.rule.threshold)}"
     rest = f", {unknown} of them cannot be told" if unknown else ""
     return f"{text} ({plural(comparison.rows, 'size')} compared{rest})."
+
+
+def _counted(series: int, rows: int) -> str:
+    """``1 series and 2 sizes``; what is none is not named."""
+    parts = [f"{series} series" if series else "", plural(rows, "size") if rows else ""]
+    return " and ".join(filter(None, parts))
 
 
 def _count(comparison: Comparison, name: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from distdemo.fitting import FitReport, FittedSeries
 from distdemo.render.bench.numbers import short_size
@@ -60,6 +60,8 @@ def _draw(axes: Axes, series: FittedSeries) -> None:
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_size(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("Size")
     axes.set_ylabel("Time")
     axes.set_title(f"{title(series)}\n{link_words(series.best.link)}", fontsize=9)

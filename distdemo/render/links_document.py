@@ -31,6 +31,7 @@ def links_document(report: LinksReport) -> dict[str, Json]:
         median_latency_seconds=report.latency,
         median_bandwidth_bytes_per_second=report.bandwidth,
         suspects=list(report.suspects),
+        verdict=links_verdict(report),
         notes=list(report.notes),
     )
 

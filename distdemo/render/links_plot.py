@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from distdemo.linking import LinksReport
 from distdemo.render.bench.numbers import digits, short_size
 from distdemo.render.links_heat import MANY, SLOW, Measure, Shade, measures
+from distdemo.render.links_table import slow_ranks
 from distdemo.render.numbers import plural
 from distdemo.render.plot_style import SETTINGS, entitle, saved
 
@@ -123,4 +124,5 @@ def _small(report: LinksReport) -> str:
     versions = [f"{name} {version}" for name, version in report.versions.items()]
     sizes = f"latency of {short_size(spec.small)} one way, bandwidth of {short_size(spec.large)}"
     slow = f"; framed {SLOW}: slow, beyond {spec.factor:g} times the median" * bool(report.slow)
-    return f"{' · '.join(filter(None, [*about, *versions]))}\n{sizes}{slow}"
+    lame = f"; {slow_ranks(report)}" * bool(report.suspects)
+    return f"{' · '.join(filter(None, [*about, *versions]))}\n{sizes}{slow}{lame}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -18,6 +18,7 @@ from distdemo.render.links_heat import SLOW, block_size, heat_maps
 from distdemo.render.numbers import duration, plural
 
 FEW = 16  # links that are named
+FOUND = "yellow"  # something that is no failure, but has to be looked at
 
 
 def links_table(report: LinksReport, console: Console) -> Group:
@@ -36,11 +37,12 @@ def links_table(report: LinksReport, console: Console) -> Group:
 
 
 def links_verdict_line(report: LinksReport, sign: Signs) -> Text:
-    """Whether all pairs were measured and right, and how many of them are slow."""
+    """Whether all pairs were measured and right, and which ranks or links are slow."""
     if not report.ok:
         return Text(f"{sign.wrong} {links_verdict(report)}", style=colours.WRONG)
-    style = "yellow" if report.slow else colours.RIGHT
-    return Text(f"{sign.right} {links_verdict(report)}", style=style)
+    if report.suspects or report.slow:
+        return Text(f"{marks(sign).named} {links_verdict(report)}", style=FOUND)
+    return Text(f"{sign.right} {links_verdict(report)}", style=colours.RIGHT)
 
 
 def links_verdict(report: LinksReport) -> str:
@@ -50,7 +52,7 @@ def links_verdict(report: LinksReport) -> str:
     whole = plural(got, "link") if got == due else f"{got:,} of {plural(due, 'link')} measured"
     middle = f"median {duration(report.latency)} and {rate_text(report.bandwidth)}" if got else ""
     found = ", ".join(filter(None, [whole, middle, _wrong(report)]))
-    return f"{_trouble(report)}{found}; {_slow(report)}."
+    return f"{_trouble(report)}{_blame(report)}{found}; {_slow(report)}."
 
 
 def _trouble(report: LinksReport) -> str:
@@ -68,15 +70,28 @@ def _wrong(report: LinksReport) -> str:
 
 
 def _slow(report: LinksReport) -> str:
-    if not report.slow:
-        return "none is slow"
     if report.suspects:
-        return f"{len(report.slow)} slow: look at {_ranks(report.suspects)}"
-    return f"{len(report.slow)} slow"
+        count = len(report.slow)
+        return f"{count} of the other links slow" if count else "none of the other links is slow"
+    return f"{len(report.slow)} slow" if report.slow else "none is slow"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+def _blame(report: LinksReport) -> str:
+    """Which ranks are to be looked at; their links are not named."""
+    if not report.suspects:
+        return ""
+    where = "it, its core and its host" if len(report.suspects) == 1 else "them and their hosts"
+    return f"{slow_ranks(report)}, so look at {where}, not at the links: "
+
+
+def slow_ranks(report: LinksReport) -> str:
+    """Which ranks are slow themselves, as a sentence without its end; empty if none is."""
+    if not report.suspects:
+        return ""
+    *first, last = map(str, report.suspects)
+    if not first:
+        return f"Rank {last} is slow with all others"
+    return f"Ranks {', '.join(first)} and {last} are slow with all others"
 
 
 def _title(report: LinksReport, sign: Signs) -> str:
@@ -102,7 +117,7 @@ def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
     title = "Slow links"
     if not named and not mapped:
         named = sorted(report.links, key=_badness(report), reverse=True)[:3]
-        title = "The slowest links, none of them slow"
+        title = "The slowest links" + ", none of them slow" * (not report.suspects)
     if not named:
         return
     yield Text()
@@ -132,11 +147,7 @@ def _line(link: Link, sign: Signs) -> str:
 
 
 def _below(report: LinksReport, sign: Signs) -> Iterator[Text]:
-    """Which ranks are to be looked at, notes, time and versions."""
-    if report.suspects:
-        who = _ranks(report.suspects)
-        text = f"All links of {who} are slow: look at the rank and its host, not at the links."
-        yield Text(text, style="yellow")
+    """Notes, time and versions."""
     yield from (Text(spelled(note, sign)) for note in report.notes)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     told = "\n".join(filter(None, [duration(report.seconds), versions]))

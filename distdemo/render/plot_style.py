@@ -21,6 +21,7 @@ SETTINGS: Any = {  # matplotlib lists every name in its type
     "grid.color": "#dddddd",
     "grid.linewidth": 0.8,
     "savefig.dpi": 160,
+    "text.parse_math": False,  # a name with dollar signs is no formula
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "distdemo",  # the same curves make the same file
 }

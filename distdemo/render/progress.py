@@ -1,27 +1,20 @@
-"""A progress bar on standard error while a check runs.
-
-Drawn by the caller's own calls, not from a thread: ranks are forked from this process, and a
-process with threads can't be forked safely.
-"""
+"""A progress bar on standard error while a check runs."""
 
 from __future__ import annotations
 
-import os
-import sys
-from time import monotonic
-from types import TracebackType
 from typing import final
 
 from rich import progress as bars
 from rich.table import Column
 
 from distdemo.render.console import messages
+from distdemo.render.redrawn import Redrawn, visible
 
 INTERVAL = 0.1  # seconds between two drawings
 
 
 @final
-class Progress:
+class Progress(Redrawn):
     """Shows how many cases are done, how many failed, and which one runs; wiped at the end.
 
     Does nothing where nobody would see it: standard error is no terminal, or is a dumb one. A
@@ -33,25 +26,10 @@ class Progress:
     """
 
     def __init__(self, total: int, *, enabled: bool = True) -> None:
-        self._owner = os.getpid()
-        self._drawn = -INTERVAL
         self._bar = _bar() if enabled and visible() else None
+        super().__init__(self._bar, INTERVAL)
         if self._bar is not None:
             self._task = self._bar.add_task("", total=total, failed="")
-
-    def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None and os.getpid() == self._owner:
-            self._bar.stop()
 
     def advance(self, done: int, failed: int, now: str) -> None:
         """Draw, unless that was done a moment ago. Cheap enough to be called at every turn.
@@ -63,10 +41,8 @@ class Progress:
             failed: how many of them failed.
             now: what is going on, in a few words.
         """
-        moment = monotonic()
-        if self._bar is None or moment - self._drawn < INTERVAL or os.getpid() != self._owner:
+        if self._bar is None or not self.is_due():
             return
-        self._drawn = moment
         self._bar.update(
             self._task,
             completed=done,
@@ -94,16 +70,4 @@ def _bar() -> bars.Progress:
         expand=True,
         redirect_stdout=False,  # ranks would inherit the replaced streams
         redirect_stderr=False,
-    )
-
-
-def visible() -> bool:
-    """Whether anybody sees what is drawn on standard error.
-
-    Asked of the stream itself: Rich takes FORCE_COLOR for a terminal.
-    """
-    return (
-        sys.stderr is not None
-        and sys.stderr.isatty()
-        and os.environ.get("TERM") not in ("dumb", "unknown")
     )

@@ -8,6 +8,17 @@ import pytest
 
 
 @pytest.fixture
+def no_rank_starts(monkeypatch):
+    """For command lines that can't be carried out."""
+    from distdemo.launchers import crew
+
+    def start(*_):
+        pytest.fail("a rank was started")
+
+    monkeypatch.setattr(crew.Crew, "start", start)
+
+
+@pytest.fixture
 def command(capfd):
     """Run a command line in this process: (exit code, stdout, stderr). Handlers are put back."""
     from distdemo.cli.main import run

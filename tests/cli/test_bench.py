@@ -6,14 +6,17 @@ import csv
 import json
 import os
 import signal
-import socket
 from contextlib import ExitStack
 from itertools import permutations
+from pathlib import Path
 
 import pytest
-from helpers import PATIENCE, children, commanded, wait_until
+from helpers import PATIENCE, children, commanded, free_port, wait_until
 
 from distdemo import backends
+from distdemo.cli import options
+from distdemo.cli.parse_bench import parse_bench
+from distdemo.render.bench.again import again
 
 SHORT = ["--iters", "3", "-e", "1K", "--no-limits"]
 # A world of it takes a moment, and there are many: something is measured while much is left to do.
@@ -25,14 +28,6 @@ def temporary(tmp_path):
     folder = tmp_path / "tmp"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-def free_port():
-    """A port of loopback that nobody listens on, as far as can be told beforehand."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def measured(command, *arguments, status=0):
@@ -111,6 +106,33 @@ def test_a_file_that_turns_out_to_be_unwritable_costs_the_exit_code_not_the_resu
     assert "that could not be written" in " ".join(err.split())
 
 
+def test_whatever_a_plot_does_the_result_is_shown_and_the_other_file_written(
+    command, tmp_path, monkeypatch
+):
+    def fails(*_):
+        raise ValueError("Unknown\nsymbol")
+
+    monkeypatch.setattr("distdemo.render.bench.plot.plot", fails)
+    files = ["--plot", f"{tmp_path}/a.svg", "--output", f"{tmp_path}/a.json"]
+    code, out, err = command("bench", "barrier", "--iters", "1", "--no-limits", *files)
+    assert code == 1
+    assert "barrier · gloo" in out
+    assert "Traceback" not in err
+    for words in ("--plot", "could not be made", "ValueError: Unknown symbol", "another ending"):
+        assert words in " ".join(err.split())
+    assert os.listdir(tmp_path) == ["a.json"]
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["ok"] is True
+
+
+def test_where_standard_output_is_full_the_file_is_written_all_the_same(temporary, tmp_path):
+    line = ["bench", "barrier", "--iters", "1", "--no-limits", "--output", f"{tmp_path}/a.json"]
+    with Path("/dev/full").open("w") as full, commanded(line, temporary, stdout=full) as run:
+        code, _, err = run.finish()
+    assert code == 1
+    assert "The result could not be written." in err
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["ok"] is True
+
+
 def test_groups_and_calls_that_do_not_block(command):
     line = "broadcast -n 4 --split 2 --overlap --root 1 -b 1K"
     found = measured(command, *line.split())
@@ -149,7 +171,7 @@ def test_links_between_all_pairs_both_ways(command, tmp_path):
     code, out, err = command(*line.split(), *files)
     assert (code, err) == (0, "")
     assert "links · 3 ranks · gloo" in out
-    assert "✓ 6 links" in out
+    assert "6 links, median" in out
     found = json.loads(document.read_text(encoding="utf-8"))
     assert found["command"] == "bench links"
     assert {(link["from"], link["to"]) for link in found["links"]} == set(permutations(range(3), 2))
@@ -157,8 +179,8 @@ def test_links_between_all_pairs_both_ways(command, tmp_path):
     assert plot.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
 
-def test_a_world_that_two_terminals_make_is_measured_once_over_all_launches(temporary, free_port):
-    where = ["--nnodes", "2", "--master", f"127.0.0.1:{free_port}"]
+def test_a_world_that_two_terminals_make_is_measured_once_over_all_launches(temporary):
+    where = ["--nnodes", "2", "--master", f"127.0.0.1:{free_port()}"]
     arguments = ["bench", "all-reduce", "--iters", "2", "-e", "32", "--no-limits", *where]
     for node in range(2):
         (temporary / str(node)).mkdir()
@@ -181,6 +203,41 @@ def test_a_world_that_two_terminals_make_is_measured_once_over_all_launches(temp
     assert found["setups"]["gloo"]["launches"] == 3
 
 
+@pytest.mark.parametrize(
+    ("op", "flags"),
+    [
+        ("all-reduce", {"bench_dtype": "int32", "bench_reduce_op": "product", "bench_async": True}),
+        ("reduce-scatter", {"bench_size": "3", "bench_reduce_op": "max", "placement": "out"}),
+        ("scatter", {"bench_size": "4", "split": "%2", "root": "1", "placement": "out"}),
+        ("gather", {"bench_size": "4", "split": "/2"}),
+        ("broadcast", {"bench_size": "4", "group": "1,3", "root": "1"}),
+        ("p2p", {"bench_size": "3", "src": "2", "dst": "1", "bench_async": True}),
+        ("p2p", {"bench_size": "3", "bench_pattern": "ring"}),
+        ("all-to-all", {"bench_dtype": "f64", "bench_variant": "list"}),
+        ("all-gather", {"placement": "in", "bench_async": True}),
+        ("barrier", {}),
+    ],
+)
+def test_the_command_that_is_to_show_an_error_runs_the_same(op, flags, command):
+    sizes = {} if op == "barrier" else {"min_bytes": "48", "max_bytes": "48"}
+    given = {name: options.ALL.get(name, (None, None))[1] for name in options.BENCH}
+    spec = parse_bench(given | sizes | flags | {"bench_ops": [op]}).spec.series[0]
+    (point,) = spec.points
+    code, out, err = command(*again(spec, point.size).split()[1:], "--format", "json")
+    assert (code, err) == (0, "")
+    found, asked = json.loads(out), point.specs[0]
+    if asked.in_place:
+        (ran,) = found["series"]
+        assert (ran["in_place"], ran["async"], ran["form"]) == (True, asked.async_op, spec.form)
+        return
+    ran = found["spec"]
+    for name in ("op", "world_size", "dtype", "reduce_op", "root", "src", "dst", "pattern"):
+        assert ran[name] == getattr(asked, name)
+    form = (list(asked.shape), asked.async_op, spec.form)
+    assert (ran["shape"], ran["async"], ran["form"]) == form
+    assert found["groups"] == [list(each.members) for each in point.specs if each.members]
+
+
 # ------------------------------------------------------------------------------------ early ends
 
 
@@ -195,15 +252,16 @@ def under_way(run):
     assert wait_until(begun, PATIENCE)
 
 
-def test_ctrl_c_keeps_what_was_measured_and_writes_it(temporary, tmp_path):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+def test_a_signal_keeps_what_was_measured_and_writes_it(number, status, temporary, tmp_path):
     file = tmp_path / "cut.json"
     arguments = [*LONG, "--format", "json", "--output", str(file)]
     with commanded(arguments, temporary) as run:
         under_way(run)
-        os.kill(run.process.pid, signal.SIGINT)
+        os.kill(run.process.pid, number)
         code, out, err = run.finish()
         run.leaves_nothing()
-    assert (code, err) == (130, "")
+    assert (code, err) == (status, "")
     found = json.loads(out)
     assert (found["ok"], found["interrupted"]) == (False, True)
     assert [row["bytes"] for row in found["series"][0]["rows"]] == [8, 32]

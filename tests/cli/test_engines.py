@@ -16,6 +16,7 @@ from helpers import (
     LOOPBACK,
     children,
     commanded,
+    free_port,
     marked_processes,
     running,
     tcp_addresses,
@@ -40,13 +41,6 @@ def temporary(tmp_path):
     folder = tmp_path / "tmp"
     folder.mkdir()
     return folder
-
-
-def free_port():
-    """A port of loopback that nobody listens on, as far as can be told beforehand."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

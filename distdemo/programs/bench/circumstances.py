@@ -60,6 +60,16 @@ def warnings(old: Recording, new: Recording, differ: tuple[Difference, ...]) -> 
     return (*found, *_machine(old, new))
 
 
+def blocks(old: Recording, new: Recording) -> Iterator[str]:
+    """Where an interval says less than it seems to, in sentences."""
+    for word, recording in (("old", old), ("new", new)):
+        if recording.blocks:
+            yield (
+                f"The {word} file's launches of {', '.join(recording.blocks)} are blocks of one "
+                "world: the intervals are too narrow, for whole worlds differ by more."
+            )
+
+
 def _machine(old: Recording, new: Recording) -> Iterator[str]:
     """Copies and streams that the machine itself did at another speed."""
     before, after = _limits(old), _limits(new)

@@ -12,11 +12,13 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from statistics import fmean, median
+from typing import Any
 
 from distdemo.comparing import (
     ComparedRow,
     ComparedSeries,
     Comparison,
+    Judged,
     Lonely,
     Overall,
     Rule,
@@ -24,14 +26,18 @@ from distdemo.comparing import (
     Verdict,
 )
 from distdemo.errors import UsageError
-from distdemo.programs.bench.circumstances import differences, warnings
+from distdemo.programs.bench.circumstances import blocks, differences, warnings
 from distdemo.programs.bench.shifts import Shift, least_error, shift
 from distdemo.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
 
 ERROR = 0.05
 """The probability that one of all rows' intervals misses its ratio; parted among the rows."""
 MOST_ERROR = 0.10
-"""The same at most, where the launches are too few for less."""
+"""The same at most, where the launches are too few for less, ..."""
+OWN_ERROR = 0.01
+"""... but for this much for each interval. Samples of 6 and 6 launches know no other than the
+widest, which misses with 2/924: without it nothing could be told of more than 46 rows. How often
+all intervals hold together is then less, and is said."""
 DRIFT = 0.05
 """A row's interval has to stay so far away from 1 for a change: as much do two runs on one machine
 differ in all rows at once, by what was in its caches, its heat and its neighbours."""
@@ -58,26 +64,34 @@ def compare(old: Recording, new: Recording, rule: Rule) -> Comparison:
         rule=rule,
         series=series,
         confidence=judge.confidence,
+        each=judge.each,
         lonely=tuple(_lonely(old, new)),
         differences=differ,
         warnings=warnings(old, new, differ),
-        notes=(*old.notes, *new.notes, *_blind(series, rule)),
+        notes=(*old.notes, *new.notes, *blocks(old, new), *_blind(series, rule)),
     )
 
 
 def _blind(series: Sequence[ComparedSeries], rule: Rule) -> Iterator[str]:
     """That a change of the threshold's size would hardly show."""
-    wide = [
-        each
-        for each in series
-        if each.overall.interval is None
-        or each.overall.interval[1] / each.overall.interval[0] > (1 + rule.threshold) ** 2
+    rows = [row for each in series for row in each.rows]
+    parts = [
+        f"{len(wide)} of {len(found)} {what}"
+        for what, found in (("series", [each.overall for each in series]), ("sizes", rows))
+        if (wide := [each for each in found if _is_wide(each, rule)])
     ]
-    if wide:
+    if parts:
         yield (
-            f"A change of {rule.threshold:.0%} could go unseen in {len(wide)} of {len(series)} "
-            "series: their launches are few, or scatter widely. Measure both with more --launches."
+            f"A change of {rule.threshold:.0%} could go unseen in {' and '.join(parts)}: their "
+            "launches are few, or scatter widely. Measure both with more --launches."
         )
+
+
+def _is_wide(found: Judged, rule: Rule) -> bool:
+    if found.interval is None:
+        return True
+    low, high = found.interval
+    return high / low > (1 + rule.threshold) ** 2
 
 
 class _Judge:
@@ -98,7 +112,12 @@ class _Judge:
     @property
     def confidence(self) -> float | None:
         """With which all intervals of rows hold together, at least."""
-        return 1 - sum(self._spent) if self._spent else None
+        return max(0.0, 1 - sum(self._spent)) if self._spent else None
+
+    @property
+    def each(self) -> float | None:
+        """With which each of them holds by itself, at least."""
+        return 1 - max(self._spent) if self._spent else None
 
     def series(self, old: RecordedSeries, new: RecordedSeries) -> ComparedSeries:
         """One series that both have."""
@@ -108,47 +127,57 @@ class _Judge:
 
     def _row(self, old: RecordedRow, new: RecordedRow) -> ComparedRow:
         before, after = old.launches, new.launches
-        fewest = least_error(len(before), len(after))
-        error = max(ERROR / self._rows, min(fewest, MOST_ERROR / self._rows))
+        error = _error(len(before), len(after), self._rows, MOST_ERROR)
         found = shift(before, after, error)
         if found.interval is not None:
             self._spent.append(error)
-        return ComparedRow(
-            size=old.size,
-            old=old.seconds,
-            new=new.seconds,
-            ratio=found.ratio,
-            interval=found.interval,
-            verdict=_verdict(found, self._rule.threshold, DRIFT),
-            fails=self._fails(found, DRIFT),
-            launches=(len(before), len(after)),
-        )
+        judged = self._judged(found, DRIFT, (len(before), len(after)))
+        return ComparedRow(**judged, size=old.size, old=old.seconds, new=new.seconds)
 
     def _overall(self, pairs: Sequence[tuple[RecordedRow, RecordedRow]]) -> Overall:
         before, after = means(pairs)
-        found = shift(before, after, ERROR / self._series)
-        return Overall(
-            ratio=found.ratio,
-            interval=found.interval,
-            verdict=_verdict(found, self._rule.threshold, SERIES_DRIFT),
-            fails=self._fails(found, SERIES_DRIFT),
-            launches=(len(before), len(after)),
-        )
+        found = shift(before, after, _error(len(before), len(after), self._series, ERROR))
+        return Overall(**self._judged(found, SERIES_DRIFT, (len(before), len(after))))
 
-    def _fails(self, found: Shift, drift: float) -> bool:
+    def _judged(self, found: Shift, drift: float, launches: tuple[int, int]) -> dict[str, Any]:
+        """The fields of what is judged."""
         limit = self._rule.fail_over
-        return limit is not None and _verdict(found, limit, drift) == "slower"
+        fails = limit is not None and _verdict(found, limit, drift) == "slower"
+        return {
+            "ratio": found.ratio,
+            "interval": found.interval,
+            "verdict": _verdict(found, self._rule.threshold, drift),
+            "fails": fails,
+            "launches": launches,
+            "suspect": limit is not None and not fails and found.ratio > 1 + limit,
+        }
+
+
+def _error(old: int, new: int, count: int, most: float) -> float:
+    """The probability of missing that one of so many intervals gets.
+
+    Args:
+        old: launches.
+        new: likewise.
+        count: of the intervals.
+        most: for all of them together, unless ``OWN_ERROR`` for each is more.
+    """
+    fewest = least_error(old, new)
+    return max(ERROR / count, min(fewest, max(most / count, OWN_ERROR)))
 
 
 def _verdict(found: Shift, threshold: float, drift: float) -> Verdict:
-    """A change is beyond the threshold, and its interval beyond what runs differ by anyway."""
+    """A change is beyond the threshold, and its interval beyond what runs differ by anyway.
+
+    A ratio beyond the threshold whose interval is not is neither a change nor none.
+    """
     if found.interval is None:
         return "cannot be told"
     low, high = found.interval
-    if found.ratio > 1 + threshold and low > 1 + drift:
-        return "slower"
-    if found.ratio < 1 / (1 + threshold) and high < 1 / (1 + drift):
-        return "faster"
+    if found.ratio > 1 + threshold:
+        return "slower" if low > 1 + drift else "cannot be told"
+    if found.ratio < 1 / (1 + threshold):
+        return "faster" if high < 1 / (1 + drift) else "cannot be told"
     return "no change"
 
 
@@ -218,9 +247,12 @@ def _nothing_in_common(old: Recording, new: Recording) -> UsageError:
 
 
 def _words(key: SeriesKey) -> str:
-    how = "in place" if key.in_place else "out of place"
     waits = " async" if key.asynchronous else ""
-    return f"{key.backend} {key.command}{waits} {how} on {key.n} ranks in {key.dtype}"
+    how = " in place" if key.in_place else " out of place"
+    data = f" in {key.dtype}" if key.dtype else ""
+    who = f" from rank {key.src} to {key.dst}" if key.src is not None else ""
+    what = f"{key.command}{f' {key.pattern}' if key.pattern not in (None, 'pair') else ''}"
+    return f"{key.backend} {what}{waits}{how if data else ''} on {key.n} ranks{who}{data}"
 
 
 def _sizes(series: RecordedSeries) -> str:

@@ -10,18 +10,21 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from distdemo.launchers.limits import free_memory
 from distdemo.programs.bench.pace import FAST, FEWEST
 from distdemo.programs.bench.summary import quantile
 from distdemo.programs.clock import EventClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
+
+    from distdemo.programs.bench.company import Company
 
 LARGE = 64 << 20  # bytes: more than most processors' last-level cache
 SMALL = 16 << 20  # for each of many ranks that copy at once, who share the cache
 FEW_RANKS = 4
-SHARE = 8  # of the free memory, at most one part in so many for all ranks' buffers
+LEAST = 1 << 20  # what is smaller stays in a core's own cache
 
 
 class Copy:
@@ -41,6 +44,23 @@ class Copy:
         self._to = torch.zeros_like(self._from)
         self._copy()
 
+    def at_once(self, seconds: float, others: Company, *, crowded: bool) -> float:
+        """Collective: bytes a second while all ranks copy; no copy counts that others don't join.
+
+        Args:
+            seconds: that count.
+            others: who do the same.
+            crowded: ranks take turns on the cores.
+        """
+        self._copy_until(others.begun)
+        bandwidth = (self._over_all if crowded else self.alone)(seconds)
+        self._copy_until(others.through)
+        return bandwidth
+
+    def _copy_until(self, over: Callable[[], bool]) -> None:
+        while not over():
+            self._copy()
+
     def alone(self, seconds: float) -> float:
         """Bytes a second of an undisturbed copy, of as many as fit into so many seconds."""
         took: list[float] = []
@@ -49,7 +69,7 @@ class Copy:
             took.append(self._copy())
         return self.size / quantile(sorted(took), FAST)
 
-    def crowded(self, seconds: float) -> float:
+    def _over_all(self, seconds: float) -> float:
         """Bytes a second over all of the time, in which others had the core now and then."""
         copies, began = 0, perf_counter()
         while (elapsed := perf_counter() - began) < seconds or copies < FEWEST:
@@ -69,19 +89,24 @@ class Copy:
         return clock.between(mark, clock.mark())
 
 
-def size_alone(ranks: int) -> int:
-    """Bytes of a buffer that only one rank copies: twice the cache, unless memory is short."""
-    return min(max(LARGE, 2 * _cache()), _room(ranks))
+def size_alone(room: int) -> int:
+    """Bytes of a buffer that only one rank copies: twice the cache, unless memory is short.
+
+    Args:
+        room: bytes that a buffer may have.
+    """
+    return min(max(LARGE, 2 * _cache()), room)
 
 
-def size_at_once(ranks: int) -> int:
-    """Bytes of each buffer where this many ranks copy: together they don't fit into the cache."""
+def size_at_once(ranks: int, room: int) -> int:
+    """Bytes of each buffer where all ranks copy: together they don't fit into the cache.
+
+    Args:
+        ranks: how many.
+        room: bytes that a rank's buffer may have.
+    """
     each = LARGE if ranks <= FEW_RANKS else max(SMALL, 2 * _cache() // ranks)
-    return min(each, _room(ranks))
-
-
-def _room(ranks: int) -> int:
-    return max(1 << 20, free_memory() // (SHARE * ranks))
+    return min(each, room)
 
 
 def _cache() -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.programs.bench.pace import BURST, MESSAGE, PATIENCE, LostError, drain, fastest, flow
 from distdemo.programs.bench.page import Page, shared_page
+from distdemo.yardsticks import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank
@@ -82,18 +83,19 @@ class Lanes:
     Args:
         rank: this rank of the world.
         page: room for all lanes.
+        size: bytes of a message; a multiple of ``BLOCK``.
     """
 
-    kind: ClassVar[str] = "shared memory"
-    size: ClassVar[int] = MESSAGE
+    kind: ClassVar[str] = SHARED_MEMORY
 
-    def __init__(self, rank: Rank, page: Page) -> None:
+    def __init__(self, rank: Rank, page: Page, size: int) -> None:
         me, count = rank.rank, rank.world_size
         self._page = page
+        self.size = size
         self._ends = 0  # of what came in so far
         self._out = Lane(page, me, count)
         self._in = Lane(page, (me - 1) % count, count)
-        self._given, self._taken = _blocks(), _blocks()
+        self._given, self._taken = _blocks(size), _blocks(size)
 
     def send(self, dst: int, seconds: float) -> tuple[float, float]:
         """Stream to the right neighbour: bytes a second, and seconds of 8 bytes.
@@ -104,7 +106,7 @@ class Lanes:
         latency = fastest(self._ask, seconds / 3) / 2
         took = fastest(self._burst, 2 * seconds / 3)
         self._out.words[ENDED] += 1
-        return BURST / took, latency
+        return BURST * self.size / took, latency
 
     def receive(self, src: int) -> None:
         """Take what the left neighbour streams.
@@ -151,7 +153,7 @@ class Lanes:
         wait_for(lambda: words[ANSWERED] >= asked)
 
     def _burst(self) -> None:
-        for _ in range(BURST // BLOCK):
+        for _ in range(BURST * self.size // BLOCK):
             wait_for(lambda: self._out.give(self._given))
         wait_for(lambda: self._out.empty)
 
@@ -167,16 +169,21 @@ class Lanes:
         return 0
 
 
-def _blocks() -> cycle[memoryview]:
+def _blocks(size: int) -> cycle[memoryview]:
     """The pieces of a message, over and over."""
-    message = memoryview(bytearray(MESSAGE))
-    return cycle([message[at : at + BLOCK] for at in range(0, MESSAGE, BLOCK)])
+    message = memoryview(bytearray(size))
+    return cycle([message[at : at + BLOCK] for at in range(0, size, BLOCK)])
 
 
-def open_lanes(rank: Rank) -> Lanes | None:
-    """Collective: room for every rank's lane; None on every rank where they share no memory."""
+def open_lanes(rank: Rank, size: int = MESSAGE) -> Lanes | None:
+    """Collective: room for every rank's lane; None on every rank where they share no memory.
+
+    Args:
+        rank: this rank of the world.
+        size: bytes of a message; a multiple of ``BLOCK``.
+    """
     page = shared_page(rank, "limits/lanes", rank.world_size * (HEAD + SLOTS * BLOCK))
-    return None if page is None else Lanes(rank, page)
+    return None if page is None else Lanes(rank, page, size)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from distdemo.programs.bench.copies import Copy, size_alone, size_at_once
+from distdemo.launchers.limits import free_memory
+from distdemo.programs.bench.company import company
+from distdemo.programs.bench.copies import LEAST, Copy, size_alone, size_at_once
 from distdemo.programs.bench.environment import cores
-from distdemo.programs.bench.lanes import open_lanes
+from distdemo.programs.bench.lanes import BLOCK, open_lanes
+from distdemo.programs.bench.pace import MESSAGE
 from distdemo.programs.bench.streams import open_streams
-from distdemo.yardsticks import Limit
+from distdemo.yardsticks import DEVICE_COPY, MEMORY_COPY, SHARED_MEMORY, TCP_STREAM, Limit
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank
@@ -25,8 +28,8 @@ FOR_PAIRS = 0.3  # seconds for all pairs of one transport
 FOR_PAIR = 0.07  # seconds for one, at most
 FOR_COPY = 0.1  # seconds
 FOR_ALL = 0.3  # seconds that all ranks send at once
-MEMORY, DEVICE = "memory copy", "device copy"
-STREAM = "TCP stream"
+SHARE = 8  # of the free memory: one part in so many for one buffer of every rank
+LEAST_MESSAGE = 4 * BLOCK  # what is smaller stays in a core's own cache
 
 
 class Transport(Protocol):
@@ -56,8 +59,9 @@ class Transport(Protocol):
 def measure_limits(rank: Rank) -> tuple[Limit, ...]:
     """Collective: what this machine does, in a second or so; once in a world.
 
-    A transport that can't be had between these ranks is left out, as is a pair that fails: the
-    limits are for comparison alone, and no reason for a world to end.
+    A transport that can't be had between these ranks is left out, as is one that loses a pair, and
+    whatever memory is too short for: the limits are for comparison alone, and no reason for a world
+    to end.
 
     Args:
         rank: this rank of the world; the others sleep in its store where they have no part.
@@ -66,14 +70,23 @@ def measure_limits(rank: Rank) -> tuple[Limit, ...]:
         On rank 0 all of them; on others those that this rank found itself.
     """
     found: list[Limit] = []
+    room = _room(rank)
     rank.reach("measuring copies")
-    found += _copies(rank, MEMORY, "cpu")
+    found += _copies(rank, MEMORY_COPY, "cpu", room)
     if rank.device != "cpu":
-        found += _copies(rank, DEVICE, rank.device)
-    for kind, open_them in (("streams", open_streams), ("shared memory", open_lanes)):
+        found += _copies(rank, DEVICE_COPY, rank.device, room)
+    for kind, open_them in ((TCP_STREAM, open_streams), (SHARED_MEMORY, open_lanes)):
         rank.reach(f"measuring {kind}")
-        found += _between(rank, open_them)
+        found += _between(rank, open_them, room)
     return _gathered(rank, found)
+
+
+def _room(rank: Rank) -> int:
+    """Collective: bytes that a buffer of a rank may have; the same for all, as rank 0 finds it."""
+    store = rank.store("limits/room")
+    if rank.rank == 0:
+        store.set("bytes", str(free_memory() // (SHARE * rank.world_size)))
+    return int(bytes(store.get("bytes")))
 
 
 def bound_of(limits: Sequence[Limit], transport: str) -> Limit | None:
@@ -88,11 +101,21 @@ def bound_of(limits: Sequence[Limit], transport: str) -> Limit | None:
     Returns:
         Where all at once was not measured, the slowest pair's; None if there is none.
     """
-    for kind in (transport,) if transport in (MEMORY, DEVICE) else (transport, STREAM):
+    for kind in _bounds(limits, transport):
         known = [limit for limit in limits if limit.kind == kind]
         if known:
             return min(known, key=lambda limit: (not limit.at_once, limit.bandwidth))
     return None
+
+
+def _bounds(limits: Sequence[Limit], transport: str) -> tuple[str, ...]:
+    """The kinds to be held against, the first that is known."""
+    if transport == MEMORY_COPY:
+        return (transport,)
+    if transport == DEVICE_COPY:
+        together = any(limit.kind == SHARED_MEMORY for limit in limits)
+        return (transport,) if together else (TCP_STREAM, transport)
+    return transport, TCP_STREAM
 
 
 def pairs_of(world_size: int, most: int = MOST_PAIRS) -> tuple[tuple[int, int], ...]:
@@ -107,68 +130,94 @@ def pairs_of(world_size: int, most: int = MOST_PAIRS) -> tuple[tuple[int, int], 
 # ------------------------------------------------------------------------------------------ copies
 
 
-def _copies(rank: Rank, kind: str, device: str) -> list[Limit]:
+def _copies(rank: Rank, kind: str, device: str, room: int) -> list[Limit]:
     """Collective: rank 0 alone, then all ranks; on this rank what it found."""
+    if room < LEAST:
+        return []
     found: list[Limit] = []
     if rank.rank == 0:
-        copy = Copy(size_alone(rank.world_size), device)
-        found.append(
-            Limit(kind, (0,), at_once=False, bandwidth=copy.alone(FOR_COPY), size=copy.size)
-        )
+        copy = Copy(size_alone(room), device)
+        bandwidth = copy.alone(FOR_COPY)
+        found.append(Limit(kind, (0,), at_once=False, bandwidth=bandwidth, size=copy.size))
         del copy
-    rank.meet(f"limits/{kind}/one")
-    copy = Copy(size_at_once(rank.world_size), device)
+    others = company(rank, kind)
+    copy = Copy(size_at_once(rank.world_size, room), device)
     rank.meet(f"limits/{kind}/all")
-    bandwidth = (copy.crowded if _crowded(rank) else copy.alone)(FOR_COPY)
+    bandwidth = copy.at_once(FOR_COPY, others, crowded=_crowded(rank))
     rank.meet(f"limits/{kind}/over")
+    others.close()
     return [*found, _of_all(rank, kind, bandwidth, copy.size)]
 
 
 # -------------------------------------------------------------------------------------- transports
 
 
-def _between(rank: Rank, open_them: Callable[[Rank], Transport | None]) -> list[Limit]:
+def _between(
+    rank: Rank, open_them: Callable[[Rank, int], Transport | None], room: int
+) -> list[Limit]:
     """Collective: pairs alone, then all at once; on this rank what it sent or got."""
-    if rank.world_size < 2:
+    size = min(MESSAGE, room // BLOCK * BLOCK)
+    if rank.world_size < 2 or size < LEAST_MESSAGE:
         return []
-    way = open_them(rank)
+    way = open_them(rank, size)
     if way is None:
         return []
-    found: list[Limit] = []
     try:
-        pairs = pairs_of(rank.world_size)
-        for pair in pairs:
-            rank.meet(f"limits/{way.kind}/{pair}")
-            found += _alone(rank, way, pair, min(FOR_PAIR, FOR_PAIRS / len(pairs)))
-        rank.meet(f"limits/{way.kind}/all")
-        with suppress(OSError):
-            bandwidth = way.ring(FOR_ALL, crowded=_crowded(rank))
-            found.append(_of_all(rank, way.kind, bandwidth, way.size))
-        rank.meet(f"limits/{way.kind}/over")
+        found, whole = _pairs(rank, way)
+        if whole:
+            found += _all_at_once(rank, way)
     finally:
         way.close()
     return found
 
 
+def _pairs(rank: Rank, way: Transport) -> tuple[list[Limit], bool]:
+    """Collective: what this rank sent to another alone, and whether no pair was lost.
+
+    A pair is lost after seconds; where one is, for instance to a firewall, all others would be.
+    """
+    found: list[Limit] = []
+    pairs = pairs_of(rank.world_size)
+    rank.meet(f"limits/{way.kind}/pairs")
+    for pair in pairs:
+        place = f"limits/{way.kind}/{pair}"
+        rank.reach(f"measuring {way.kind}, rank {pair[0]} to rank {pair[1]}")
+        try:
+            found += _alone(rank, way, pair, min(FOR_PAIR, FOR_PAIRS / len(pairs)))
+        except OSError:
+            rank.count(place, 1)
+        rank.meet(place)
+        if rank.count(place):
+            return found, False
+    return found, True
+
+
 def _alone(rank: Rank, way: Transport, pair: tuple[int, int], seconds: float) -> list[Limit]:
-    """What the sender finds; on all others nothing."""
+    """What the sender finds; on all others nothing.
+
+    Raises:
+        OSError: the pair is lost.
+    """
     src, dst = pair
+    if rank.rank == dst:
+        way.receive(src)
+    if rank.rank != src:
+        return []
+    bandwidth, latency = way.send(dst, seconds)
+    return [
+        Limit(way.kind, pair, at_once=False, bandwidth=bandwidth, size=way.size, latency=latency)
+    ]
+
+
+def _all_at_once(rank: Rank, way: Transport) -> list[Limit]:
+    """Collective: what this rank gets while all send; nothing if it lost a neighbour."""
+    found: list[Limit] = []
+    rank.reach(f"measuring {way.kind}, all at once")
     with suppress(OSError):
-        if rank.rank == dst:
-            way.receive(src)
-        if rank.rank == src:
-            bandwidth, latency = way.send(dst, seconds)
-            return [
-                Limit(
-                    way.kind,
-                    pair,
-                    at_once=False,
-                    bandwidth=bandwidth,
-                    size=way.size,
-                    latency=latency,
-                )
-            ]
-    return []
+        bandwidth = way.ring(FOR_ALL, crowded=_crowded(rank))
+        found.append(_of_all(rank, way.kind, bandwidth, way.size))
+    rank.meet(f"limits/{way.kind}/over")
+    return found
 
 
 def _crowded(rank: Rank) -> bool:

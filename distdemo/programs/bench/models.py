@@ -10,6 +10,10 @@ Reducing costs time for each byte, too (γ). In every algorithm here the bytes t
 the same share of those sent in whatever world, or nearly: γ can't be told from β by timing, and is
 in β.
 
+The table is the one place here that knows ops by name. It is data that is looked up: no engine does
+one thing for this op and another for that, and of an op that is not in it ``bench fit`` says that
+no formula is known.
+
 Sources: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations
 in MPICH, IJHPCA 19, 2005; E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, Collective
 communication: theory, practice, and experience, Concurrency and Computation 19, 2007.

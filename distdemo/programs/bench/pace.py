@@ -12,7 +12,7 @@ from distdemo.programs.bench.summary import quantile
 
 PATIENCE = 5.0  # seconds without a byte after which a peer is given up
 MESSAGE = 4 << 20  # bytes: with a copy at each end more than most cores' own cache
-BURST = 2 * MESSAGE  # that is sent before the receiver says that it has it all
+BURST = 2  # messages that are sent before the receiver says that it has it all
 FEWEST = 3  # bursts, however short the time is
 FAST = 0.1
 """A limit is what the fastest tenth takes: what else runs here can make it look lower, nothing can

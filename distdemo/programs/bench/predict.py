@@ -58,7 +58,7 @@ def alike(one: SeriesKey, other: SeriesKey) -> bool:
     return _but_ranks(one) == _but_ranks(other)
 
 
-def _but_ranks(key: SeriesKey) -> tuple[str | bool | None, ...]:
+def _but_ranks(key: SeriesKey) -> tuple[str | bool | int | None, ...]:
     return (
         key.backend,
         key.command,
@@ -67,6 +67,9 @@ def _but_ranks(key: SeriesKey) -> tuple[str | bool | None, ...]:
         key.asynchronous,
         key.dtype,
         key.reduce_op,
+        key.pattern,
+        key.src,
+        key.dst,
     )
 
 

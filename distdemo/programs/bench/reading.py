@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ def read(path: Path) -> Recording:
         versions=_texts(document.get("versions")),
         limits=tuple(_limits(setups)),
         ok=ok,
+        blocks=tuple(_blocks(series, setups)),
         notes=(*_end(path, document, ok=ok), *notes),
     )
 
@@ -156,7 +157,7 @@ def _one_series(entry: Mapping[str, Any]) -> RecordedSeries | None:
     command, backend = entry.get("command"), entry.get("backend")
     if n is None or not isinstance(command, str) or not isinstance(backend, str):
         return None
-    reduce_op = entry.get("reduce_op")
+    pair = entry.get("pattern") not in ("ring", "exchange")
     key = SeriesKey(
         backend=_text(backend),
         command=_text(command),
@@ -165,8 +166,11 @@ def _one_series(entry: Mapping[str, Any]) -> RecordedSeries | None:
         asynchronous=entry.get("async") is True,
         n=n,
         dtype=_text(entry.get("dtype") or ""),
-        reduce_op=None if reduce_op is None else _text(reduce_op),
+        reduce_op=_word(entry.get("reduce_op")),
         root=_count(entry.get("root"), least=0),
+        pattern=_word(entry.get("pattern")),
+        src=_count(entry.get("src"), least=0) if pair else None,
+        dst=_count(entry.get("dst"), least=0) if pair else None,
     )
     op = _text(entry.get("op") or command.replace("-", "_"))
     device = _text(entry.get("device") or "")
@@ -214,6 +218,20 @@ def _limits(setups: object) -> list[RecordedLimit]:
     return found
 
 
+def _blocks(series: Sequence[RecordedSeries], setups: object) -> Iterator[str]:
+    """The backends whose ranks came to life less often than there are rows of times.
+
+    A launch verifies, and each row of times has one of its own; but where a world can begin only
+    once, its blocks stand for launches.
+    """
+    for backend, setup in setups.items() if isinstance(setups, dict) else ():
+        launches = _count(setup.get("launches")) if isinstance(setup, dict) else None
+        mine = [each for each in series if each.key.backend == _text(backend)]
+        most = max((len(row.times) for each in mine for row in each.rows), default=0)
+        if launches is not None and most > 1 and most >= launches:
+            yield _text(backend)
+
+
 def _starters(setups: object) -> dict[str, str]:
     """What started the ranks, and how, of every backend's world."""
     found = {}
@@ -253,6 +271,10 @@ def _texts(value: object) -> dict[str, str]:
     """Names and values as text; what is neither text nor number is left out."""
     pairs = value.items() if isinstance(value, dict) else ()
     return {_text(name): _text(each) for name, each in pairs if isinstance(each, str | int | float)}
+
+
+def _word(value: object) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _text(value: object) -> str:

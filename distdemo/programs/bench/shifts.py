@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, median
 
+ROUNDING = 1e-9
+"""So much more than half the error, as a share of it, is no more: the product is rounded."""
 EXACT = 2500
 """Pairs up to which U is counted out; beyond, it is normal to more digits than anyone needs."""
 
@@ -55,7 +57,7 @@ def critical(m: int, n: int, error: float) -> int:
         spread = math.sqrt(m * n * (m + n + 1) / 12)
         below = m * n / 2 + NormalDist().inv_cdf(error / 2) * spread
         return max(0, math.floor(below))
-    allowed, total, cut = error / 2 * math.comb(m + n, m), 0, 0
+    allowed, total, cut = error / 2 * math.comb(m + n, m) * (1 + ROUNDING), 0, 0
     for count in counts(m, n):
         total += count
         if total > allowed:

@@ -7,6 +7,7 @@ parts, n of them at least: sizes are cut down to whole parts, the first is round
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distdemo.dtypes import DTYPES
@@ -107,8 +108,10 @@ def of_size(op: Op, template: OpSpec, size: int) -> OpSpec:
     return replace(template, shape=(size // part,) if part else ())
 
 
-def series_sizes(op: Op, template: OpSpec, asked: SizeRange) -> tuple[list[int], str]:
-    """The sizes at which this op can be measured, and a sentence if they are not those asked for.
+def series_sizes(op: Op, template: OpSpec, asked: SizeRange) -> tuple[list[int], int]:
+    """The sizes at which this op can be measured; the bytes whose multiples they were cut down to.
+
+    The second is 0 where they are those that were asked for.
 
     Raises:
         UsageError: no multiple of its parts lies in the range.
@@ -123,12 +126,25 @@ def series_sizes(op: Op, template: OpSpec, asked: SizeRange) -> tuple[list[int],
             f"It moves {n} parts of whole elements of {dtype}: a multiple of {part} bytes.",
             f"Try -e {size_text(high)}." if not low else f"Try -b {size_text(low)}.",
         )
-    if not part or found == sizes:
-        return found, ""
-    return found, (
-        f"{op.command} on {n} ranks moves a multiple of {part} bytes of {dtype}: sizes were cut "
-        "down to one."
-    )
+    return found, 0 if not part or found == sizes else part
+
+
+def cut_notes(cut: Mapping[int, Sequence[str]], size: int, dtype: str) -> Iterator[str]:
+    """Why sizes are not those that were asked for, a sentence for each kind of multiple.
+
+    Args:
+        cut: commands by the bytes whose multiples they move; 0: all sizes are as asked for.
+        size: ranks of a group.
+        dtype: of the elements.
+    """
+    for part, commands in cut.items():
+        names = list(dict.fromkeys(commands))
+        verb = "moves" if len(names) == 1 else "move"
+        if part:
+            yield (
+                f"{', '.join(names)} on {size} ranks {verb} a multiple of {part} bytes of {dtype}: "
+                "sizes were cut down to one."
+            )
 
 
 def size_text(size: int) -> str:

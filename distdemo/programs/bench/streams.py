@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.launchers.joined.interfaces import addresses
 from distdemo.programs.bench.pace import BURST, MESSAGE, PATIENCE, LostError, drain, fastest, flow
+from distdemo.yardsticks import TCP_STREAM
 
 if TYPE_CHECKING:
     from distdemo.launchers.rank import Rank
 
 LOOPBACK = "127.0.0.1"
 TOKEN = 16  # bytes
-INTRODUCTION = 1.0  # seconds that whoever connects has for showing the token
+SILENT = 1.0  # seconds without a guest after which the launcher is told that this rank waits
+INTRODUCTION = 1.0  # seconds, all in all, that whoever connects has for showing the token
 WORD = struct.Struct("!q")
 END = -1  # instead of a number of bytes
 GIVEN_UP = struct.pack("ll", int(PATIENCE), 0)  # a timeval
@@ -49,14 +51,18 @@ class Streams:
         rank: this rank of the world.
         doors: of all ranks, in order.
         listener: behind this rank's own.
+        size: bytes that are handed to the kernel at once.
     """
 
-    kind: ClassVar[str] = "TCP stream"
-    size: ClassVar[int] = MESSAGE
+    kind: ClassVar[str] = TCP_STREAM
     rank: Rank
     doors: tuple[Door, ...]
     listener: socket.socket
-    _data: bytearray = field(default_factory=lambda: bytearray(MESSAGE))
+    size: int = MESSAGE
+    _data: bytearray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._data = bytearray(self.size)
 
     def send(self, dst: int, seconds: float) -> tuple[float, float]:
         """Stream to that rank, which calls ``receive``: bytes a second, and seconds of 8 bytes.
@@ -65,10 +71,11 @@ class Streams:
             OSError: it can't be reached, or fell silent.
         """
         with _connected(self.doors[dst]) as stream:
+            burst = BURST * self.size
             latency = fastest(lambda: _ask(stream, 0, self._data), seconds / 3) / 2
-            took = fastest(lambda: _ask(stream, BURST, self._data), 2 * seconds / 3)
+            took = fastest(lambda: _ask(stream, burst, self._data), 2 * seconds / 3)
             stream.sendall(WORD.pack(END))
-        return BURST / took, latency
+        return burst / took, latency
 
     def receive(self, src: int) -> None:
         """Take what a rank that calls ``send`` streams to this one.
@@ -78,8 +85,8 @@ class Streams:
         """
         with self._accepted() as stream, memoryview(self._data) as data:
             while (count := WORD.unpack(_read(stream, WORD.size))[0]) != END:
-                for left in range(count, 0, -MESSAGE):
-                    _read_into(stream, data[: min(left, MESSAGE)])
+                for left in range(count, 0, -self.size):
+                    _read_into(stream, data[: min(left, self.size)])
                 stream.sendall(WORD.pack(count))
 
     def ring(self, seconds: float, *, crowded: bool) -> float:
@@ -105,16 +112,24 @@ class Streams:
         until = monotonic() + PATIENCE
         token = self.doors[self.rank.rank].token
         while (left := until - monotonic()) > 0:
-            self.listener.settimeout(left)
-            guest, _ = self.listener.accept()
+            self.listener.settimeout(min(left, SILENT))
+            try:
+                guest, _ = self.listener.accept()
+            except TimeoutError:
+                self.rank.tell(None)  # nobody comes, but this rank lives
+                continue
             if _knows(guest, token):
                 return _prepared(guest)
             guest.close()
         raise LostError("nobody came")
 
 
-def open_streams(rank: Rank) -> Streams | None:
+def open_streams(rank: Rank, size: int = MESSAGE) -> Streams | None:
     """Collective: let each other know where to connect.
+
+    Args:
+        rank: this rank of the world.
+        size: bytes that are handed to the kernel at once.
 
     Returns:
         None on every rank where one of them has no address for it.
@@ -126,7 +141,7 @@ def open_streams(rank: Rank) -> Streams | None:
     store.set(f"door/{rank.rank}", _door(listener))
     told = [bytes(store.get(f"door/{other}")).decode() for other in range(rank.world_size)]
     if listener is not None and all(told):
-        return Streams(rank, tuple(map(_read_door, told)), listener)
+        return Streams(rank, tuple(map(_read_door, told)), listener, size)
     if listener is not None:
         listener.close()
     return None
@@ -182,10 +197,13 @@ def _connected(door: Door) -> socket.socket:
 
 
 def _knows(guest: socket.socket, token: bytes) -> bool:
-    guest.settimeout(INTRODUCTION)
-    shown = b""
+    until, shown = monotonic() + INTRODUCTION, b""
     with suppress(OSError):
-        while len(shown) < TOKEN and (piece := guest.recv(TOKEN - len(shown))):
+        while len(shown) < TOKEN and (left := until - monotonic()) > 0:
+            guest.settimeout(left)
+            piece = guest.recv(TOKEN - len(shown))
+            if not piece:
+                break
             shown += piece
     return secrets.compare_digest(shown, token)
 

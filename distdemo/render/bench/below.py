@@ -18,11 +18,11 @@ from distdemo.render.console import Signs, signs
 from distdemo.render.frame import heading
 from distdemo.render.grid import NARROW, Column, Grid, fitting
 from distdemo.render.numbers import duration, plural
-from distdemo.yardsticks import Alignment, Harness, Setup
+from distdemo.yardsticks import BARRIER, PAGE, Alignment, Harness, Setup
 
 WAYS = {
-    "shared memory": "through a page of shared memory",
-    "barrier": "through the group's own barrier",
+    PAGE: "through a page of shared memory",
+    BARRIER: "through the group's own barrier",
 }
 
 
@@ -100,7 +100,8 @@ def _how(setup: Setup) -> Iterator[str]:
     if setup.launches:
         count = "1 launch" if setup.launches == 1 else f"{setup.launches:,} launches"
         ranks = plural(setup.world.world_size, "rank")
-        yield f"in {count} of {ranks}, the first to verify and to calibrate"
+        purpose = ", the first to verify and to calibrate" if setup.launches > 1 else ""
+        yield f"in {count} of {ranks}{purpose}"
     if setup.alignment is not None:
         yield _aligned(setup.alignment)
     if setup.harness is not None:

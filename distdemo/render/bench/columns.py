@@ -67,7 +67,10 @@ def _list(told: Sequence[Figure], rows: Sequence[Row], sign: Signs) -> tuple[Gro
         interval = interval_cell(row, sign)
         interval.rstrip()
         median = Text.assemble((duration(row.median), "not bold"), " ", interval)
-        lines += [head + median + Text(f" {rate(row.busbw)} GB/s"), *_remarks(row, sign)]
+        lines += [
+            head + median + Text(f" {rate(row.busbw)} GB/s" if row.size else ""),
+            *_remarks(row, sign),
+        ]
     left_out = [figure.name for figure in told if figure.goes > LISTED]
     return Group(*lines), left_out
 
@@ -101,8 +104,16 @@ def interval_cell(row: Row, sign: Signs) -> Text:
 
 
 def _limit(row: Row, sign: Signs) -> Cell:
-    share = row.judgement.share if row.judgement else None
+    share = _share(row)
     return Text(sign.none, style=colours.QUIET) if share is None else percent(share)
+
+
+def _share(row: Row) -> float | None:
+    return row.judgement.share if row.judgement else None
+
+
+def _is_judged(row: Row) -> bool:
+    return row.judgement is not None and bool(row.judgement.kind)
 
 
 def _wrong(row: Row, sign: Signs) -> Cell:
@@ -135,10 +146,10 @@ FIGURES: Sequence[Figure] = (
     Figure("p90", _time(lambda row: row.p90), goes=6),
     Figure("p99", _time(lambda row: row.p99), goes=4),
     Figure("max", _time(lambda row: row.slowest), goes=8),
-    Figure("algbw\nGB/s", lambda row, _: rate(row.algbw), goes=5),
-    Figure("busbw\nGB/s", lambda row, _: rate(row.busbw)),
-    Figure("of\nlimit", _limit, goes=2, told=lambda row: bool(row.judgement)),
+    Figure("algbw\nGB/s", lambda row, _: rate(row.algbw), goes=5, told=lambda row: row.size > 0),
+    Figure("busbw\nGB/s", lambda row, _: rate(row.busbw), told=lambda row: row.size > 0),
+    Figure("of\nlimit", _limit, goes=2, told=lambda row: _share(row) is not None),
     Figure("Hidden", _hidden, goes=1, told=lambda row: bool(row.overlap)),
     Figure("Wrong", _wrong),
-    Figure("Verdict", _verdict, goes=3, told=lambda r: bool(r.judgement), right=False),
+    Figure("Verdict", _verdict, goes=3, told=_is_judged, right=False),
 )

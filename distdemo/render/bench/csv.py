@@ -16,7 +16,10 @@ from distdemo.render.bench.records import row_entry, series_entry
 
 END = "\r\n"
 Value = str | int | float | None
-OF_SERIES = ("backend", "op", "form", "in_place", "async", "world_size", "dtype", "reduce_op")
+OF_SERIES = (
+    *("backend", "op", "form", "in_place", "async", "world_size", "group_size"),
+    *("dtype", "reduce_op", "root", "pattern", "src", "dst"),
+)
 OF_ROW = (
     *("bytes", "elements", "iterations"),
     *("median_seconds", "p10_seconds", "p90_seconds", "p99_seconds", "min_seconds", "max_seconds"),

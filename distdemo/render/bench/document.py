@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distdemo.measuring import BenchReport, Row, Series
+from distdemo.render.bench.again import again
 from distdemo.render.bench.names import labels
 from distdemo.render.bench.numbers import size_text
 from distdemo.render.bench.records import series_entry, setup_entry, spec_entry
@@ -51,10 +52,8 @@ def _errors(report: BenchReport) -> Iterator[Json]:
 
 
 def _wrong(name: str, series: Series, row: Row) -> dict[str, Json]:
-    """The hint is the command that shows which elements."""
+    """The hint is the command that shows them."""
     what = f"{name} gave wrong elements at {size_text(row.size)}."
     why = f"{row.wrong:,} of {row.checked:,} differ from plain arithmetic."
-    spec = series.spec
-    ranks = spec.world.world_size
-    hint = f"See which: distdemo {spec.command} -n {ranks} --backend {spec.backend}"
+    hint = f"See for yourself: {again(series.spec, row.size)}"
     return error_entry(what, why, hint) | {"bytes": row.size}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from distdemo.measuring import BenchReport
 from distdemo.render.bench.numbers import rate_text, short_size
 from distdemo.render.numbers import duration, plural
-from distdemo.yardsticks import Limit, Setup
+from distdemo.yardsticks import SHARED_MEMORY, Limit, Setup
 
 
 def limit_lines(setup: Setup) -> Iterator[str]:
@@ -26,7 +26,7 @@ def limit_lines(setup: Setup) -> Iterator[str]:
 
 def a_limit(kind: str) -> str:
     """With its article: ``a TCP stream``."""
-    return "a shared-memory copy" if kind == "shared memory" else f"a {kind}"
+    return "a shared-memory copy" if kind == SHARED_MEMORY else f"a {kind}"
 
 
 def limit_words(limit: Limit) -> str:

@@ -1,15 +1,12 @@
 """A measurement while it runs, on standard error: a bar with the time left, and the newest rows.
 
-Drawn by the caller's own calls, not from a thread: ranks are forked from this process, and a
-process with threads can't be forked safely.
+It shares the processor with the ranks that are measured: it is drawn seldom, in few lines whose
+widths need no measuring.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from time import monotonic
-from types import TracebackType
 from typing import final
 
 from rich import live
@@ -20,22 +17,34 @@ from rich.text import Text
 
 from distdemo.measuring import BenchReport, Course, Row
 from distdemo.render import colours
-from distdemo.render.bench.columns import interval_cell
+from distdemo.render.bench.marks import marks
 from distdemo.render.bench.names import labels
-from distdemo.render.bench.numbers import percent, rate, size_text
+from distdemo.render.bench.numbers import half_width, percent, rate, size_text
 from distdemo.render.console import Signs, messages, signs
-from distdemo.render.grid import NARROW, widest
+from distdemo.render.grid import NARROW
 from distdemo.render.numbers import duration
-from distdemo.render.progress import INTERVAL, visible
+from distdemo.render.redrawn import Redrawn, visible
 
+INTERVAL = 0.5  # seconds between two drawings
 BAR = 20  # columns
 AROUND = 3  # lines beside the rows: the bar, the table's head, and the one that the cursor is in
-COLUMNS = ("Size", "Median", "±", "busbw GB/s", "Wrong", "Iterations")
-ROOMS = (len(COLUMNS), 5, 4, 2)  # columns that are shown: as many as there is room for
+NEWEST = 12  # rows that are shown at most
+COLUMNS = (
+    ("Size", 9),
+    ("Median", 8),
+    ("±", 7),
+    ("busbw GB/s", 10),
+    ("Wrong", 5),
+    ("Iterations", 10),
+)
+"""Their heads, and characters that they take."""
+BETWEEN = 2  # blanks between two columns
+Named = tuple[str, Row]
+"""A row, and the name of its series; empty where there is but one."""
 
 
 @final
-class Live:
+class Live(Redrawn):
     """Shows what is measured so far; wiped at the end.
 
     Does nothing where nobody would see it: standard error is no terminal, or is a dumb one. A
@@ -46,23 +55,10 @@ class Live:
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
-        self._owner = os.getpid()
-        self._drawn = -INTERVAL
         self._live = _drawing() if enabled and visible() else None
-
-    def __enter__(self) -> Live:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._live is not None and os.getpid() == self._owner:
-            self._live.stop()
+        super().__init__(self._live, INTERVAL)
+        self._rows: dict[tuple[int, int], Named] = {}
+        self._names: list[str] = []
 
     def show(self, report: BenchReport, course: Course) -> None:
         """Draw, unless that was done a moment ago. Cheap enough to be called at every turn.
@@ -70,14 +66,25 @@ class Live:
         The bar moves only with this: call it while waiting, too.
 
         Args:
-            report: what is measured so far.
+            report: what is measured so far; always of the same measurement.
             course: how far that is.
         """
-        moment = monotonic()
-        if self._live is None or moment - self._drawn < INTERVAL or os.getpid() != self._owner:
+        if self._live is None or not self.is_due():
             return
-        self._drawn = moment
-        self._live.update(live_view(report, course, self._live.console), refresh=True)
+        rows = self._newest(report)
+        self._live.update(live_view(rows, course, self._live.console), refresh=True)
+
+    def _newest(self, report: BenchReport) -> list[Named]:
+        """All rows, those that changed last at the end."""
+        self._names = self._names or labels(report.series)
+        for number, series in enumerate(report.series):
+            for row in series.rows:
+                place = number, row.size
+                before = self._rows.get(place)
+                if before is None or before[1] is not row:
+                    self._rows.pop(place, None)
+                    self._rows[place] = self._names[number] * (len(report.series) > 1), row
+        return list(self._rows.values())
 
 
 def _drawing() -> live.Live:
@@ -91,20 +98,18 @@ def _drawing() -> live.Live:
     )
 
 
-def live_view(report: BenchReport, course: Course, console: Console) -> RenderableType:
-    """The bar, and under it as many of the newest rows as the terminal is high enough for."""
-    parts: list[RenderableType] = [_bar(course, console)]
-    names = labels(report.series)
-    several = len(report.series) > 1
-    rows = [
-        (name if several else "", row)
-        for name, series in zip(names, report.series, strict=True)
-        for row in series.rows
-    ]
-    room = console.height - AROUND
-    if rows and room > 0:
-        parts.append(_fitting(rows[-room:], console))
-    return Group(*parts)
+def live_view(rows: Sequence[Named], course: Course, console: Console) -> RenderableType:
+    """The bar, and under it as many of the newest rows as the terminal is high enough for.
+
+    Args:
+        rows: the newest at the end.
+        course: how far it is.
+        console: that it will be drawn on.
+    """
+    room = min(NEWEST, console.height - AROUND)
+    if not rows or room < 1:
+        return _bar(course, console)
+    return Group(_bar(course, console), *_lines(rows[-room:], console))
 
 
 def _bar(course: Course, console: Console) -> Table:
@@ -128,32 +133,35 @@ def _clock(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02d} min"
 
 
-def _fitting(rows: Sequence[tuple[str, Row]], console: Console) -> Table:
-    """With as many columns as there is room for; a terminal that is narrower still cuts it."""
-    for count in ROOMS:
-        table = _table(rows, count, signs(console))
-        if widest(console, table) <= console.width:
-            break
-    return table
-
-
-def _table(rows: Sequence[tuple[str, Row]], count: int, sign: Signs) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    named = any(name for name, _ in rows)
-    if named:
-        table.add_column("Series", no_wrap=True)
-    for name in COLUMNS[:count]:
-        plain = name if sign.right == "✓" else name.replace("±", "+-")
-        table.add_column(plain, justify="right", no_wrap=True)
+def _lines(rows: Sequence[Named], console: Console) -> Iterator[Text]:
+    """The head and a line a row, with as many columns as there is room for, two at least."""
+    sign = signs(console)
+    lead = max(len(name) for name, _ in rows)
+    lead += BETWEEN if lead else 0
+    count, taken = 0, lead
+    for _, width in COLUMNS:
+        taken += width + BETWEEN
+        count += taken - BETWEEN <= console.width
+    count = max(2, count)
+    heads = (marks(sign).half if head == "±" else head for head, _ in COLUMNS)
+    yield _line("Series" if lead else "", lead, list(heads)[:count], "bold")
     for name, row in rows:
-        table.add_row(*[name] * named, *list(_cells(row, sign))[:count])
-    return table
+        yield _line(name, lead, list(_cells(row, sign))[:count], colours.WRONG if row.wrong else "")
 
 
-def _cells(row: Row, sign: Signs) -> Iterator[Text]:
-    yield Text(size_text(row.size), style="bold")
-    yield Text(duration(row.median))
-    yield interval_cell(row, sign)
-    yield Text(rate(row.busbw))
-    yield Text(f"{row.wrong:,}", style=colours.WRONG if row.wrong else "")
-    yield Text(f"{row.iterations:,}")
+def _line(name: str, lead: int, cells: Sequence[str], style: str) -> Text:
+    widths = (width for _, width in COLUMNS)
+    padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=False))
+    text = (" " * BETWEEN).join(padded)
+    return Text(name.ljust(lead) + text, style=style, no_wrap=True, overflow="crop")
+
+
+def _cells(row: Row, sign: Signs) -> Iterator[str]:
+    mark = marks(sign)
+    width = half_width(row, mark.half)
+    yield size_text(row.size)
+    yield duration(row.median)
+    yield (width + " " * row.steady + mark.unsteady * (not row.steady)) if width else sign.none
+    yield rate(row.busbw)
+    yield f"{row.wrong:,}"
+    yield f"{row.iterations:,}"

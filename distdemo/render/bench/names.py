@@ -36,14 +36,14 @@ def traits(spec: SeriesSpec) -> dict[str, str]:
         "group": _groups(spec),
     }
     if op is not None:
-        found |= _settings(op)
+        found |= _settings(spec, op)
     return found | {"placement": _placement(spec)}
 
 
-def _settings(op: OpSpec) -> dict[str, str]:
+def _settings(spec: SeriesSpec, op: OpSpec) -> dict[str, str]:
     pair = op.src is not None and op.pattern != "ring"
     return {
-        "dtype": op.dtype,
+        "dtype": op.dtype if moves(spec) else "",
         "reduce op": op.reduce_op or "",
         "root": "" if op.root is None else f"root {op.root}",
         "pair": f"{op.src} to {op.dst}" if pair else "",
@@ -51,7 +51,16 @@ def _settings(op: OpSpec) -> dict[str, str]:
     }
 
 
+def moves(spec: SeriesSpec) -> bool:
+    """Whether any data does; in a barrier none."""
+    return any(point.size for point in spec.points)
+
+
 def _placement(spec: SeriesSpec) -> str:
+    """Nothing of an op between two ranks: each of them has but one buffer."""
+    op = op_spec(spec)
+    if op is not None and op.pattern is not None:
+        return ""
     if spec.in_place:
         return "in place"
     return "out of place" if spec.both else ""

@@ -65,9 +65,14 @@ def percent(share: float) -> str:
 
 
 def half_width(row: Row, sign: str) -> str:
-    """The interval as a share of the median, ``±3.1%``; empty without an interval."""
+    """The interval as a share of the median, ``±3.1%``; empty without an interval.
+
+    One wider than the median itself says no more than that: ``>±100%``.
+    """
     spread = row.spread
     if spread is None:
         return ""
+    if spread > 1:
+        return f">{sign}100%"
     value = 100 * spread
     return f"{sign}{value:.1f}%" if value < 9.95 else f"{sign}{value:.0f}%"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from distdemo.measuring import BenchReport, RankSkew, Row, Series
-from distdemo.render.bench.names import op_spec
+from distdemo.render.bench.names import moves, op_spec
 from distdemo.yardsticks import Alignment, Harness, Judgement, Limit, Overlap, Setup
 
 Json = Any
 
 
 def spec_entry(report: BenchReport) -> dict[str, Json]:
-    """What was asked for; the dtype and the size of the world are those of the first series."""
+    """What was asked for; dtype and size of the world are those of the first series with one."""
     spec = report.spec
     first = spec.series[0] if spec.series else None
-    op = next(filter(None, map(op_spec, spec.series)), None)
+    op = next(filter(None, map(op_spec, filter(moves, spec.series))), None)
     return {
         "iters": spec.iters,
         "warmup": spec.warmup,
@@ -93,7 +93,7 @@ def series_entry(series: Series) -> dict[str, Json]:
         "world_size": spec.world.world_size,
         "group_size": None if op is None else op.world_size,
         "groups": len(spec.points[0].specs) if spec.points else 0,
-        "dtype": None if op is None else op.dtype,
+        "dtype": op.dtype if op is not None and moves(spec) else None,
         "reduce_op": None if op is None else op.reduce_op,
         "root": None if op is None else op.root,
         "src": None if op is None else op.src,

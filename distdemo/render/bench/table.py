@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from distdemo.holdings import HOST
 from distdemo.measuring import BenchReport, Series
 from distdemo.render import colours
 from distdemo.render.bench.below import below, legend
 from distdemo.render.bench.beside import beside
 from distdemo.render.bench.columns import series_table
 from distdemo.render.bench.marks import spelled
-from distdemo.render.bench.names import title
+from distdemo.render.bench.names import moves, title
 from distdemo.render.bench.terminal_plot import terminal_plot
 from distdemo.render.bench.verdict import average_line, verdict_line
 from distdemo.render.console import Signs, signs
@@ -22,8 +23,11 @@ from distdemo.render.numbers import duration
 
 __all__ = ["bench_table", "verdict_line"]
 
+CLOCKS = {HOST: "the host's clock"}
+"""What timed a call, in words; others speak for themselves."""
 
-def bench_table(report: BenchReport, console: Console, *, picture: bool = True) -> Group:
+
+def bench_table(report: BenchReport, console: Console) -> Group:
     """A measurement, whole or as far as it went; the verdict comes last.
 
     Why a world failed is not in it but for the verdict: ``failure`` shows that.
@@ -31,7 +35,6 @@ def bench_table(report: BenchReport, console: Console, *, picture: bool = True) 
     Args:
         report: of it.
         console: that it will be printed on.
-        picture: draw a plot, too, where there is room and more than one size.
     """
     sign = signs(console)
     parts: list[RenderableType] = []
@@ -39,7 +42,7 @@ def bench_table(report: BenchReport, console: Console, *, picture: bool = True) 
         parts += [Text()] if place else []
         parts += _series(series, console)
     parts += beside(report, console)
-    drawn = terminal_plot(report, console) if picture else None
+    drawn = terminal_plot(report, console)
     parts += [drawn] if drawn is not None else []
     parts += below(report, console)
     parts += _end(report, sign)
@@ -64,11 +67,15 @@ def _series(series: Series, console: Console) -> Iterator[RenderableType]:
 
 
 def _sources(series: Series) -> Iterator[Text]:
-    """What the columns of bandwidth mean for this op."""
+    """What the columns of bandwidth mean for this op; of what moves no data only the clock."""
     if not (series.rows and series.formula):
         return
+    if not moves(series.spec):
+        clock = CLOCKS.get(series.clock, series.clock)
+        yield from [Text(f"Timed by {clock}.", style=colours.QUIET)] if clock else []
+        return
     payload = f"; S is {series.payload_words}" if series.payload_words else ""
-    clock = f"; timed by {series.clock}" if series.clock and series.clock != "host" else ""
+    clock = f"; timed by {CLOCKS.get(series.clock, series.clock)}" if series.clock else ""
     text = f"algbw is S / median, busbw is {_times(series.formula)}algbw{payload}{clock}."
     yield Text(text, style=colours.QUIET)
 

@@ -45,18 +45,20 @@ class Scene:
 def terminal_plot(report: BenchReport, console: Console) -> RenderableType | None:
     """Both panels beside each other, and the legend; None where it would not say anything.
 
-    That is on a terminal of less than ``LEAST`` columns, and with fewer than two sizes.
+    That is on a terminal of less than ``LEAST`` columns, with fewer than two sizes, and with more
+    series than there are signs to tell them apart by.
     """
     report = with_sizes(report)
     series = measured(report)
     sizes = sorted({row.size for each in series for row in each.rows})
-    if console.width < LEAST or len(sizes) < 2:
+    mark = marks(signs(console))
+    if console.width < LEAST or len(sizes) < 2 or len(series) > len(mark.points):
         return None
     columns = (min(console.width, MOST) - GAP) // 2 - LABEL - 1
     x = Scale(sizes[0], sizes[-1], columns)
     named = zip(report.series, labels(report.series), strict=True)
     names = [name for each, name in named if each.rows]
-    scene = Scene(series, names, bounds(report), x, marks(signs(console)))
+    scene = Scene(series, names, bounds(report), x, mark)
     left = _panel(scene, "Time", lambda row: row.median)
     right = _panel(scene, "busbw", lambda row: row.busbw, scene.limits)
     ticks = spaced([(x.place(size), short_size(size)) for size in sizes], columns)
@@ -82,12 +84,8 @@ def _panel(
     for _, limit in limits:
         panel.across(limit)
     for place, points in enumerate(curves):
-        panel.curve(points, _sign(place, scene.mark), colours.of_rank(place))
+        panel.curve(points, scene.mark.points[place], colours.of_rank(place))
     return panel
-
-
-def _sign(place: int, mark: Marks) -> str:
-    return mark.points[place % len(mark.points)]
 
 
 def _lines(panel: Panel, ticks: Sequence[str], text: Callable[[float], str]) -> list[Text]:
@@ -102,7 +100,7 @@ def _legend(scene: Scene, *, crowded: bool) -> list[Text]:
     """What each sign stands for."""
     mark = scene.mark
     entries = [
-        Text(f"{_sign(place, mark)} {name}", style=colours.of_rank(place))
+        Text(f"{mark.points[place]} {name}", style=colours.of_rank(place))
         for place, name in enumerate(scene.names)
     ]
     entries += [Text(f"{mark.several} several", style="bold")] if crowded else []

@@ -9,7 +9,7 @@ from rich.text import Text
 from distdemo.measuring import BenchReport, Row, Series
 from distdemo.render import colours
 from distdemo.render.bench.limits import a_limit
-from distdemo.render.bench.names import labels, measured
+from distdemo.render.bench.names import labels, measured, with_sizes
 from distdemo.render.bench.numbers import percent, rate, rate_text, short_size
 from distdemo.render.console import Signs
 from distdemo.render.numbers import plural
@@ -33,7 +33,9 @@ def verdict(report: BenchReport) -> str:
     wrong = f"{plural(report.wrong, 'wrong element')}{_checked(report)}"
     sizes = f"{plural(rows, 'size')}{_in_series(report)}"
     lead = f"{trouble} " if trouble else ""
-    return f"{lead}{sizes}, {wrong}; busbw up to {_best(report)}."
+    moving = any(row.size for series in report.series for row in series.rows)
+    best = f"; busbw up to {_best(report)}" if moving else ""
+    return f"{lead}{sizes}, {wrong}{best}."
 
 
 def why_none(report: BenchReport) -> str:
@@ -93,14 +95,14 @@ def _share(report: BenchReport, series: Series, row: Row) -> str:
 
 def average_line(report: BenchReport) -> Text | None:
     """The average busbw over the sizes: of each series, of many that of all; None of nothing."""
-    found = measured(report)
+    found = measured(with_sizes(report))
     if not found:
         return None
     if len(found) == 1 or len(found) > FEW:
         whole = _average([row for series in found for row in series.rows])
         return Text(f"Average busbw: {whole}", style=colours.QUIET)
-    names = dict(zip(map(id, report.series), labels(report.series), strict=True))
-    told = ", ".join(f"{names[id(each)]} {_average(each.rows)}" for each in found)
+    names = dict(zip((s.spec for s in report.series), labels(report.series), strict=True))
+    told = ", ".join(f"{names[each.spec]} {_average(each.rows)}" for each in found)
     return Text(f"Average busbw: {told}", style=colours.QUIET)
 
 

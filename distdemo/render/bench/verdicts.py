@@ -24,18 +24,21 @@ def verdict_lines(report: BenchReport, sign: Signs) -> Iterator[Text]:
     """Of every series, the kinds in the order of its sizes; what to try is said once."""
     hints: set[str] = set()
     several = len(report.series) > 1
-    for (_, first, last), found in _alike(report).items():
+    for (*_, first, last), found in _alike(report).items():
         names = ", ".join(found) if len(found) <= TOGETHER else f"{len(found)} series"
         where = f"{names}: " * several + span_text(first, last)
         yield _line(where, min(found.values(), key=_lowest), hints, sign)
 
 
-def _alike(report: BenchReport) -> dict[tuple[str, int, int], dict[str, list[Row]]]:
-    """The runs by kind, first and last size; of each the rows by the series' names."""
-    found: dict[tuple[str, int, int], dict[str, list[Row]]] = {}
+def _alike(report: BenchReport) -> dict[tuple[str, str, int, int], dict[str, list[Row]]]:
+    """The runs by kind, backend, first and last size; of each the rows by the series' names.
+
+    Two backends' bandwidths are held against different limits.
+    """
+    found: dict[tuple[str, str, int, int], dict[str, list[Row]]] = {}
     for name, series in zip(labels(report.series), report.series, strict=True):
         for rows in _runs(series):
-            key = _kind(rows[0]), rows[0].size, rows[-1].size
+            key = _kind(rows[0]), series.spec.backend, rows[0].size, rows[-1].size
             found.setdefault(key, {})[name] = rows
     return found
 

@@ -340,6 +340,15 @@ def test_a_plot_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert "pip install 'distdemo[plot]'" in refused(bench_plot="a.html").hint
 
 
+def test_a_site_that_draws_nothing_needs_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "find_spec", {}.get)
+    last = {"RANK": "2", "LOCAL_RANK": "2"}
+    monkeypatch.setattr("os.environ", TORCHRUN | last)
+    assert request(bench_plot="a.html").plot is None
+    monkeypatch.setattr("os.environ", TORCHRUN)
+    assert "matplotlib is not installed" in refused(bench_plot="a.html").what
+
+
 def test_a_largest_size_beyond_memory_is_refused_with_one_that_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from distdemo.backends import capabilities
 from distdemo.cli import options
-from distdemo.cli.files import writable, write_file
+from distdemo.cli.files import writable
 from distdemo.cli.parse_check import CheckRequest, parse_check
+from distdemo.cli.writing import write_file
 from distdemo.errors import DistdemoError, UsageError
 from distdemo.launchers import limits
 from distdemo.programs import matrix

@@ -154,6 +154,8 @@ def test_a_plot_without_matplotlib_is_refused_with_the_way_to_get_it(
     without: Callable[[str], None] = lambda _: None  # noqa: E731 - as short as what it stands for
     monkeypatch.setattr(files, "find_spec", without)
     assert "pip install 'distdemo[plot]'" in refused(plot="curves.png").hint
+    elsewhere = {"nnodes": "2", "node_rank": "1", "master": "127.0.0.1:29500"}
+    assert request(plot="curves.png", **elsewhere).plot is None, "node 0 draws it"
 
 
 def test_the_machine_has_to_hold_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,10 @@ def test_quiet_is_one_line(draw):
             [row(9, 1.0, "cannot be told", interval=None)],
             overall(1.0, "cannot be told", interval=None),
             None,
-            "It cannot be told whether anything changed: the launches are too few.",
+            (
+                "It cannot be told whether anything changed: the launches are too few, or scatter "
+                "too widely."
+            ),
         ),
         (
             [row(8, 1.3, "slower"), row(9, 1.3, "slower")],
@@ -157,6 +160,32 @@ def test_the_verdict_says_what_came_of_it(rows, whole, limit, text):
     series = ComparedSeries(KEY, tuple(rows), whole)
     found = replace(SAME, series=(series,), rule=Rule(fail_over=limit))
     assert verdict(found) == text
+
+
+def test_what_looks_like_a_failure_is_told_wherever_the_verdict_is(draw):
+    rows = (row(8, 10.0, "cannot be told", interval=None, suspect=True), row(32, 1.0))
+    series = ComparedSeries(KEY, rows, overall(1.3, suspect=True))
+    found = replace(SAME, series=(series,), rule=Rule(fail_over=0.1))
+    words = "1 series and 1 size beyond 10 %, but not clearly apart from noise: up to 10.0 times"
+    assert words in verdict(found)
+    assert found.ok
+    quiet = draw(lambda console: verdict_line(found, signs(console)))
+    assert quiet.startswith("! No change beyond 10 % (2 sizes compared")
+    shown = draw(table(found))
+    assert "can't tell !" in shown
+    assert "no change ! (from" in shown
+    entry = compare_document(found)
+    assert (entry["ok"], entry["suspects"]) == (True, 2)
+    assert words in entry["verdict"]
+    assert [each["suspect"] for each in entry["rows"]] == [True, False]
+    assert entry["overall"][0]["suspect"] is True
+
+
+def test_that_all_intervals_hold_together_seldom_is_said(draw):
+    many = replace(SAME, confidence=0.571, each=0.998)
+    flat = " ".join(draw(table(many)).split())
+    assert "holds with 99.8% confidence, all of them together with 57% at least" in flat
+    assert compare_document(many)["each_confidence"] == 0.998
 
 
 def test_the_bar_shows_where_one_lies():
@@ -179,6 +208,10 @@ def test_ratios_are_short(value, text):
 
 def test_a_series_is_named_by_all_that_makes_it():
     assert series_words(KEY) == "gloo all-reduce async out of place, 2 ranks, float32 sum"
+    pair = replace(KEY, command="p2p", reduce_op=None, pattern="pair", src=2, dst=3)
+    assert series_words(pair) == "gloo p2p async, 2 ranks, float32, 2 to 3"
+    meeting = replace(KEY, command="barrier", dtype="", reduce_op=None, asynchronous=False)
+    assert series_words(meeting) == "gloo barrier, 2 ranks"
     other = SeriesKey("mpi", "broadcast", "list", True, False, 3, "int64", None, 2)
     assert series_words(other) == "mpi broadcast list in place, 3 ranks, int64, root 2"
 

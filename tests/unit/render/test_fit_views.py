@@ -193,3 +193,14 @@ def test_the_picture_has_points_and_curves():
     for words in ("2 ranks, measured", "4 ranks, ring", "Size", "Time", "α = 30.0 µs"):
         assert words in text
     assert "matplotlib.pyplot" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["a$_$b", "$\\frac{1}$", "a$^^$"])
+def test_dollar_signs_in_a_name_are_no_formula(name):
+    pytest.importorskip("matplotlib")
+    from distdemo.render.fit_plot import plot
+
+    series = replace(SERIES, key=replace(KEY, backend=name))
+    made = plot(replace(REPORT, series=(series,)), "svg").decode()
+    assert name in made
+    assert "mathdefault" not in made, "the axes' own labels are no formulas, either"

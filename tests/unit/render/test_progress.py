@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from distdemo.render import progress
+from distdemo.render import redrawn
 from distdemo.render.progress import INTERVAL, Progress
 
 
@@ -38,7 +38,7 @@ def make_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the bar sees: its only element, to be changed by the test."""
     now = [100.0]
-    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    monkeypatch.setattr(redrawn, "monotonic", lambda: now[0])
     return now
 
 

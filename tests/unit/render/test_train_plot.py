@@ -54,6 +54,13 @@ def test_what_is_no_number_leaves_a_gap() -> None:
     assert "manual" in words(everything)
 
 
+def test_dollar_signs_in_a_title_are_no_formula() -> None:
+    report = made_report()
+    assert report.task is not None
+    named = replace(report, task=replace(report.task, words="a$_$b"))
+    assert "a$_$b: 4 ranks" in words(named)
+
+
 def test_the_same_curves_make_the_same_file() -> None:
     assert plot(made_report(), "svg") == plot(made_report(), "svg")
 

@@ -1,7 +1,7 @@
 """bench links on every rank: its turns with each of the others.
 
-The ranks whose turn it is not sleep in the world's store, so that they take neither cores nor wires
-from those who measure. A link is measured with bare send and recv::
+The ranks whose turn it is not sleep (``baton``), so that they take neither cores nor wires from
+those who measure. A link is measured with bare send and recv::
 
     src  ─ small ─▶ dst        src  ─ large ─▶ dst
     src  ◀─ small ─ dst        src  ─ large ─▶ dst      WINDOW of them
@@ -10,6 +10,7 @@ from those who measure. A link is measured with bare send and recv::
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from distdemo.linking import LinksSpec
+from distdemo.programs.bench.links.baton import baton
 from distdemo.programs.bench.links.schedule import (
     MANY_RANKS,
     Counts,
@@ -38,7 +40,15 @@ FAST = 0.1
 """Of the messages of a visit the fastest tenth counts, not the median: what else a machine does
 delays most messages now and then, a slow link delays all of them always."""
 BLOCK = 1 << 20  # bytes that are compared at once: a buffer may be most of the memory
+SILENT = 2.0  # seconds of a visit after which the launcher is told that it goes on
 PRIME = 251  # the pattern's period: no power of two, so that a shifted block shows
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The host that a rank lives on."""
+
+    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,10 @@ class Checked:
     wrong: int
 
 
+Said = Here | Timed | Checked | None
+"""What ranks tell; None: this one is at work."""
+
+
 def links(rank: Rank, spec: LinksSpec) -> None:
     """Collective: measure every pair, and tell what came of each visit as soon as it is over.
 
@@ -77,20 +91,20 @@ def links(rank: Rank, spec: LinksSpec) -> None:
         rank: this rank of the world.
         spec: what to send, how often.
     """
-    store = rank.store("links")
-    mine = _Ends(rank, spec)
+    rank.tell(Here(socket.gethostname()))
+    mine, turn_of = _Ends(rank, spec), baton(rank)
     lap = -1
     for turn in turns(rank.world_size, spec.rounds):
         if rank.world_size <= MANY_RANKS or turn.lap > lap:
             rank.reach(_phase(turn, spec, rank.world_size))
         lap = turn.lap
         if rank.rank in (turn.first, turn.second):
-            if turn.number:
-                store.wait([str(turn.number)])
+            turn_of.wait(turn.number)
             for src, dst in turn.ways:
                 mine.visit(src, dst, turn.lap)
             if rank.rank == turn.first:  # it got the last answer, so the other is done too
-                store.set(str(turn.number + 1), "")
+                turn_of.hand_on(turn.number + 1)
+    turn_of.close()
     rank.reach("done")
 
 
@@ -114,13 +128,21 @@ class _Ends:
         self._small, self._large = (torch.empty_like(each) for each in self._patterns)
         self._counts = torch.zeros(3, dtype=torch.int64, device=rank.device)
         self._known: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
+        self._told = perf_counter()
 
     def visit(self, src: int, dst: int, lap: int) -> None:
         """Of the two ranks together: measure the link from one to the other."""
+        self._told = perf_counter()
         if self._rank.rank == src:
             self._rank.tell(self._send(dst, lap))
         else:
             self._rank.tell(self._receive(src, lap))
+
+    def _go_on(self) -> None:
+        """Between two messages: tell now and then that there are more to come."""
+        if perf_counter() - self._told > SILENT:
+            self._rank.tell(None)
+            self._told = perf_counter()
 
     # ---------------------------------------------------------------------------------- sending
 
@@ -145,6 +167,7 @@ class _Ends:
                 break
             self._announce(dst, batch, 0, 0)
             took += [self._there_and_back(dst) for _ in range(batch)]
+            self._go_on()
         return took
 
     def _large_ones(self, dst: int, planned: Counts) -> list[float]:
@@ -155,6 +178,7 @@ class _Ends:
                 break
             self._announce(dst, 0, 1, planned.window)
             took.append(self._window(dst, planned.window))
+            self._go_on()
         return took
 
     def _announce(self, dst: int, *what: int) -> None:
@@ -230,9 +254,11 @@ class _Ends:
     def _wrong(self, mark: int) -> int:
         wrong = 0
         for held, pattern in zip((self._small, self._large), self._patterns, strict=True):
+            held.sub_(mark % 256)  # bytes wrap back
+            if torch.equal(held, pattern):
+                continue
             for at in range(0, len(held), BLOCK):
-                wanted = pattern[at : at + BLOCK] + mark % 256
-                wrong += int((held[at : at + BLOCK] != wanted).sum())
+                wrong += int((held[at : at + BLOCK] != pattern[at : at + BLOCK]).sum())
         return wrong
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 MANY_RANKS = 16  # beyond, a phase for each turn would keep the launcher busy, and so the cores
 MOST_SMALL, MOST_LARGE = 200, 64  # timed messages in a visit: more make a median no better
@@ -50,20 +52,19 @@ class Counts:
     window: int
     seconds: float = math.inf
 
-    def batches(self) -> list[int]:
+    def batches(self) -> Iterator[int]:
         """The small messages in groups that are sent without a look at the time."""
-        return [min(BATCH, self.small - sent) for sent in range(0, self.small, BATCH)]
+        return (min(BATCH, self.small - sent) for sent in range(0, self.small, BATCH))
 
 
-def turns(world_size: int, rounds: int) -> list[Turn]:
+def turns(world_size: int, rounds: int) -> Iterator[Turn]:
     """All of them, in order.
 
     Rounds go over all pairs, rather than each pair having its rounds at once: so a disturbance that
     passes meets a link once, and each link is measured at several times.
     """
-    pairs = [(one, two) for one in range(world_size) for two in range(one + 1, world_size)]
-    laps = [(lap, *pair) for lap in range(rounds) for pair in pairs]
-    return [Turn(number, *turn) for number, turn in enumerate(laps)]
+    laps = ((lap, *pair) for lap in range(rounds) for pair in combinations(range(world_size), 2))
+    return (Turn(number, *turn) for number, turn in enumerate(laps))
 
 
 def counts(round_trip: float, large: float, seconds: float) -> Counts:

@@ -8,7 +8,7 @@ kinds, and each is held against its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distdemo.linking import Link
@@ -65,68 +65,137 @@ def judged(
         hosts: of each rank; empty if all live on one.
     """
     seen = _Seen(links, factor, hosts)
-    suspects = tuple(rank for rank in seen.ranks() if seen.is_slow(rank))
-    return tuple(replace(link, slow=seen.words(link, suspects)) for link in links), suspects
+    suspects = seen.suspects()
+    return seen.named(suspects), suspects
 
 
-@dataclass(frozen=True, slots=True)
 class _Seen:
-    """All links, and how they are compared."""
+    """All links, and how they are compared.
 
-    links: Sequence[Link]
-    factor: float
-    hosts: Sequence[str]
+    A world of 256 ranks has 65,280 links. So what they are held against is not looked for link by
+    link: each kind is put in order once, and a median without some of them is found by place.
 
-    def ranks(self) -> list[int]:
-        """All that have a link."""
-        return sorted({rank for link in self.links for rank in (link.src, link.dst)})
+    Args:
+        links: at most one for each ordered pair.
+        factor: how many times slower than the others a slow one is.
+        hosts: of each rank; empty if all live on one.
+    """
 
-    def is_slow(self, rank: int) -> bool:
+    def __init__(self, links: Sequence[Link], factor: float, hosts: Sequence[str]) -> None:
+        self._links = links
+        self._factor = factor
+        self._hosts = hosts
+
+    def suspects(self) -> tuple[int, ...]:
+        """The ranks that are slow themselves."""
+        kinds = self._kinds(self._links)
+        mine: dict[int, list[Link]] = {}
+        for link in self._links:
+            mine.setdefault(link.src, []).append(link)
+            mine.setdefault(link.dst, []).append(link)
+        return tuple(rank for rank in sorted(mine) if self._is_slow(rank, mine[rank], kinds))
+
+    def _is_slow(self, rank: int, mine: Sequence[Link], kinds: _Kinds) -> bool:
         """Whether all that it sends, or all that it gets, is slow in the same way and alike."""
-        sent = [link for link in self.links if link.src == rank]
-        got = [link for link in self.links if link.dst == rank]
-        return any(self._alike(mine, rank, say) for mine in (sent, got) for say in _SAYINGS)
+        usual = {
+            crosses: kind.without([link for link in mine if self._crosses(link) == crosses])
+            for crosses, kind in kinds.items()
+        }
+        found = [(link, _ratios(link, usual[self._crosses(link)])) for link in mine]
+        sent = [ratios for link, ratios in found if link.src == rank]
+        got = [ratios for link, ratios in found if link.dst == rank]
+        return any(
+            self._alike([each[say] for each in way]) for way in (sent, got) for say in _SAYINGS
+        )
 
-    def _alike(self, mine: Sequence[Link], rank: int, say: _Say) -> bool:
-        """Whether these links of the rank, two at least, are all slow in this to a like degree."""
-        ratios = [self._ratios(link, (rank,)).get(say, 1.0) for link in mine]
-        return len(ratios) > 1 and min(ratios) > self.factor and max(ratios) <= ALIKE * min(ratios)
+    def _alike(self, ratios: Sequence[float]) -> bool:
+        """Whether these links of a rank, two at least, are all slow to a like degree."""
+        return len(ratios) > 1 and min(ratios) > self._factor and max(ratios) <= ALIKE * min(ratios)
 
-    def words(self, link: Link, suspects: Sequence[int]) -> str:
-        """In what the link is slow, with figures; empty if it is not, or a rank is to blame."""
-        if link.src in suspects or link.dst in suspects:
+    def named(self, suspects: Sequence[int]) -> tuple[Link, ...]:
+        """All links; in words what is slow about those of which no suspect is to blame."""
+        free = [link for link in self._links if not {link.src, link.dst} & set(suspects)]
+        kinds = self._kinds(free)
+        words = {_ends(link): self._words(link, kinds[self._crosses(link)]) for link in free}
+        return tuple(replace(link, slow=words.get(_ends(link), "")) for link in self._links)
+
+    def _words(self, link: Link, kind: _Kind) -> str:
+        """In what the link is slow, with figures; empty if it is not."""
+        usual = kind.without([link])
+        if usual is None:
             return ""
-        others = self._others(link, suspects)
-        against = "the other way" if len(others) == 1 else "the median of the others"
-        ratios = self._ratios(link, suspects)
-        found = [say for say in _SAYINGS if ratios.get(say, 1.0) > self.factor]
-        return "; ".join(say(link, typical(others), against) for say in found)
+        against = "the other way" if kind.count == 2 else "the median of the others"
+        ratios = _ratios(link, usual)
+        found = [say for say in _SAYINGS if ratios[say] > self._factor]
+        return "; ".join(say(link, usual, against) for say in found)
 
-    def _ratios(self, link: Link, without: Sequence[int]) -> dict[_Say, float]:
-        """How many times slower it is than the others; empty if there are none."""
-        others = self._others(link, without)
-        return _ratios(link, typical(others)) if others else {}
-
-    def _others(self, link: Link, without: Sequence[int]) -> list[Link]:
-        """Those of the links that this one can be held against."""
-        return [
-            each
-            for each in self.links
-            if (each.src, each.dst) != (link.src, link.dst)
-            and each.src not in without
-            and each.dst not in without
-            and self._crosses(each) == self._crosses(link)
-        ]
+    def _kinds(self, links: Sequence[Link]) -> _Kinds:
+        """Those within a host, and those between hosts."""
+        kinds: dict[bool, list[Link]] = {}
+        for link in links:
+            kinds.setdefault(self._crosses(link), []).append(link)
+        return {crosses: _Kind(each) for crosses, each in kinds.items()}
 
     def _crosses(self, link: Link) -> bool:
-        return bool(self.hosts) and self.hosts[link.src] != self.hosts[link.dst]
+        return bool(self._hosts) and self._hosts[link.src] != self._hosts[link.dst]
+
+
+class _Kind:
+    """Links that are held against each other."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.count = len(links)
+        self._latency = _Ordered({_ends(link): link.latency for link in links})
+        self._bandwidth = _Ordered({_ends(link): link.bandwidth for link in links})
+
+    def without(self, some: Sequence[Link]) -> Reference | None:
+        """The medians of all the others; None if there are none."""
+        if len(some) == self.count:
+            return None
+        ends = [_ends(link) for link in some]
+        return Reference(self._latency.median_without(ends), self._bandwidth.median_without(ends))
+
+
+class _Ordered:
+    """A figure of many links, from the least to the greatest."""
+
+    def __init__(self, figures: Mapping[_Ends, float]) -> None:
+        order = sorted(figures, key=figures.__getitem__)
+        self._values = [figures[ends] for ends in order]
+        self._places = {ends: place for place, ends in enumerate(order)}
+
+    def median_without(self, some: Sequence[_Ends]) -> float:
+        """The median of the others, of which there is one at least."""
+        gone = sorted(self._places[ends] for ends in some)
+        left = len(self._values) - len(gone)
+        return (self._left((left - 1) // 2, gone) + self._left(left // 2, gone)) / 2
+
+    def _left(self, number: int, gone: Sequence[int]) -> float:
+        """The value of this number among those whose places are not gone."""
+        for place in gone:
+            if place > number:
+                break
+            number += 1
+        return self._values[number]
+
+
+_Kinds = Mapping[bool, _Kind]
+"""By whether they are between hosts."""
+_Ends = tuple[int, int]
+
+
+def _ends(link: Link) -> _Ends:
+    return link.src, link.dst
 
 
 _Say = Callable[[Link, Reference, str], str]
 """Says in what a link is slow; stands for it, too."""
 
 
-def _ratios(link: Link, usual: Reference) -> dict[_Say, float]:
+def _ratios(link: Link, usual: Reference | None) -> dict[_Say, float]:
+    """How many times slower it is than the others; 1 where there are none."""
+    if usual is None:
+        return dict.fromkeys(_SAYINGS, 1.0)
     return {
         _latency_words: _ratio(link.latency, usual.latency),
         _bandwidth_words: _ratio(usual.bandwidth, link.bandwidth),

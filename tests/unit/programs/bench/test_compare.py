@@ -135,10 +135,115 @@ def test_the_confidence_is_of_all_rows_together(tmp_path):
     found = compare(both, both, Rule()).confidence
     assert found is not None
     assert 0.94 < found < 0.95, "6 launches allow no less than 2 in 924 for each of 24 rows"
-    four = [{**each, "dtype": dtype} for each in double for dtype in ("float32", "int64")]
-    lots = recording(tmp_path, "lots.json", *four)
-    assert compare(lots, lots, Rule()).count("cannot be told") == 48
     assert compare(few, few, Rule()).count("cannot be told") == 0
+
+
+def many_series(tmp_path: Path, name: str, slow: tuple[int, int] | None = None) -> Recording:
+    """30 series of 12 sizes with 6 launches each; one size of one of them takes ten times as long.
+
+    Args:
+        tmp_path: to write it to.
+        name: of the file.
+        slow: the series and the size's place; None: none is slow.
+    """
+    found = []
+    for number in range(30):
+        each = scaled(1.0, seed=number if slow is None else 100 + number, launches=6)
+        if slow is not None and slow[0] == number:
+            size = SIZES[slow[1]]
+            each["rows"][slow[1]] = one_row(size, 10 * hockney(size), seed=7, launches=6)
+        found.append({**each, "backend": f"backend{number}"})
+    return recording(tmp_path, name, *found)
+
+
+def test_of_many_rows_one_that_is_ten_times_slower_is_found(tmp_path):
+    old = many_series(tmp_path, "old.json")
+    found = compare(old, many_series(tmp_path, "new.json", (13, 4)), Rule(fail_over=0.1))
+    assert found.count("cannot be told") == 0
+    failing = [
+        (each.key.backend, row.size) for each in found.series for row in each.rows if row.fails
+    ]
+    assert failing == [("backend13", SIZES[4])]
+    assert not found.ok
+    assert found.each == pytest.approx(1 - 2 / 924)
+    assert found.confidence == pytest.approx(1 - 360 * 2 / 924)
+    assert all(each.overall.interval is not None for each in found.series)
+
+
+def test_the_confidence_of_very_many_rows_is_not_below_nothing(tmp_path):
+    series = [scaled(1.0, launches=5) | {"backend": f"backend{at}"} for at in range(12)]
+    run = recording(tmp_path, "run.json", *series)
+    found = compare(run, run, Rule())
+    assert found.each == pytest.approx(1 - 2 / 252)
+    assert found.confidence == 0.0
+
+
+def test_what_looks_like_a_failure_but_cannot_be_told_is_suspect(tmp_path):
+    old = recording(tmp_path, "old.json", scaled(1.0, launches=3))
+    new = recording(tmp_path, "new.json", scaled(9.0, launches=3, seed=2))
+    found = compare(old, new, Rule(fail_over=0.1))
+    assert (found.ok, found.suspects) == (True, len(SIZES) + 1)
+    assert compare(old, new, Rule()).suspects == 0, "nothing was said to be too much"
+    assert compare(new, old, Rule(fail_over=0.1)).suspects == 0, "faster is no failure"
+    old, new = (many_series(tmp_path, "run.json", each) for each in (None, (0, 0)))
+    sure = compare(old, new, Rule(fail_over=0.1))
+    assert sure.suspects == 0
+
+
+def test_a_ratio_beyond_the_threshold_that_may_be_noise_is_not_called_no_change(tmp_path):
+    old = recording(tmp_path, "old.json", scaled(1.0, launches=6, noise=1.0))
+    new = recording(tmp_path, "new.json", scaled(1.5, launches=6, noise=1.0, seed=2))
+    for row in compare(old, new, Rule()).series[0].rows:
+        assert (row.verdict == "no change") == (1 / 1.1 <= row.ratio <= 1.1)
+
+
+def test_sizes_whose_change_could_go_unseen_are_counted(tmp_path):
+    old, new = (
+        recording(tmp_path, f"{seed}.json", scaled(1.0, seed=seed, launches=6, noise=0.5))
+        for seed in (1, 2)
+    )
+    (note,) = compare(old, new, Rule()).notes
+    assert "10% could go unseen in 1 of 1 series and 12 of 12 sizes" in note
+
+
+@pytest.mark.parametrize(
+    ("pairs", "rows"),
+    [(((0, 1), (2, 3)), 0), (((0, 1), (0, 1)), 12), (((1, 0), (0, 1)), 0)],
+)
+def test_a_pair_of_ranks_is_compared_with_itself_alone(pairs, rows, tmp_path):
+    one: dict[str, Any] = {
+        "op": "p2p",
+        "command": "p2p",
+        "form": "blocking",
+        "reduce_op": None,
+        "pattern": "pair",
+    }
+    old, new = (
+        recording(
+            tmp_path,
+            f"{place}.json",
+            one_series(**one, world_size=4, group_size=4, src=src, dst=dst),
+        )
+        for place, (src, dst) in enumerate(pairs)
+    )
+    if rows:
+        assert compare(old, new, Rule()).rows == rows
+        return
+    with pytest.raises(UsageError, match="no row in common") as caught:
+        compare(old, new, Rule())
+    for src, dst in pairs:
+        assert f"from rank {src} to {dst}" in caught.value.why
+
+
+def test_blocks_of_one_world_are_told_from_launches(tmp_path):
+    worlds, blocks = (
+        recording(tmp_path, f"{count}.json", setups={"gloo": setup() | {"launches": count}})
+        for count in (9, 1)
+    )
+    assert (worlds.blocks, blocks.blocks) == ((), ("gloo",))
+    told = " ".join(compare(worlds, blocks, Rule()).notes)
+    assert "The new file's launches of gloo are blocks of one world" in told
+    assert "old file's launches" not in told
 
 
 def test_launches_that_left_out_sizes_compare_with_those_that_did_not():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -105,6 +106,26 @@ def test_a_median_that_others_spoil_is_not_the_backends() -> None:
     assert found.kind == "below the limit"
     assert "fastest tenth takes 200 µs" in found.why
     assert "something else takes the cores" in found.why
+
+
+def test_a_copy_within_a_gpu_makes_nothing_unusually_slow() -> None:
+    """PCIe, a network: far below it, and quite in order."""
+    world = WorldSpec(2, "nccl", "cuda")
+    bound = Limit("device copy", (0, 1), True, 1.4e12, 1 << 26)
+    where = Setup(world, limits=(bound,), bound=bound, cores=16, ranks_per_host=2)
+    times = {8: 15e-6, 1 << 20: 90e-6, 1 << 26: 5e-3}
+    kinds = [each.kind for each in judged(rows(times), where)]
+    assert kinds == ["latency-bound", "below the limit", "below the limit"]
+    last = judged(rows(times), where)[-1]
+    assert "of a device copy" in last.why
+    assert "no link between two GPUs is as fast" in last.why
+
+
+def test_gpus_that_outdo_a_stream_are_explained() -> None:
+    where = replace(setup(1e9), world=WorldSpec(2, "nccl", "cuda"))
+    (found,) = judged(rows({1 << 26: 5e-3}), where)
+    assert found.kind == "close to the limit"
+    assert "other ways than TCP" in found.why
 
 
 def test_without_small_sizes_nothing_is_called_latency_bound() -> None:

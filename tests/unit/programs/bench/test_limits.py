@@ -61,8 +61,17 @@ def test_the_bound_is_that_of_all_at_once_or_of_the_slowest_pair(
 def test_ranks_without_shared_memory_are_held_against_a_stream() -> None:
     found = bound_of(LIMITS[:4], "shared memory")
     assert found == LIMITS[3]
-    assert bound_of(LIMITS[:4], "device copy") is None
     assert bound_of((), "TCP stream") is None
+
+
+def test_gpus_of_several_hosts_are_held_against_a_stream_those_of_one_against_their_memory() -> (
+    None
+):
+    within = limit("device copy", (0, 1), 1e12, at_once=True)
+    assert bound_of((*LIMITS, within), "device copy") == within
+    assert bound_of((*LIMITS[:4], within), "device copy") == LIMITS[3]
+    assert bound_of((LIMITS[0], within), "device copy") == within  # no stream was to be had
+    assert bound_of(LIMITS, "device copy") is None
 
 
 def test_every_backend_names_something_that_is_measured() -> None:

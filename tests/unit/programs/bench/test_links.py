@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
+
+import pytest
 
 from distdemo.linking import Link
 from distdemo.programs.bench.links.schedule import counts, fixed_counts, turns, visit_seconds
@@ -115,6 +119,47 @@ def test_a_lone_rank_on_a_host_of_its_own_is_no_suspect() -> None:
     assert (named(found), suspects) == ([], ())
 
 
+def test_of_64_ranks_the_slow_ones_and_the_slow_links_are_found() -> None:
+    rank, pair = of_rank(17, 10), of_pair(3, 60, 6)
+    made = links(64, lambda src, dst: max(rank(src, dst), pair(src, dst)))
+    for hosts in ((), ("a",) * 32 + ("b",) * 32):
+        found, suspects = judged(made, FACTOR, hosts)
+        assert suspects == (17,)
+        assert named(found) == [(3, 60), (60, 3)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_link_is_held_against_the_median_of_all_others(seed: int) -> None:
+    """What is worked out by places is what leaving out and sorting anew gives."""
+    chance = random.Random(seed)
+    size = chance.choice((3, 4, 5, 7))
+    hosts = tuple(chance.choice("ab") for _ in range(size)) if seed % 2 else ()
+    made = [
+        Link(src, dst, chance.choice((1e-5, 2e-5, 5e-5)), chance.uniform(1e9, 9e9))
+        for src, dst in permutations(range(size), 2)
+        if chance.random() < 0.9
+    ]
+    found, suspects = judged(made, FACTOR, hosts)
+
+    def crosses(link: Link) -> bool:
+        return bool(hosts) and hosts[link.src] != hosts[link.dst]
+
+    for link in found:
+        others = [
+            each
+            for each in made
+            if not {each.src, each.dst} & set(suspects)
+            and crosses(each) == crosses(link)
+            and (each.src, each.dst) != (link.src, link.dst)
+        ]
+        if not others or {link.src, link.dst} & set(suspects):
+            assert link.slow == ""
+            continue
+        usual = typical(others)
+        assert ("latency" in link.slow) == (link.latency > FACTOR * usual.latency)
+        assert ("bandwidth" in link.slow) == (usual.bandwidth > FACTOR * link.bandwidth)
+
+
 def test_part_of_the_links_can_be_judged() -> None:
     assert judged([], FACTOR) == ((), ())
     (only,) = judged(links(2)[:1], FACTOR)[0]
@@ -127,20 +172,26 @@ def test_the_best_round_counts() -> None:
 
 
 def test_every_pair_has_its_turn_in_every_round() -> None:
-    found = turns(5, 3)
+    found = list(turns(5, 3))
     assert [turn.number for turn in found] == list(range(30))
     ways = Counter(way for turn in found for way in turn.ways)
     assert len(ways) == 20
     assert set(ways.values()) == {3}
     assert [turn.lap for turn in found] == sorted(turn.lap for turn in found)
-    assert turns(1, 3) == []
+    assert list(turns(1, 3)) == []
+
+
+def test_turns_are_made_as_they_come() -> None:
+    many = turns(1000, 10**9)
+    assert next(many).ways == ((0, 1), (1, 0))
+    assert next(many).ways == ((0, 2), (2, 0))
 
 
 def test_counts_fit_into_the_time_and_are_never_none() -> None:
     assert counts(1e-3, 1e-2, 1.0).small == 200
     few = counts(1e-2, 1.0, 0.5)
     assert (few.small, few.windows, few.window) == (25, 1, 1)
-    assert few.batches() == [20, 5]
+    assert list(few.batches()) == [20, 5]
     slow = counts(1.0, 10.0, 0.1)
     assert (slow.small, slow.windows, slow.window) == (5, 1, 1)
     assert slow.seconds == 0.05

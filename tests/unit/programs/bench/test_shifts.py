@@ -38,6 +38,14 @@ def test_too_small_samples_have_no_interval():
     assert critical(6, 6, 2 / 925) == 0
 
 
+def test_the_least_error_has_an_interval_whatever_the_samples_are():
+    # The product of half the error and the number of orders is 1, but for its rounding.
+    for m in range(2, 31):
+        for n in range(2, 31):
+            assert critical(m, n, least_error(m, n)) == 1, (m, n)
+            assert critical(m, n, 0.999 * least_error(m, n)) == 0, (m, n)
+
+
 def test_the_ratio_is_the_median_of_all_pairs():
     found = shift([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], 0.2)
     assert found.ratio == 2.0

@@ -14,6 +14,7 @@ from distdemo.programs.bench.sizes import (
     MOST,
     SizeRange,
     check_range,
+    cut_notes,
     of_size,
     part_bytes,
     range_sizes,
@@ -168,15 +169,24 @@ def test_whatever_the_op_its_size_is_what_algbw_counts(
 
 def test_sizes_are_cut_down_to_whole_parts_and_the_first_is_rounded_up() -> None:
     op = ops.REGISTRY["all_gather"]
-    sizes, note = series_sizes(op, template("all_gather", 3), SizeRange(8, 1024, 2))
+    sizes, part = series_sizes(op, template("all_gather", 3), SizeRange(8, 1024, 2))
     assert sizes == [12, 24, 60, 120, 252, 504, 1020]  # 8 and 16 have become one
-    assert "12 bytes" in note
+    assert part == 12
     assert of_size(op, template("all_gather", 3), 60).shape == (5,)
+
+
+def test_the_ops_whose_sizes_were_cut_down_alike_share_a_sentence() -> None:
+    cut = {0: ["broadcast"], 12: ["gather", "scatter", "gather"], 24: ["all-to-all"]}
+    end = "of float32: sizes were cut down to one."
+    assert list(cut_notes(cut, 3, "float32")) == [
+        f"gather, scatter on 3 ranks move a multiple of 12 bytes {end}",
+        f"all-to-all on 3 ranks moves a multiple of 24 bytes {end}",
+    ]
 
 
 def test_sizes_that_fit_are_left_alone_and_nothing_is_said() -> None:
     op = ops.REGISTRY["all_gather"]
-    assert series_sizes(op, template("all_gather", 2), SizeRange(8, 512)) == ([8, 32, 128, 512], "")
+    assert series_sizes(op, template("all_gather", 2), SizeRange(8, 512)) == ([8, 32, 128, 512], 0)
 
 
 def test_the_first_may_be_rounded_up_beyond_the_last_of_the_series_but_not_of_the_range() -> None:
@@ -199,7 +209,7 @@ def test_a_range_without_a_whole_part_is_refused_with_the_nearest(
 def test_an_op_without_data_has_one_point_of_size_0() -> None:
     barrier = ops.REGISTRY["barrier"]
     base = OpSpec("barrier", 2, shape=())
-    assert series_sizes(barrier, base, SizeRange(8, 1024)) == ([0], "")
+    assert series_sizes(barrier, base, SizeRange(8, 1024)) == ([0], 0)
     assert of_size(barrier, base, 0).shape == ()
 
 

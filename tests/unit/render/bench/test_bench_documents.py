@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from measurements import SIZES, made_failure, made_overlap, made_report, made_row, made_series
 
-from distdemo.measuring import BenchReport
+from distdemo.measuring import BenchReport, Sized
+from distdemo.model import OpSpec, WorldSpec
 from distdemo.render.bench.csv import bench_csv
 from distdemo.render.bench.document import bench_document
 from distdemo.render.document import dumps
@@ -60,7 +61,59 @@ def test_csv_has_the_numbers_of_the_document() -> None:
             assert float(line[name]) == row[name]
         assert float(line["interval_low_seconds"]) == row["interval_seconds"][0]
         assert line["verdict"] == row["verdict"]["kind"]
+        assert int(line["group_size"]) == series["group_size"]
         assert line["overlap_hidden"] == (str(row["overlap"]["hidden"]) if row["overlap"] else "")
+
+
+def test_csv_says_between_which_ranks_it_was() -> None:
+    pair = OpSpec("p2p", 4, shape=(2,), pattern="pair", src=2, dst=3, async_op=True)
+    rooted = OpSpec("broadcast", 4, shape=(2,), root=1, members=(0, 1, 2, 3))
+    one = made_series("p2p", points=(Sized(8, (pair,)),), rows=(made_row(8),))
+    other = made_series("broadcast", points=(Sized(8, (rooted,)),), rows=(made_row(8),))
+    sent, cast = lines(bench_csv(made_report(one, other)))
+    assert (sent["pattern"], sent["src"], sent["dst"], sent["root"]) == ("pair", "2", "3", "")
+    assert (cast["pattern"], cast["src"], cast["root"], cast["group_size"]) == ("", "", "1", "4")
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "command"),
+    [
+        (
+            OpSpec("all_reduce", 2, "int64", (8,), "max", async_op=True),
+            {},
+            "all-reduce -n 2 --backend gloo --shape 8 --dtype int64 --reduce-op max --async",
+        ),
+        (
+            OpSpec("scatter", 3, "int8", (4,), root=2, members=(0, 2), variant="list"),
+            {"world": WorldSpec(4, "nccl", "cuda")},
+            "scatter -n 4 --backend nccl --device cuda --shape 4 --dtype int8 --root 2 --group 0,2",
+        ),
+        (
+            OpSpec("all_gather", 2, "int8", (4,), variant="single", in_place=True),
+            {"size": 8},
+            "bench all-gather -n 2 --backend gloo -b 8 -e 8 --iters 1 --placement in --dtype int8",
+        ),
+        (
+            OpSpec("p2p", 4, shape=(8,), pattern="ring", async_op=True),
+            {"world": WorldSpec(4)},
+            "p2p -n 4 --backend gloo --shape 8 --dtype float32 --pattern ring --nonblocking",
+        ),
+        (OpSpec("barrier", 2, shape=()), {"size": 0}, "barrier -n 2 --backend gloo"),
+    ],
+    ids=lambda each: each.op if isinstance(each, OpSpec) else "",
+)
+def test_wrong_elements_come_with_the_command_that_shows_them(
+    op: OpSpec, more: dict[str, Any], command: str
+) -> None:
+    size = more.pop("size", 32)
+    series = made_series(
+        op.op.replace("_", "-"),
+        points=(Sized(size, (op,)),),
+        rows=(made_row(size, wrong=2, judgement=None),),
+        **more,
+    )
+    (error,) = parsed(made_report(series))["errors"]
+    assert error["hint"] == f"See for yourself: distdemo {command}"
 
 
 def test_csv_tells_what_it_depends_on_in_comments() -> None:

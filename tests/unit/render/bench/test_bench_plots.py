@@ -57,6 +57,12 @@ def test_it_names_what_was_measured_its_axes_its_lines_and_limits() -> None:
         assert name in text
 
 
+def test_dollar_signs_in_a_name_are_no_formula() -> None:
+    report = made_report()
+    named = replace(report, environment={**report.environment, "host": "a$_$b"})
+    assert "a$_$b" in words(plot(named, "svg"))
+
+
 def test_the_points_lie_where_the_numbers_say() -> None:
     """Read back from the picture: equal ratios are equal distances on both axes."""
     report = made_report(setups={})

@@ -16,7 +16,9 @@ from measurements import (
     made_skew,
 )
 
-from distdemo.measuring import BenchReport
+from distdemo.measuring import BenchReport, Sized
+from distdemo.model import OpSpec
+from distdemo.render.bench.names import title
 from distdemo.render.bench.table import bench_table, verdict_line
 from distdemo.render.console import ASCII_SIGNS, Signs
 from distdemo.yardsticks import Judgement
@@ -151,18 +153,22 @@ def test_a_plot_needs_room_and_two_sizes(draw: Draw) -> None:
     for columns, rows in ((59, None), (80, (made_row(8),))):
         report = made_report(made_series(rows=rows))
         assert "└┬" not in draw(lambda c, r=report: bench_table(r, c), columns=columns)
-    assert "└┬" not in draw(lambda console: bench_table(made_report(), console, picture=False))
 
 
-def test_a_plot_of_many_series_and_of_nothing_but_equal_times_is_drawn(draw: Draw) -> None:
-    ops = [f"op-{number}" for number in range(12)]
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_plot_has_a_sign_of_its_own_for_each_series_or_is_left_out(
+    draw: Draw, encoding: str
+) -> None:
+    ops = [f"op-{number}" for number in range(11)]
     flat = made_row(8, median=1e-3, judgement=None)
     rows = (flat, replace(flat, size=16))
-    report = made_report(*(made_series(op, rows=rows) for op in ops), setups={})
-    text = draw(lambda console: bench_table(report, console), columns=100)
-    assert "◎ several" in text
-    for op in ops:
-        assert f" {op}" in text
+    series = [made_series(op, rows=rows) for op in ops]
+    few, many = made_report(*series[:10], setups={}), made_report(*series, setups={})
+    drawn = draw(lambda console: bench_table(few, console), encoding, 100)
+    several = "& several" if encoding == "ascii" else "◎ several"
+    legend = drawn[drawn.rindex("op-0", 0, drawn.index(several)) - 2 :]
+    assert len({legend[legend.index(f"{op}") - 2] for op in ops[:10]}) == 10
+    assert several not in draw(lambda console: bench_table(many, console), encoding, 100)
 
 
 # ------------------------------------------------------------------------------------ the verdict
@@ -212,3 +218,29 @@ def test_a_row_without_a_verdict_or_a_limit_is_drawn(draw: Draw) -> None:
     text = draw(lambda console: bench_table(report, console))
     assert "Is this normal?" not in text
     assert "Limits" not in text
+    assert "limit │" not in text, "there is no share of one"
+
+
+def test_the_clock_is_named_in_words(draw: Draw) -> None:
+    for clock, words in (("perf_counter", "the host's clock"), ("CUDA events", "CUDA events")):
+        report = made_report(replace(made_series(), clock=clock))
+        text = " ".join(draw(lambda console, r=report: bench_table(r, console)).split())
+        assert f"timed by {words}." in text
+
+
+def test_of_what_moves_no_data_no_dtype_is_told_and_of_a_pair_no_placement(draw: Draw) -> None:
+    barrier = OpSpec("barrier", 2, shape=())
+    spec = made_series("barrier", points=(Sized(0, (barrier,)),)).spec
+    assert title(spec, "|") == "barrier | gloo | 2 ranks"
+    row = made_row(0, judgement=Judgement("", "", ""))
+    text = draw(
+        lambda c: bench_table(made_report(replace(made_series(), spec=spec, rows=(row,))), c)
+    )
+    assert "Timed by host." in text
+    assert "✓ 1 size, 0 wrong elements" in text
+    for name in ("busbw up to", "Average busbw", "algbw", "Verdict", "limit │"):
+        assert name not in text
+    pair = OpSpec("p2p", 2, shape=(2,), pattern="pair", src=0, dst=1)
+    one = made_series("p2p", points=(Sized(8, (pair,)),), in_place=True).spec
+    assert title(one, "|") == "p2p | gloo | 2 ranks | float32 | 0 to 1"
+    assert title(made_series(in_place=True).spec, "|").endswith("| in place")

@@ -1,0 +1,143 @@
+"""Whether ``bench compare`` tells a change from noise: pairs of runs, the same and one slowed.
+
+Each try measures three times with ``distdemo bench all-reduce``: twice the same, then with 20 %
+more work, a call after which every rank is busy for a fifth of the time that the call just took.
+(It offers its core meanwhile: the backend's own threads share it, and would wait for a slice of
+the scheduler's, which is much more than a fifth.)
+The first two have to compare as unchanged in nine of ten tries, as a whole and at every size, the
+slowed one as slower than the one before it, as a whole or at a size, in ten of ten, at the default
+threshold. Exit 1 if not. Takes ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contests import Result, add, command, document, table
+from rich.console import Console
+
+from distdemo import ops
+from distdemo.ops.all_reduce import AllReduce
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from distdemo.model import OpSpec
+    from distdemo.ops.parts import Buffers, Call
+
+TRIES = 10
+MORE = 0.20  # work that the slowed op does in addition, as a share of its own time
+UNCHANGED = 0.9  # of the tries of two runs of the same
+CHANGED = 1.0  # of the tries with more work
+
+
+class Slowed(AllReduce):
+    """An all_reduce with more to do: every rank is busy for a while after its call."""
+
+    def bind(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Call:
+        """The call, and then as much more as it took."""
+        call = super().bind(buffers, spec, group, async_op=async_op)
+
+        def slowed() -> object:
+            began = time.perf_counter()
+            done = call()
+            now = time.perf_counter()
+            until = now + MORE * (now - began)
+            while time.perf_counter() < until:
+                os.sched_yield()
+            return done
+
+        return slowed
+
+
+def slow_down() -> None:
+    """In the process of a command: what it calls all_reduce has more to do."""
+    ops.REGISTRY[AllReduce.name] = Slowed()
+
+
+def run(path: Path, more: list[str], before: Callable[[], None] | None = None) -> Path:
+    """One measurement, into this file.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    words = ["bench", "all-reduce", "--output", str(path), "--quiet", *more]
+    said, code = command(words, before)
+    if code:
+        raise RuntimeError(f"distdemo {' '.join(words)} ended with {code}: {said}")
+    return path
+
+
+def compared(old: Path, new: Path) -> dict[str, Any]:
+    """What ``bench compare`` says."""
+    return document(("bench", "compare", str(old), str(new)))
+
+
+def verdicts(found: dict[str, Any], verdict: str) -> list[dict[str, Any]]:
+    """The series and the sizes of which this is said."""
+    return [each for each in (*found["overall"], *found["rows"]) if each["verdict"] == verdict]
+
+
+def attempt(folder: Path, more: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Three runs: the first against the second, and the second against a slowed one."""
+    first, second, slow = (folder / f"{name}.json" for name in ("first", "second", "slowed"))
+    run(first, more)
+    run(second, more)
+    run(slow, more, slow_down)
+    return compared(first, second), compared(second, slow)
+
+
+def told(same: dict[str, Any], slowed: dict[str, Any]) -> tuple[bool, bool, str]:
+    """Whether both verdicts are right, and what was said."""
+    changes = [each for verdict in ("slower", "faster") for each in verdicts(same, verdict)]
+    slower = verdicts(slowed, "slower")
+    ratios = [each["overall"][0] for each in (same, slowed)]
+    figures = ["{ratio:.3f} {interval} {verdict}".format(**each) for each in ratios]
+    said = f"same: {figures[0]}; slowed: {figures[1]}, {len(slower)} with its sizes"
+    return not changes, bool(slower), said
+
+
+def tries(count: int, more: list[str], console: Console) -> tuple[int, int]:
+    """How often two runs of the same compare as such, and how often the slowed one as slower."""
+    unchanged = changed = 0
+    for number in range(1, count + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            quiet, seen, said = told(*attempt(Path(folder), more))
+        console.print(f"{number}: {said}", highlight=False)
+        unchanged, changed = unchanged + quiet, changed + seen
+    return unchanged, changed
+
+
+def main() -> int:
+    """Try and try again, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tries", type=int, default=TRIES)
+    parser.add_argument("--more", type=json.loads, default=[], help="options of bench, as JSON")
+    options = parser.parse_args()
+    console, rows = Console(width=140), table("distdemo bench compare")
+    unchanged, changed = tries(options.tries, options.more, console)
+    good = True
+    for name, count, least in (
+        ("two runs of the same: no change, in no row", unchanged, UNCHANGED),
+        (f"{MORE:.0%} more work: slower", changed, CHANGED),
+    ):
+        asked = f"at least {least * options.tries:g} of {options.tries}"
+        met = count >= least * options.tries
+        add(rows, Result(name, f"{count} of {options.tries}", asked=asked, met=met))
+        good = good and met
+    console.print(rows)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""``distdemo bench all-reduce`` on a GPU, beside what the device copies: nccl alone, gloo on CUDA.
+
+Nothing is asked for. Of one rank, busbw is 0 by its formula, so the bandwidth here is algbw: bytes
+of the tensor over the median time. Whole commands, as CUDA can't be had in a fork of a process
+that has looked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from contests import PATIENCE, Result, in_words
+
+SIZE = "64M"
+CASES = (("nccl", 1), ("gloo", 2))
+"""Backends, and on how many ranks of the one device."""
+HAVE = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+
+
+def measure() -> Iterator[Result]:
+    """Every case, or that there is no GPU."""
+    if subprocess.run([sys.executable, "-c", HAVE], check=False, timeout=PATIENCE).returncode:
+        yield Result("on a GPU", "not measured", beside="torch has no CUDA device here")
+        return
+    for backend, ranks in CASES:
+        yield _case(backend, ranks)
+
+
+def _case(backend: str, ranks: int) -> Result:
+    name = f"{backend} on {ranks} rank{'s' if ranks > 1 else ''} of a GPU, 64 MiB: algbw / copy"
+    device = ("--backend", backend, "--device", "cuda", "-n", str(ranks))
+    words = ("bench", "all-reduce", "-b", SIZE, "-e", SIZE, *device, "--format", "json")
+    done = subprocess.run(
+        [sys.executable, "-m", "distdemo", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    if done.returncode:
+        return Result(name, "failed", met=False, beside=(done.stderr or done.stdout)[-200:])
+    return _result(name, backend, json.loads(done.stdout))
+
+
+def _result(name: str, backend: str, found: dict[str, Any]) -> Result:
+    row, limits = found["series"][0]["rows"][0], found["setups"][backend]["limits"]
+    copies = [each for each in limits if each["kind"] == "device copy"]
+    copy = min((each["bandwidth_bytes_per_second"] for each in copies), default=0.0)
+    reached = row["algbw_bytes_per_second"]
+    return Result(
+        name,
+        f"{reached / copy:.3f}" if copy else "no copy measured",
+        beside=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; "
+        f"{in_words(row['median_seconds'])}",
+    )
