@@ -30,7 +30,7 @@ def links_table(report: LinksReport, console: Console) -> Group:
     parts: list[RenderableType] = [heading(_title(report, sign))]
     if report.links and console.width >= NARROW:
         parts += heat_maps(report, console)
-        parts.append(_legend(report))
+        parts.append(_legend(report, console))
     parts += _worst(report, console)
     parts += _below(report, sign)
     return Group(*parts, links_verdict_line(report, sign))
@@ -101,13 +101,14 @@ def _title(report: LinksReport, sign: Signs) -> str:
     return f" {sign.dot} ".join(parts)
 
 
-def _legend(report: LinksReport) -> Text:
+def _legend(report: LinksReport, console: Console) -> Text:
     step = block_size(report.spec.world.world_size)
     blocks = f"Each figure is the worst of {step} by {step} ranks. " if step > 1 else ""
     slow = f"{SLOW} slow: beyond {report.spec.factor:g} times the median. " if report.slow else ""
     wrong = "x wrong elements. " if any(link.wrong for link in report.links) else ""
-    dark = "The darker, the slower."
-    return Text(f"{blocks}{slow}{wrong}{dark}", style=colours.QUIET)
+    shaded = console.color_system is not None and not console.no_color
+    dark = "The darker, the slower." if shaded else ""
+    return Text(f"{blocks}{slow}{wrong}{dark}".rstrip(), style=colours.QUIET)
 
 
 def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
