@@ -28,7 +28,7 @@ from distdemo.programs.checker import Plan, check
 if TYPE_CHECKING:
     from distdemo.reports import CheckReport
 
-SHORT = 0.7  # seconds without progress after which a case is given up here
+SHORT = 1.0  # seconds without progress after which a case is given up here
 
 
 def checked(

@@ -178,7 +178,7 @@ def test_ranks_that_work_or_write_have_not_stalled():
             os.write(1, b"still here\n")
             OUTSIDE.wait(0.1)
 
-    report = run_world(world(1, patience=0.4), work)
+    report = run_world(world(1, patience=0.5), work)
     assert report.ok, report.verdict
 
 

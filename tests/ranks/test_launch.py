@@ -23,7 +23,7 @@ import distdemo
 from distdemo.outcomes import Died, Raised, Returned, Stopped, TimedOut
 
 ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
-SOON = 0.7  # seconds after which worlds that hang are given up
+SOON = 1.0  # seconds after which worlds that hang are given up
 
 launch = partial(distdemo.launch, start_method="fork")
 
