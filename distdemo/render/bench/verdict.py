@@ -49,10 +49,12 @@ def _trouble(report: BenchReport) -> str:
     parts = []
     if report.failure is not None and report.failure.verdict is not None:
         parts.append(report.failure.verdict.what)
-    elif any(series.error for series in report.series):
+    elif not report.interrupted and any(series.error for series in report.series):
         parts.append(_errors(report))
-    if report.interrupted:
+    if report.interrupted and measured(report):
         parts.append("Interrupted; this was measured by then:")
+    elif report.interrupted:
+        parts.append("Interrupted before any size was timed.")
     elif parts and measured(report):
         parts.append("Measured by then:")
     return " ".join(parts)

@@ -205,6 +205,15 @@ def test_what_was_measured_before_the_end_is_kept(draw: Draw) -> None:
     assert "Interrupted; this was measured by then: 2 sizes" in verdict_line(stopped, Signs()).plain
 
 
+def test_that_it_was_interrupted_is_said_once() -> None:
+    cut = "The measurement was interrupted before 12 of 12 sizes were measured."
+    nothing = made_report(made_series(rows=(), error=cut), interrupted=True)
+    text = verdict_line(nothing, Signs()).plain
+    assert text == "✗ Interrupted before any size was timed."
+    partly = made_report(made_series(rows=(made_row(8),), error=cut), interrupted=True)
+    assert verdict_line(partly, Signs()).plain.startswith("✗ Interrupted; this was measured by")
+
+
 def test_nothing_measured_says_why(draw: Draw) -> None:
     report = made_report(made_series(refused="mpi is not here."))
     line = verdict_line(report, Signs()).plain
