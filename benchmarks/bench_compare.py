@@ -1,9 +1,9 @@
 """Whether ``bench compare`` tells a change from noise: pairs of runs, the same and one slowed.
 
 Each try measures three times with ``distdemo bench all-reduce``: twice the same, then with 20 %
-more work, a call after which every rank is busy for a fifth of the time that the call just took.
-(It offers its core meanwhile: the backend's own threads share it, and would wait for a slice of
-the scheduler's, which is much more than a fifth.)
+more work: before its call every rank is busy for a fifth of the time that the call before it took.
+(Not after it: the backend's own threads may then be at work for a peer that waits, and would get a
+core only after a slice of the scheduler's, which is much more than a fifth.)
 The first two have to compare as unchanged in nine of ten tries, as a whole and at every size, the
 slowed one as slower than the one before it, as a whole or at a size, in ten of ten, at the default
 threshold. Exit 1 if not. Takes ten minutes.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -40,21 +39,23 @@ CHANGED = 1.0  # of the tries with more work
 
 
 class Slowed(AllReduce):
-    """An all_reduce with more to do: every rank is busy for a while after its call."""
+    """An all_reduce with more to do: every rank is busy for a while before its call."""
 
     def bind(
         self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
     ) -> Call:
-        """The call, and then as much more as it took."""
+        """As much more as the last call took, and then the call."""
         call = super().bind(buffers, spec, group, async_op=async_op)
+        last = 0.0
 
         def slowed() -> object:
+            nonlocal last
+            until = time.perf_counter() + MORE * last
+            while time.perf_counter() < until:
+                pass
             began = time.perf_counter()
             done = call()
-            now = time.perf_counter()
-            until = now + MORE * (now - began)
-            while time.perf_counter() < until:
-                os.sched_yield()
+            last = time.perf_counter() - began
             return done
 
         return slowed

@@ -5,7 +5,9 @@ error, not in a hang. Polling needs MPI's nonblocking form, which at 8 B costs l
 than the blocking one, but from 1 MiB on takes up to twice as long (Open MPI, two ranks). So beyond
 ``SMALL`` the ranks meet in a nonblocking barrier first, with the deadline; then all are there, and
 the blocking form runs. That everybody came is checked in time; a peer that stops in the middle of
-such an op, or brings another size, is not.
+such an op, or brings another size, is not. An all_reduce of Intel's MPI takes the nonblocking form
+alone at every size: there it is as quick as the blocking one, or quicker (0.6-1.0 of its time from
+64 KiB to 4 MiB, two ranks).
 """
 
 from __future__ import annotations

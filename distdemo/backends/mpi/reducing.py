@@ -22,9 +22,9 @@ from distdemo.backends.mpi.buffers import (
     overlap,
     share_out,
 )
-from distdemo.backends.mpi.engine import Engine, Options
+from distdemo.backends.mpi.engine import Engine, Forms, Options
 from distdemo.backends.mpi.errors import expect
-from distdemo.backends.mpi.halves import ADDED, LEAST, MOST, Halves
+from distdemo.backends.mpi.halves import ADDED, INTEL, LEAST, MOST, Halves
 from distdemo.backends.mpi.reductions import Plan, plan_for
 
 _at = MPI.buffer.fromaddress
@@ -51,7 +51,7 @@ class Reducing(Engine):
             after = partial(plan.store, held, tensor, self.ranks)
         comm, size = self.comm, held.nbytes
         args = (_IN_PLACE, (_at(held.data_ptr(), size), plan.datatype), plan.op)
-        forms = (comm.Iallreduce, comm.Allreduce)
+        forms: Forms = (comm.Iallreduce, None if INTEL else comm.Allreduce)
         if LEAST <= size < MOST and self.ranks == 2 and plan.op == MPI.SUM and held.dtype in ADDED:
             forms = (comm.Iallreduce, partial(self._add_halves, held))
         return self.go("all_reduce", forms, args, opts, size, tensors, after)
