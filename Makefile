@@ -45,7 +45,7 @@ bench: $(READY)  ## Time start-up, MPI and distdemo bench against their limits a
 	@$(BIN)/python benchmarks/mpi.py
 	@$(BIN)/python benchmarks/bench.py
 
-bench-compare: $(READY)  ## See whether bench compare tells a change from noise (ten minutes)
+bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py
 
 picture: $(READY)  ## Draw the README's pictures anew
