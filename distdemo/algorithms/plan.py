@@ -9,7 +9,7 @@ from distdemo.algorithms.contract import Algorithm
 from distdemo.algorithms.schedule import Round, Sends, Sizes
 from distdemo.algorithms.task import TASKS, Task, holds
 from distdemo.errors import DistdemoError
-from distdemo.tracing import Step, Transfer
+from distdemo.scheduling import Step, Transfer
 
 
 class ScheduleError(DistdemoError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from distdemo.algorithms.plan import Plan, ScheduleError
-from distdemo.tracing import Step, Transfer
+from distdemo.scheduling import Step, Transfer
 
 V = TypeVar("V")
 Contributions = tuple[int, ...]

@@ -12,7 +12,7 @@ from fractions import Fraction
 from distdemo.algorithms.contract import Algorithm
 from distdemo.algorithms.plan import Plan
 from distdemo.algorithms.schedule import Block, Round, Sends, Shift, Sizes, Window
-from distdemo.tracing import Checked, Counts, Misprint
+from distdemo.scheduling import Checked, Counts, Misprint
 
 
 def count(plan: Plan, itemsize: int) -> Counts:

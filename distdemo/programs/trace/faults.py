@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from distdemo.algorithms.plan import Plan
 from distdemo.errors import UsageError
-from distdemo.tracing import Fault, Step, Transfer
+from distdemo.scheduling import Fault, Step, Transfer
 
 
 def spoiled(plan: Plan, fault: Fault) -> Iterator[Step]:
