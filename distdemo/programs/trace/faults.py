@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from distdemo.algorithms.plan import Plan
 from distdemo.errors import UsageError
-from distdemo.scheduling import Fault, Step, Transfer
+from distdemo.programs.trace.board import contributions
+from distdemo.scheduling import Fault, FaultKind, Step, Transfer
 
 
 def spoiled(plan: Plan, fault: Fault) -> Iterator[Step]:
@@ -76,18 +77,34 @@ def check_fault(plan: Plan, fault: Fault) -> None:
         )
 
 
-def usual_fault(plan: Plan, kind: str) -> Fault:
-    """The fault that is made if nobody says in which message: one that matters, early on.
+def usual_fault(plan: Plan, kind: FaultKind) -> Fault:
+    """The fault that is made if nobody says in which message: the first that spoils the result.
+
+    Not each does: a sum that goes to the wrong neighbour in a ring's first round meets there the
+    rest of it later, and all is well in the end.
 
     Raises:
         UsageError: the plan has no such message.
     """
     for step in plan.steps():
         for each in step.transfers:
-            if each.elements and (kind != "twice" or each.reduce):
-                return Fault(kind, step.number, each.src)  # type: ignore[arg-type]  # checked by the parser
+            fault = Fault(kind, step.number, each.src)
+            if each.elements and (kind != "twice" or each.reduce) and harms(plan, fault):
+                return fault
     raise UsageError(
         f"Nothing here can be spoiled by {kind}.",
-        "No rank sends anything that it would change.",
+        "No message is such that the result would be another one.",
         "Try more ranks, a larger tensor, or --spoil drop.",
+    )
+
+
+def harms(plan: Plan, fault: Fault) -> bool:
+    """Whether any rank ends with other contributions than it should."""
+    board = contributions(plan, forgiving=True)
+    for step in spoiled(plan, fault):
+        board.play(step)
+    return any(
+        board.held[rank].get(chunk) != plan.complete(chunk)
+        for rank in range(plan.n)
+        for chunk in plan.due(rank)
     )
