@@ -8,9 +8,11 @@ Over MPI, whose ranks poll: its times are the steadiest that this machine has. `
 tries another; where medians of fresh worlds differ by half, as gloo's can on a virtual machine
 whose cores fall asleep, an honest answer to a fifth is that it cannot be told.
 
-The first two have to compare as unchanged in nine of ten tries, as a whole and at every size, the
-slowed one as slower than the one before it, as a whole or at a size, in ten of ten, at the default
-threshold. Exit 1 if not. Takes five minutes.
+The first two have to compare as unchanged in nine of ten tries: nothing is slower or faster, as a
+whole or at any size. What cannot be told is no change either, for instance because the machine
+itself was another one in the second run: a line says what its gauges found. The slowed one has to
+be slower than the one before it, as a whole or at a size, in ten of ten, at the default threshold.
+Exit 1 if not. Takes five minutes.
 """
 
 from __future__ import annotations
@@ -102,13 +104,31 @@ def attempt(folder: Path, more: list[str]) -> tuple[dict[str, Any], dict[str, An
     return compared(first, second), compared(second, slow)
 
 
+def machine(found: dict[str, Any]) -> str:
+    """What the gauges say of the machine itself: each one's ratio, those that moved with a mark."""
+    said = ["{kind} {ratio:.2f}".format(**each) + "!" * each["moved"] for each in found["gauges"]]
+    return ", ".join(said) or "no gauges"
+
+
+def summary(found: dict[str, Any]) -> str:
+    """What was found of the whole, of how many sizes beside, and of the machine."""
+    whole = found["overall"][0]
+    interval = "-".join(f"{edge:.3f}" for edge in whole["interval"] or ())
+    counts = [
+        f"{count} {verdict}"
+        for verdict in ("slower", "faster", "cannot be told")
+        if (count := sum(row["verdict"] == verdict for row in found["rows"]))
+    ]
+    sizes = ", ".join(counts) or "no change"
+    said = f"{whole['ratio']:.3f} ({interval}) {whole['verdict']}; sizes: {sizes}"
+    return f"{said}; machine: {machine(found)}"
+
+
 def told(same: dict[str, Any], slowed: dict[str, Any]) -> tuple[bool, bool, str]:
     """Whether both verdicts are right, and what was said."""
     changes = [each for verdict in ("slower", "faster") for each in verdicts(same, verdict)]
     slower = verdicts(slowed, "slower")
-    ratios = [each["overall"][0] for each in (same, slowed)]
-    figures = ["{ratio:.3f} {interval} {verdict}".format(**each) for each in ratios]
-    said = f"same: {figures[0]}; slowed: {figures[1]}, {len(slower)} with its sizes"
+    said = f"same: {summary(same)}\n   slowed: {summary(slowed)}"
     return not changes, bool(slower), said
 
 

@@ -29,6 +29,28 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class GaugeShift:
+    """How a gauge of the machine itself stands in the new recording to that in the old one.
+
+    Attributes:
+        kind: as ``yardsticks.Gauge`` has it.
+        old: the median launch, seconds.
+        new: likewise.
+        ratio: new over old, from the launches.
+        interval: of the ratio; None: there are too few launches for one.
+        moved: the machine changed by more than a verdict can bear.
+    """
+
+    backend: str
+    kind: str
+    old: float
+    new: float
+    ratio: float
+    interval: tuple[float, float] | None
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A ratio of new to old, and what to think of it.
 
@@ -37,7 +59,10 @@ class Judged:
         interval: of the ratio; None: there are too few launches for one.
         fails: it is slower by more than is allowed.
         launches: that it comes from, old and new.
-        suspect: it looks slower by more than is allowed, but that can't be told from noise.
+        suspect: it looks slower by more than is allowed, but that can't be told from noise, or
+            from what the machine did.
+        explained_by: what of the machine may be why it changed, over the launches that it has; but
+            for that it would be slower or faster, or fail. None: nothing of the machine is.
     """
 
     ratio: float
@@ -46,6 +71,7 @@ class Judged:
     fails: bool
     launches: tuple[int, int]
     suspect: bool = False
+    explained_by: GaugeShift | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +144,7 @@ class Comparison:
         confidence: with which all intervals of rows hold together, at least (of many rows with few
             launches that may be nothing); None: there are none.
         each: with which each of them holds by itself, at least.
+        gauges: what the machine itself did, in both files over all launches.
         lonely: what is in one file alone.
         warnings: why the files may not be comparable, in sentences.
         notes: what else a reader should know.
@@ -129,6 +156,7 @@ class Comparison:
     series: tuple[ComparedSeries, ...]
     confidence: float | None
     each: float | None = None
+    gauges: tuple[GaugeShift, ...] = ()
     lonely: tuple[Lonely, ...] = ()
     differences: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()

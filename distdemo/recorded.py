@@ -31,7 +31,12 @@ class RecordedRow:
     @property
     def launches(self) -> tuple[float, ...]:
         """The median of each launch that has this size."""
-        return tuple(median(launch) for launch in self.times if launch)
+        return tuple(self.by_launch.values())
+
+    @property
+    def by_launch(self) -> dict[int, float]:
+        """The same by the place of the launch."""
+        return {place: median(launch) for place, launch in enumerate(self.times) if launch}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,22 @@ class RecordedLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedGauge:
+    """What a machine did in the launches of a run, without torch.distributed.
+
+    Attributes:
+        kind: as ``yardsticks.Gauge`` has it.
+        ranks: that looked at once.
+        times: a row a launch; the first belongs to the first of a ``RecordedRow``, and so on.
+    """
+
+    backend: str
+    kind: str
+    ranks: int
+    times: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """A file of ``bench``.
 
@@ -105,6 +126,7 @@ class Recording:
         path: as it was given.
         series: those with rows.
         environment: what the figures depend on: host, processor, kernel, variables.
+        gauges: none if an earlier release wrote it.
         ok: whether the run said of itself that all went well.
         blocks: the backends that had one world only: its blocks stand for launches.
         notes: what is odd about it, in sentences.
@@ -115,6 +137,7 @@ class Recording:
     environment: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     limits: tuple[RecordedLimit, ...] = ()
+    gauges: tuple[RecordedGauge, ...] = ()
     ok: bool = True
     blocks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -14,6 +14,9 @@ TCP_STREAM, SHARED_MEMORY = "TCP stream", "shared memory"
 """Kinds of ``Limit``; the last three are what backends name as their transport."""
 PAGE, BARRIER = "shared memory", "barrier"
 """Ways of an ``Alignment``."""
+CORE_TO_CORE, ARITHMETIC, COPY = "core to core", "arithmetic", "copy"
+GAUGES = (CORE_TO_CORE, ARITHMETIC, COPY)
+"""Kinds of ``Gauge``: a word to the neighbour and one back, plain Python, 1 MiB within memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,20 @@ class Limit:
     bandwidth: float
     size: int
     latency: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """What the machine did in the launches that timed, without torch.distributed.
+
+    Attributes:
+        kind: one of ``GAUGES``.
+        times: of a fixed piece of work, all ranks at once, the slowest one's; a row a launch, an
+            entry a look; a launch that was not seen to its end has an empty row.
+    """
+
+    kind: str
+    times: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,7 @@ class Setup:
         start_method: how the ranks were started.
         engine: what started them, ``local`` or torchrun, ...
         hosts: of each rank; empty if all live on this machine.
+        gauges: what the machine did meanwhile; empty until a launch has timed.
     """
 
     world: WorldSpec
@@ -139,3 +157,4 @@ class Setup:
     start_method: str = ""
     engine: str = "local"
     hosts: tuple[str, ...] = ()
+    gauges: tuple[Gauge, ...] = ()

@@ -11,7 +11,7 @@ from distdemo.measuring import BenchReport, BenchSpec, RankSkew, Row, Series, Se
 from distdemo.model import OpSpec, WorldSpec
 from distdemo.outcomes import Died, Stopped, Verdict, WorldReport
 from distdemo.programs.bench.links.slow import judged
-from distdemo.yardsticks import Alignment, Harness, Judgement, Limit, Overlap, Setup
+from distdemo.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
 
 ALPHA_BETA = {"gloo": (50e-6, 2.6e9), "mpi": (2e-6, 10e9)}
 """Seconds of the smallest message, and bytes a second of the largest."""
@@ -106,6 +106,10 @@ def made_setup(backend: str = "gloo", **more: Any) -> Setup:
         "cores": 2.0,
         "ranks_per_host": 2,
         "start_method": "fork",
+        "gauges": (
+            Gauge("core to core", ((0.2e-6, 0.2e-6), (0.21e-6,), (), (0.19e-6, 0.21e-6, 0.4e-6))),
+            Gauge("arithmetic", ((30e-6,), (31e-6,), (), (30e-6,))),
+        ),
     }
     return Setup(WorldSpec(2, backend), **{**fields, **more})
 

@@ -30,6 +30,17 @@ def document(*series: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
+def gauged(core_to_core: list[float], copy: float = 20e-6) -> dict[str, Any]:
+    """A machine whose cores were so far apart in each launch, in seconds, and that copies so."""
+    gauges = {
+        "core to core": [[each, 1.01 * each, 1.02 * each] for each in core_to_core],
+        "arithmetic": [[30e-6 + launch * 1e-8] for launch in range(len(core_to_core))],
+        "copy": [[copy * (1 + launch * 1e-3)] for launch in range(len(core_to_core))],
+    }
+    entries = [{"kind": kind, "times_seconds": times} for kind, times in gauges.items()]
+    return {"gloo": setup() | {"world_size": 2, "gauges": entries}}
+
+
 def setup(speed: float = 1.0) -> dict[str, Any]:
     """A machine that copies at so many times the usual speed."""
     limits = [

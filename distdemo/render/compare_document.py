@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from distdemo.comparing import ComparedRow, ComparedSeries, Comparison, Judged
+from distdemo.comparing import ComparedRow, ComparedSeries, Comparison, GaugeShift, Judged
 from distdemo.recorded import SeriesKey
 from distdemo.render.compare_words import percent, series_words, verdict
 from distdemo.render.document import Json, envelope
@@ -28,6 +28,7 @@ def compare_document(comparison: Comparison) -> dict[str, Json]:
         verdict=verdict(comparison),
         overall=[key_entry(each.key) | _judged(each.overall) for each in comparison.series],
         rows=[key_entry(each.key) | _row(row) for each, row in pairs],
+        gauges=[_gauge(each) for each in comparison.gauges],
         only=[
             key_entry(each.key) | {"where": each.where, "bytes": each.sizes, "whole": each.whole}
             for each in comparison.lonely
@@ -70,6 +71,19 @@ def _judged(found: Judged) -> dict[str, Json]:
         "suspect": found.suspect,
         "old_launches": found.launches[0],
         "new_launches": found.launches[1],
+        "explained_by": found.explained_by and _gauge(found.explained_by),
+    }
+
+
+def _gauge(gauge: GaugeShift) -> dict[str, Json]:
+    return {
+        "backend": gauge.backend,
+        "kind": gauge.kind,
+        "old_seconds": gauge.old,
+        "new_seconds": gauge.new,
+        "ratio": gauge.ratio,
+        "interval": gauge.interval,
+        "moved": gauge.moved,
     }
 
 

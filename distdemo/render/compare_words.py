@@ -67,9 +67,12 @@ def _suspects(comparison: Comparison) -> str:
         return ""
     rows = sum(row.suspect for each in comparison.series for row in each.rows)
     worst, limit = max(each.ratio for each in found), percent(comparison.rule.fail_over or 0.0)
+    noise, advice = "noise", "more --launches would tell"
+    if any(each.explained_by for each in found):
+        noise, advice = "what the machine itself did", "measure both again, in turn"
     return (
-        f"{_counted(len(found) - rows, rows)} beyond {limit}, but not clearly apart from noise: "
-        f"up to {ratio(worst)} times as long; more --launches would tell."
+        f"{_counted(len(found) - rows, rows)} beyond {limit}, but not clearly apart from {noise}: "
+        f"up to {ratio(worst)} times as long; {advice}."
     )
 
 
@@ -86,6 +89,9 @@ def _outcome(comparison: Comparison) -> str:
     unknown = comparison.count("cannot be told")
     if changed:
         text = f"Changed by more than {percent(comparison.rule.threshold)}: {', '.join(changed)}"
+    elif _explained(comparison):
+        limit_words = percent(comparison.rule.threshold)
+        text = f"No change beyond {limit_words} but what the machine itself may explain"
     elif unknown == comparison.rows and not _told(comparison):
         return (
             "It cannot be told whether anything changed: the launches are too few, or scatter "
@@ -108,6 +114,13 @@ def _count(comparison: Comparison, name: str) -> int:
     series = sum(each.overall.verdict == name for each in comparison.series)
     rows = sum(row.verdict == name for each in comparison.series for row in each.rows)
     return rows + series
+
+
+def _explained(comparison: Comparison) -> bool:
+    """Whether the machine itself may be why anything changed."""
+    return any(
+        judged.explained_by for each in comparison.series for judged in (each.overall, *each.rows)
+    )
 
 
 def _told(comparison: Comparison) -> bool:

@@ -15,7 +15,8 @@ from distdemo.programs.bench.environment import cores, environment
 from distdemo.programs.bench.harvest import Harvest
 from distdemo.programs.bench.judge import judge
 from distdemo.programs.bench.limits import bound_of
-from distdemo.programs.bench.samples import Grounds, Sample
+from distdemo.programs.bench.looks import GaugeLog
+from distdemo.programs.bench.samples import Grounds, Looks, Sample
 from distdemo.programs.bench.summary import median, quantile
 from distdemo.versions import versions
 from distdemo.yardsticks import PAGE, Alignment, Setup
@@ -40,6 +41,7 @@ class Account:
     errors: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     began: float = field(default_factory=monotonic)
+    _gauges: dict[str, GaugeLog] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.harvest = Harvest(self.spec)
@@ -52,6 +54,7 @@ class Account:
             ranks_per_host=world.world_size,
             start_method=world.start_method,
         )
+        self._gauges[world.backend] = GaugeLog(world.world_size)
 
     def note_world(self, world: WorldSpec, report: WorldReport) -> None:
         """One of them has ended."""
@@ -84,6 +87,10 @@ class Account:
             limits=limits,
             bound=bound_of(limits, backends.REGISTRY[backend].transport),
         )
+
+    def note_looks(self, backend: str, rank: int, told: Looks) -> None:
+        """What a rank saw of the machine itself in a launch."""
+        self._gauges[backend].add(rank, told)
 
     def note_sample(self, backend: str, rank: int, sample: Sample) -> bool:
         """What a rank found in a visit; whether that completed it."""
@@ -145,8 +152,9 @@ class Account:
         return f"{why} before {missing} of {points} sizes were measured."
 
     def _setup(self, backend: str) -> Setup:
-        """With how far apart the ranks' starts were."""
-        setup, starts = self.setups[backend], sorted(self.harvest.starts.get(backend, ()))
+        """With what the machine did meanwhile, and how far apart the ranks' starts were."""
+        setup = replace(self.setups[backend], gauges=self._gauges[backend].gauges())
+        starts = sorted(self.harvest.starts.get(backend, ()))
         if setup.alignment is None or not starts:
             return setup
         spread = replace(setup.alignment, spread=median(starts), spread_p99=quantile(starts, 0.99))

@@ -39,6 +39,9 @@ class Aligner(Protocol):
     """Brings ranks to a common start."""
 
     way: str
+    words: memoryview | None
+    """That all ranks of the machine see, for whoever else needs some: ``LINE`` for each rank, zeros
+    at first. None: they share no memory."""
 
     def meet(self) -> None:
         """Collective: return when all ranks have come, as nearly at the same moment as can be."""
@@ -51,6 +54,7 @@ class PageAligner:
 
     def __init__(self, page: Page, rank: int, world_size: int) -> None:
         self._words = page.words
+        self.words: memoryview | None = page.words[world_size * LINE :]
         self._mine = rank * LINE
         self._others = tuple(other * LINE for other in range(world_size) if other != rank)
         self._turn = 0
@@ -82,6 +86,7 @@ class BarrierAligner:
     """Through the default group's barrier."""
 
     way = BARRIER
+    words: memoryview | None = None
 
     def __init__(self) -> None:
         import torch.distributed as dist
@@ -95,7 +100,7 @@ class BarrierAligner:
 
 def aligner(rank: Rank) -> Aligner:
     """Collective: the best way here."""
-    page = shared_page(rank, "align", rank.world_size * LINE * 8)
+    page = shared_page(rank, "align", 2 * rank.world_size * LINE * 8)
     if page is None:
         return Speaking(rank, BarrierAligner())
     return Speaking(rank, PageAligner(page, rank.rank, rank.world_size))
@@ -111,6 +116,7 @@ class Speaking:
 
     def __init__(self, rank: Rank, inner: Aligner) -> None:
         self.way = inner.way
+        self.words = inner.words
         self._rank = rank
         self._inner = inner.meet
         self._due = time.perf_counter() + SILENT

@@ -3,16 +3,16 @@
 What is independent in a recording are its launches, not its iterations: within one world all
 iterations have the same cores and the same neighbours. So ratios and intervals come from the
 launches' medians (``shifts``). No interval of one run can know how the next one differs as a
-whole: see ``DRIFT``.
+whole: see ``DRIFT``. What the machine itself did meanwhile is taken into account: see ``machine``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean, median
-from typing import Any
 
 from distdemo.comparing import (
     ComparedRow,
@@ -23,26 +23,20 @@ from distdemo.comparing import (
     Overall,
     Rule,
     Side,
-    Verdict,
 )
 from distdemo.errors import UsageError
 from distdemo.programs.bench.circumstances import blocks, differences, warnings
-from distdemo.programs.bench.shifts import Shift, least_error, shift
+from distdemo.programs.bench.machine import Launches, Machine, lacking, reason_for, sentences
+from distdemo.programs.bench.shifts import Block, Shift, blocked, critical_of, sizes_of
+from distdemo.programs.bench.verdicts import (
+    DRIFT,
+    ERROR,
+    MOST_ERROR,
+    SERIES_DRIFT,
+    error_of,
+    judged,
+)
 from distdemo.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
-
-ERROR = 0.05
-"""The probability that one of all rows' intervals misses its ratio; parted among the rows."""
-MOST_ERROR = 0.10
-"""The same at most, where the launches are too few for less, ..."""
-OWN_ERROR = 0.01
-"""... but for this much for each interval. Samples of 6 and 6 launches know no other than the
-widest, which misses with 2/924: without it nothing could be told of more than 46 rows. How often
-all intervals hold together is then less, and is said."""
-DRIFT = 0.05
-"""A row's interval has to stay so far away from 1 for a change: as much do two runs on one machine
-differ in all rows at once, by what was in its caches, its heat and its neighbours."""
-SERIES_DRIFT = 0.02
-"""The same for the ratio over all sizes; more would miss changes of 20 %."""
 
 
 def compare(old: Recording, new: Recording, rule: Rule) -> Comparison:
@@ -55,9 +49,10 @@ def compare(old: Recording, new: Recording, rule: Rule) -> Comparison:
     count = sum(len(_common(*pair)) for pair in pairs)
     if not count:
         raise _nothing_in_common(old, new)
-    judge = _Judge(rule, count, len(pairs))
+    machine = Machine(old, new, rule)
+    judge = _Judge(machine, count, len(pairs))
     series = tuple(judge.series(*pair) for pair in pairs)
-    differ = differences(old, new)
+    differ, gauges = differences(old, new), machine.whole()
     return Comparison(
         old=old.path,
         new=new.path,
@@ -67,9 +62,20 @@ def compare(old: Recording, new: Recording, rule: Rule) -> Comparison:
         each=judge.each,
         lonely=tuple(_lonely(old, new)),
         differences=differ,
-        warnings=warnings(old, new, differ),
-        notes=(*old.notes, *new.notes, *blocks(old, new), *_blind(series, rule)),
+        gauges=gauges,
+        warnings=(*warnings(old, new, differ), *sentences(gauges, series, rule.threshold)),
+        notes=tuple(_notes(machine, series)),
     )
+
+
+def _notes(machine: Machine, series: Sequence[ComparedSeries]) -> Iterator[str]:
+    old, new = machine.old, machine.new
+    yield from (*old.notes, *new.notes)
+    yield from blocks(old, new)
+    yield from lacking(old, new)
+    for backend in dict.fromkeys(each.key.backend for each in series):
+        yield from machine.flips(backend)
+    yield from _blind(series, machine.rule)
 
 
 def _blind(series: Sequence[ComparedSeries], rule: Rule) -> Iterator[str]:
@@ -98,13 +104,14 @@ class _Judge:
     """Decides what is a change, with the probability of error that is left for each.
 
     Args:
-        rule: what counts as one.
+        machine: what the machine itself did meanwhile, and what counts as a change.
         rows: that are judged, of all series.
         series: that are judged.
     """
 
-    def __init__(self, rule: Rule, rows: int, series: int) -> None:
-        self._rule = rule
+    def __init__(self, machine: Machine, rows: int, series: int) -> None:
+        self._machine = machine
+        self._rule = machine.rule
         self._rows = rows
         self._series = series
         self._spent: list[float] = []
@@ -122,68 +129,69 @@ class _Judge:
     def series(self, old: RecordedSeries, new: RecordedSeries) -> ComparedSeries:
         """One series that both have."""
         pairs = _common(old, new)
-        rows = tuple(self._row(before, after) for before, after in pairs)
-        return ComparedSeries(old.key, rows, self._overall(pairs))
+        rows = tuple(self._row(old.key.backend, *pair) for pair in pairs)
+        return ComparedSeries(old.key, rows, self._overall(old.key.backend, pairs))
 
-    def _row(self, old: RecordedRow, new: RecordedRow) -> ComparedRow:
-        before, after = old.launches, new.launches
-        error = _error(len(before), len(after), self._rows, MOST_ERROR)
-        found = shift(before, after, error)
+    def _row(self, backend: str, old: RecordedRow, new: RecordedRow) -> ComparedRow:
+        sample = _Sample(backend, old.by_launch, new.by_launch)
+        found, alike, error = self._shift(sample, self._rows, MOST_ERROR)
         if found.interval is not None:
             self._spent.append(error)
-        judged = self._judged(found, DRIFT, (len(before), len(after)))
-        return ComparedRow(**judged, size=old.size, old=old.seconds, new=new.seconds)
+        gauge = reason_for(found, old.size, self._machine.shifts(backend, alike))
+        fields = judged(found, self._rule, DRIFT, _counts(alike), gauge)
+        return ComparedRow(**fields, size=old.size, old=old.seconds, new=new.seconds)
 
-    def _overall(self, pairs: Sequence[tuple[RecordedRow, RecordedRow]]) -> Overall:
-        before, after = means(pairs)
-        found = shift(before, after, _error(len(before), len(after), self._series, ERROR))
-        return Overall(**self._judged(found, SERIES_DRIFT, (len(before), len(after))))
+    def _overall(self, backend: str, pairs: Sequence[tuple[RecordedRow, RecordedRow]]) -> Overall:
+        sample = _Sample(backend, *means(pairs))
+        found, alike, _ = self._shift(sample, self._series, ERROR)
+        gauge = reason_for(found, pairs[-1][0].size, self._machine.shifts(backend, alike))
+        return Overall(**judged(found, self._rule, SERIES_DRIFT, _counts(alike), gauge))
 
-    def _judged(self, found: Shift, drift: float, launches: tuple[int, int]) -> dict[str, Any]:
-        """The fields of what is judged."""
-        limit = self._rule.fail_over
-        fails = limit is not None and _verdict(found, limit, drift) == "slower"
-        return {
-            "ratio": found.ratio,
-            "interval": found.interval,
-            "verdict": _verdict(found, self._rule.threshold, drift),
-            "fails": fails,
-            "launches": launches,
-            "suspect": limit is not None and not fails and found.ratio > 1 + limit,
-        }
+    def _shift(
+        self, sample: _Sample, count: int, most: float
+    ) -> tuple[Shift, list[Launches], float]:
+        """The ratio, the launches that it comes from, and the probability that it has to err.
 
+        Launches of the same state of the machine are compared; all with all if these are too few.
 
-def _error(old: int, new: int, count: int, most: float) -> float:
-    """The probability of missing that one of so many intervals gets.
-
-    Args:
-        old: launches.
-        new: likewise.
-        count: of the intervals.
-        most: for all of them together, unless ``OWN_ERROR`` for each is more.
-    """
-    fewest = least_error(old, new)
-    return max(ERROR / count, min(fewest, max(most / count, OWN_ERROR)))
+        Args:
+            sample: times.
+            count: of the ratios that share ``most``.
+            most: as ``error_of`` has it.
+        """
+        every = tuple(sample.old), tuple(sample.new)
+        alike = self._machine.alike(sample.backend, every)
+        error = error_of(sizes_of(sample.times(alike)), count, most)
+        if not critical_of(sizes_of(sample.times(alike)), error):
+            alike = [every]
+            error = error_of(sizes_of(sample.times(alike)), count, most)
+        return blocked(sample.times(alike), error), alike, error
 
 
-def _verdict(found: Shift, threshold: float, drift: float) -> Verdict:
-    """A change is beyond the threshold, and its interval beyond what runs differ by anyway.
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Times of an old and a new recording, by the places of their launches."""
 
-    A ratio beyond the threshold whose interval is not is neither a change nor none.
-    """
-    if found.interval is None:
-        return "cannot be told"
-    low, high = found.interval
-    if found.ratio > 1 + threshold:
-        return "slower" if low > 1 + drift else "cannot be told"
-    if found.ratio < 1 / (1 + threshold):
-        return "faster" if high < 1 / (1 + drift) else "cannot be told"
-    return "no change"
+    backend: str
+    old: Mapping[int, float]
+    new: Mapping[int, float]
+
+    def times(self, alike: Sequence[Launches]) -> list[Block]:
+        """Of these launches."""
+        return [
+            ([self.old[place] for place in old], [self.new[place] for place in new])
+            for old, new in alike
+        ]
+
+
+def _counts(alike: Sequence[Launches]) -> tuple[int, int]:
+    """How many launches are in them."""
+    return sum(len(old) for old, _ in alike), sum(len(new) for _, new in alike)
 
 
 def means(
     pairs: Sequence[tuple[RecordedRow, RecordedRow]],
-) -> tuple[list[float], list[float]]:
+) -> tuple[dict[int, float], dict[int, float]]:
     """Each launch's geometric mean over the sizes, of the old and of the new recording.
 
     A time counts as a multiple of what is usual at its size, so that a launch that left out some
@@ -195,16 +203,16 @@ def means(
     return old, new
 
 
-def _means(rows: Sequence[RecordedRow], usual: Sequence[float]) -> list[float]:
-    found = []
-    for launch in zip_longest(*(row.times for row in rows), fillvalue=()):
+def _means(rows: Sequence[RecordedRow], usual: Sequence[float]) -> dict[int, float]:
+    found = {}
+    for place, launch in enumerate(zip_longest(*(row.times for row in rows), fillvalue=())):
         parts = [
             math.log(median(times) / each)
             for times, each in zip(launch, usual, strict=True)
             if times
         ]
         if parts and 2 * len(parts) >= len(rows):
-            found.append(math.exp(fmean(parts)))
+            found[place] = math.exp(fmean(parts))
     return found
 
 

@@ -19,7 +19,7 @@ from distdemo.programs.bench import plan
 from distdemo.programs.bench.account import Account
 from distdemo.programs.bench.main import bench
 from distdemo.programs.bench.plan import USUAL_LAUNCHES, Key, Plan
-from distdemo.programs.bench.samples import Grounds, Sample
+from distdemo.programs.bench.samples import Grounds, Looks, Sample
 from distdemo.programs.checker import Start
 
 Watch = Callable[[BenchReport, Course], object]
@@ -148,10 +148,12 @@ class _Run:
 
     # --------------------------------------------------------------------------------- hearing
 
-    def _hear(self, rank: int, told: Grounds | Sample | None) -> None:
+    def _hear(self, rank: int, told: Grounds | Looks | Sample | None) -> None:
         """None: the rank still moves."""
         if isinstance(told, Grounds) and rank == 0:
             self.account.note_grounds(self._backend, told)
+        if isinstance(told, Looks):
+            self.account.note_looks(self._backend, rank, told)
         if isinstance(told, Sample) and self.account.note_sample(self._backend, rank, told):
             visit = told.visit
             self._now = plan.name(self.spec.series[visit.series], visit.point)

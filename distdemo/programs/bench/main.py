@@ -16,6 +16,7 @@ from distdemo.measuring import BenchSpec
 from distdemo.ops.parts import handles
 from distdemo.programs.bench import payload
 from distdemo.programs.bench.align import Aligner, aligner
+from distdemo.programs.bench.gauges import Watchman
 from distdemo.programs.bench.limits import measure_limits
 from distdemo.programs.bench.loop import Times, harness, timed
 from distdemo.programs.bench.overlap import overlap
@@ -46,9 +47,12 @@ def bench(rank: Rank, spec: BenchSpec, plan: Plan) -> None:
     rank.reach("ready")
     rank.tell(_grounds(rank, plan, start))
     tour = _Tour(rank, spec, start, Groups(rank.backend))
-    for visit in plan.visits:
+    watchman = Watchman(rank, start, plan.visits)
+    for place, visit in enumerate(plan.visits):
         rank.reach(name(spec.series[visit.series], visit.point))
+        watchman.before(place)
         rank.tell(_Stop(tour, visit).measure())
+        watchman.after(place)
     rank.reach("done")
     start.meet()
 

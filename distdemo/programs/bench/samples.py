@@ -8,6 +8,9 @@ from distdemo.holdings import HOST
 from distdemo.programs.bench.plan import Visit
 from distdemo.yardsticks import Harness, Limit, Overlap
 
+Look = tuple[float | None, ...]
+"""Seconds by the order of ``yardsticks.GAUGES``; None: this rank could not measure it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
@@ -49,3 +52,16 @@ class Sample:
     checked: int = 0
     wrong: int = 0
     hidden: Overlap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What one rank saw of the machine itself in one launch.
+
+    Attributes:
+        launch: which.
+        seen: an entry each time that all ranks looked.
+    """
+
+    launch: int
+    seen: tuple[Look, ...]

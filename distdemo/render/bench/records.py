@@ -6,7 +6,7 @@ from typing import Any
 
 from distdemo.measuring import BenchReport, RankSkew, Row, Series
 from distdemo.render.bench.names import moves, op_spec
-from distdemo.yardsticks import Alignment, Harness, Judgement, Limit, Overlap, Setup
+from distdemo.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
 
 Json = Any
 
@@ -48,6 +48,7 @@ def setup_entry(setup: Setup) -> dict[str, Json]:
         "harness": setup.harness and _harness(setup.harness),
         "limits": [_limit(limit) for limit in setup.limits],
         "bound": setup.bound and _limit(setup.bound),
+        "gauges": [_gauge(gauge) for gauge in setup.gauges],
     }
 
 
@@ -77,6 +78,10 @@ def _limit(limit: Limit) -> dict[str, Json]:
         "latency_seconds": limit.latency,
         "bytes": limit.size,
     }
+
+
+def _gauge(gauge: Gauge) -> dict[str, Json]:
+    return {"kind": gauge.kind, "times_seconds": [list(launch) for launch in gauge.times]}
 
 
 def series_entry(series: Series) -> dict[str, Json]:

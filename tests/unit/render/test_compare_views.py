@@ -13,6 +13,7 @@ from distdemo.comparing import (
     ComparedSeries,
     Comparison,
     Difference,
+    GaugeShift,
     Lonely,
     Overall,
     Rule,
@@ -179,6 +180,36 @@ def test_what_looks_like_a_failure_is_told_wherever_the_verdict_is(draw):
     assert words in entry["verdict"]
     assert [each["suspect"] for each in entry["rows"]] == [True, False]
     assert entry["overall"][0]["suspect"] is True
+
+
+CORES = GaugeShift("mpi", "core to core", 0.21e-6, 0.33e-6, 1.57, (1.5, 1.64), moved=True)
+
+
+def test_what_the_machine_may_explain_is_not_called_noise(draw):
+    rows = (
+        row(8, 1.5, "cannot be told", suspect=True, explained_by=CORES),
+        row(32, 1.0),
+    )
+    series = ComparedSeries(KEY, rows, overall(1.0))
+    found = replace(SAME, series=(series,), rule=Rule(fail_over=0.1), gauges=(CORES,))
+    assert verdict(found) == (
+        "No change beyond 10 % but what the machine itself may explain (2 sizes compared, 1 of "
+        "them cannot be told). 1 size beyond 10 %, but not clearly apart from what the machine "
+        "itself did: up to 1.50 times as long; measure both again, in turn."
+    )
+    assert "can't tell !" in draw(table(found))
+    entry = json.loads(dumps(compare_document(found)))
+    expected = {
+        "backend": "mpi",
+        "kind": "core to core",
+        "old_seconds": 0.21e-6,
+        "new_seconds": 0.33e-6,
+        "ratio": 1.57,
+        "interval": [1.5, 1.64],
+        "moved": True,
+    }
+    assert entry["gauges"] == [expected]
+    assert [each["explained_by"] for each in entry["rows"]] == [expected, None]
 
 
 def test_that_all_intervals_hold_together_seldom_is_said(draw):

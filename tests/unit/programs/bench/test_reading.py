@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measurements import made_report, made_series
-from recordings import SIZES, document, one_series, written
+from recordings import SIZES, document, one_series, setup, written
 
 from distdemo.errors import UsageError
 from distdemo.programs.bench import reading
-from distdemo.programs.bench.reading import MOST_LAUNCHES, read
+from distdemo.programs.bench.reading import read
+from distdemo.programs.bench.values import MOST_LAUNCHES
 from distdemo.render.bench.document import bench_document
 from distdemo.render.document import dumps
 
@@ -37,6 +38,10 @@ def test_what_bench_writes_is_read_whole(tmp_path):
     assert found.environment["host"] == "box"
     limits = report.setups["gloo"].limits
     assert [each.bandwidth for each in found.limits] == [each.bandwidth for each in limits]
+    gauges = report.setups["gloo"].gauges
+    assert [(each.backend, each.kind, each.ranks, each.times) for each in found.gauges] == [
+        ("gloo", each.kind, 2, each.times) for each in gauges
+    ]
 
 
 def refused(path: Path) -> UsageError:
@@ -103,6 +108,16 @@ def test_what_is_no_time_is_dropped(tmp_path):
     assert row.seconds == 1e-3
 
 
+def test_what_no_gauge_of_a_machine_can_show_is_dropped(tmp_path):
+    times = [[1e-300, 2e-7, "x"], "none", [], [1e299], [3e-7]]
+    gauges: list[Any] = [{"kind": "core to core", "times_seconds": times}, 7, {"kind": "copy"}]
+    path = tmp_path / "x.json"
+    written(path, document(setups={"gloo": setup() | {"world_size": 2, "gauges": gauges}}))
+    (gauge,) = read(path).gauges
+    assert (gauge.kind, gauge.ranks) == ("core to core", 2)
+    assert gauge.times == ((2e-7,), (), (), (), (3e-7,))
+
+
 def test_a_run_that_failed_or_was_cut_short_is_taken_with_a_note(tmp_path):
     path = tmp_path / "x.json"
     written(path, document(ok=False, interrupted=True))
@@ -143,6 +158,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KEYS = ("environment", "versions", "setups", "series", "errors", "ok", "interrupted")
+SETUP = ("limits", "gauges", "launches", "world_size", "engine")
 INNER = (
     "group_size",
     "world_size",
@@ -160,9 +176,11 @@ INNER = (
 @given(st.data())
 def test_no_document_makes_it_stumble(tmp_path_factory, data):
     changes = data.draw(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=3))
+    setups = {"gloo": data.draw(st.dictionaries(st.sampled_from(SETUP), JSON, max_size=2))}
     inner = data.draw(st.dictionaries(st.sampled_from(INNER), JSON, max_size=3))
     path = tmp_path_factory.getbasetemp() / "fuzzed.json"
-    path.write_text(json.dumps({**document(one_series(**inner)), **changes}))
+    whole = document(one_series(**inner), setups=setups)
+    path.write_text(json.dumps({**whole, **changes}))
     try:
         found = read(path)
     except UsageError:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.programs.bench.shifts import counts, critical, least_error, shift
+from distdemo.programs.bench.shifts import (
+    blocked,
+    counts,
+    critical,
+    critical_of,
+    least_error,
+    least_error_of,
+    shift,
+)
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 3), (4, 4), (5, 3), (1, 6)])
@@ -28,6 +36,44 @@ def test_u_is_counted_as_all_orders_say(m, n):
 def test_critical_values_are_those_of_the_published_tables(m, n, error, table):
     # Tables give the largest U that is significant, two-sided: one less than the place to cut at.
     assert critical(m, n, error) == table + 1
+
+
+@pytest.mark.parametrize("sizes", [((2, 2), (1, 3)), ((3, 2), (2, 2)), ((1, 1), (1, 1), (2, 1))])
+def test_of_blocks_the_sum_of_u_is_counted_as_all_orders_within_them_say(sizes):
+    sums = [0]
+    for m, n in sizes:
+        orders = [sum(p) - m * (m - 1) // 2 for p in combinations(range(m + n), m)]
+        sums = [one + other for one in sums for other in orders]
+    for error in (0.05, 0.2, 0.5, 1.0):
+        below = range(1, max(sums) + 2)
+        fitting = [
+            c for c in below if sum(s < c for s in sums) <= error / 2 * len(sums) * (1 + 1e-9)
+        ]
+        assert critical_of(sizes, error) == max(fitting, default=0)
+    assert least_error_of(sizes) == pytest.approx(2 / len(sums))
+
+
+def test_only_pairs_of_the_same_block_count():
+    quick, slow = ([1.0, 1.1], [2.0, 2.2]), ([10.0, 11.0], [20.0, 22.0])
+    assert blocked([quick, slow], 0.2).ratio == pytest.approx(2.0)
+    assert blocked([quick, slow], 0.2).interval == pytest.approx((20 / 11, 2.2))
+    assert blocked([quick], 0.2) == shift(*quick, 0.2)
+
+
+def test_an_interval_of_blocks_misses_as_seldom_as_it_says():
+    rng = random.Random(5)
+    missed = 0
+    for _ in range(400):
+        blocks = [
+            (
+                [level * rng.lognormvariate(0, 0.1) for _ in range(m)],
+                [level * rng.lognormvariate(0, 0.1) for _ in range(n)],
+            )
+            for level, m, n in ((1.0, 5, 2), (4.0, 3, 6))
+        ]
+        low, high = blocked(blocks, 0.10).interval or (0, 0)
+        missed += not low <= 1 <= high
+    assert 0.04 < missed / 400 < 0.14
 
 
 def test_too_small_samples_have_no_interval():
