@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 
@@ -45,7 +46,8 @@ def fork_python(words: Sequence[str], env: Mapping[str, str], **options: Any) ->
     """Start a Python program in the same way: it finds torch imported, as distdemo imports it.
 
     Args:
-        words: what follows ``python``: a file or ``-m`` and a module, and its arguments.
+        words: what follows ``python``: a file or ``-m`` and a module, and its arguments; or ``-c``
+            and a program, or ``-`` for one on standard input.
         env: its whole environment.
         options: of Popen.
     """
@@ -110,6 +112,9 @@ def _program(words: list[str]) -> None:
         if words[0] == "-m":
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] in ("-c", "-"):
+            sys.argv = words[:1]
+            _run_text(sys.stdin.read() if words[0] == "-" else words[1])
         else:
             sys.argv = words
             sys.path.insert(0, str(Path(words[0]).parent))
@@ -123,6 +128,12 @@ def _program(words: list[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
+
+
+def _run_text(text: str) -> None:
+    """Run a program that has no file, as a module ``__main__`` of its own."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(text, "<string>", "exec"), vars(main))  # noqa: S102 - the tests' own
 
 
 def _forget() -> None:

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import pytest
-from helpers import PATIENCE, document, running, wait_until
+from helpers import PATIENCE, document, running, wait_until, warmed
 
 from distdemo.doctor.gpus import _judged
 
@@ -71,10 +71,11 @@ def test_a_table_without_a_world_or_torch(command):
     assert out.splitlines()[-1].endswith("fine.") or "skipped" in out
 
 
-def test_the_child_that_asks_for_gpus_answers_what_is_read_of_it():
-    child = [sys.executable, "-m", "distdemo.doctor.gpu_child"]
-    done = subprocess.run(child, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    found = json.loads(done.stdout)
+def test_the_child_that_asks_for_gpus_answers_what_is_read_of_it(tmp_path):
+    with warmed(["-m", "distdemo.doctor.gpu_child"], tmp_path) as run:
+        code, out, err = run.finish()
+    assert code == 0, err
+    found = json.loads(out)
     assert set(found) == {"gpus", "archs", "apart", "error", "warnings"}
     level = _judged(found).level
     assert level == "fine" if found["gpus"] else level == "broken"

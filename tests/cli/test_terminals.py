@@ -6,8 +6,6 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import time
 
 import pytest
@@ -17,12 +15,13 @@ from helpers import PATIENCE
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def on_a_terminal(*arguments, columns=80, start=fork_command, **environment):
+def on_a_terminal(*arguments, columns=80, **environment):
     """Run the command with a pseudo-terminal as its output: (exit code, all that it wrote)."""
     main, side = pty.openpty()
     settings = {"TERM": "xterm-256color", "COLUMNS": str(columns), **environment}
     whole = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI")}
-    process = start(arguments, stdin=side, stdout=side, stderr=side, env={**whole, **settings})
+    env = {**whole, **settings}
+    process = fork_command(arguments, stdin=side, stdout=side, stderr=side, env=env)
     os.close(side)
     written = b""
     until = time.monotonic() + PATIENCE
@@ -38,13 +37,8 @@ def on_a_terminal(*arguments, columns=80, start=fork_command, **environment):
     return process.wait(PATIENCE), written.decode(errors="replace")
 
 
-def python(arguments, **options):
-    """The command as a Python that starts for it."""
-    return subprocess.Popen([sys.executable, "-m", "distdemo", *arguments], **options)
-
-
 def test_a_terminal_gets_colours_for_the_ranks():
-    code, text = on_a_terminal("scatter", start=python)
+    code, text = on_a_terminal("scatter")
     assert code == 0, text
     assert "\x1b[36m" in text  # rank 0 is cyan, in every table
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import segments, tcp_addresses
+from helpers import segments, tcp_addresses, unused, wait_until
 
 from distdemo.launchers.local import run_world
 from distdemo.model import WorldSpec
@@ -69,7 +69,7 @@ def test_limits_of_two_and_three_ranks_are_measured_and_nothing_is_left() -> Non
         assert all(1e6 < limit.bandwidth < 1e13 for limit in found)
         for _, sockets, threads, files in report.values:
             assert (sockets, threads, files) == ([], 1, 0)
-    assert segments() <= shared
+    assert wait_until(lambda: not unused(segments() - shared))  # a world beside this has its own
 
 
 def streamed_through_lanes(rank: Rank) -> tuple[float, tuple[float, float] | None]:

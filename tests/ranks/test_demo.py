@@ -14,7 +14,7 @@ from distdemo.ops.reduce import Reduce
 
 
 @settings(
-    max_examples=60,
+    max_examples=24,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
@@ -25,13 +25,6 @@ def test_every_op_agrees_with_plain_python(request):
     result = run(op, spec)
     assert result.ok, result.world.verdict or result.ranks
     assert_right(result.ranks, (spec,))
-
-
-@pytest.mark.parametrize("size", [2, 3, 4, 5, 7])
-@pytest.mark.parametrize("async_op", [False, True], ids=["blocking", "nonblocking"])
-def test_a_ring_of_large_tensors_does_not_deadlock(size, async_op):
-    spec = OpSpec("p2p", world_size=size, shape=(300_000,), pattern="ring", async_op=async_op)
-    assert run(PointToPoint(), spec).ok
 
 
 @pytest.mark.parametrize(("src", "dst"), [(0, 1), (1, 0), (2, 0)])

@@ -110,10 +110,10 @@ def test_a_launch_in_a_thread_works():
     assert results == [0, 1]
 
 
-def test_thirty_worlds_one_after_the_other_leave_no_descriptor_and_no_process():
+def test_ten_worlds_one_after_the_other_leave_no_descriptor_and_no_process():
     launch(dist.get_rank, world_size=2)
     before = sorted(os.listdir("/proc/self/fd"))
-    for _ in range(30):
+    for _ in range(10):
         assert launch(dist.get_rank, world_size=2) == [0, 1]
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert children(os.getpid()) == []

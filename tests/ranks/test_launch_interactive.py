@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from helpers import PATIENCE
+from helpers import warmed
 
 PROGRAM = """
 import torch.distributed as dist
@@ -24,28 +21,26 @@ print(distdemo.launch(dist.get_rank, world_size=2, start_method={other!r}))
 """
 
 
-def outcome(kind, text):
+def outcome(kind, text, temporary):
     """The lines that the program prints; a traceback of a rank is an error."""
-    arguments, given = (["-c", text], "") if kind == "-c" else (["-"], text)
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        check=True,
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert "Traceback" not in done.stderr
-    return done.stdout.splitlines()
+    program = temporary / "program"
+    program.write_text(text if kind == "-" else "")
+    with program.open() as stdin:
+        words = ["-c", text] if kind == "-c" else ["-"]
+        with warmed(words, temporary, stdin=stdin) as run:
+            code, out, err = run.finish()
+    assert code == 0, err
+    assert "Traceback" not in err
+    return out.splitlines()
 
 
 @pytest.mark.parametrize(
-    ("kind", "method", "other"), [("-c", "forkserver", "forkserver"), ("stdin", "spawn", "fork")]
+    ("kind", "method", "other"), [("-c", "forkserver", "forkserver"), ("-", "spawn", "fork")]
 )
 def test_a_function_without_a_file_is_refused_or_forked_and_one_of_a_module_needs_none(
-    kind, method, other
+    kind, method, other, tmp_path
 ):
-    *said, forked, of_a_module = outcome(kind, PROGRAM.format(method=method, other=other))
+    *said, forked, of_a_module = outcome(kind, PROGRAM.format(method=method, other=other), tmp_path)
     refusal = "\n".join(said)
     assert "module" in refusal or "file" in refusal
     assert "start_method='fork'" in refusal

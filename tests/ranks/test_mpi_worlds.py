@@ -56,10 +56,10 @@ def scenes(python, tmp_path_factory):
 def play(python, temporary, start_method, *scenes):
     """Start a program that plays these; it is the test's to end.
 
-    Where it forks its ranks, and with this Python's MPI, it may be forked itself.
+    With this Python's MPI it may be forked from here.
     """
     arguments = [PROGRAM, start_method, *scenes]
-    if python == sys.executable and start_method == "fork":
+    if python == sys.executable:
         return warmed(arguments, temporary)
     path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     return running(arguments, temporary, executable=python, env={"PYTHONPATH": path})

@@ -14,7 +14,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 # gave it, with its own rank added and then summed up; last, what the program itself still holds.
 THREE = "[(600.0, 3.0, 3, 1.0, 6.0), (600.0, 3.0, 3, 2.0, 6.0), (600.0, 3.0, 3, 3.0, 6.0)] 1.0\n"
 TWO = "[(600.0, 1.0, 2, 1.0, 3.0), (600.0, 1.0, 2, 2.0, 3.0)] 1.0\n"
-STATES = ("computed", "threads", "backward")
+STATES = ("computed", "backward")
 
 
 def outcome(name, *arguments, tmp_path, start=running):
@@ -49,7 +49,8 @@ def test_ranks_work_whatever_their_parent_did_before(state, after):
     ("method", "sizes", "right"), [("spawn", "2", TWO), ("fork", "3,2", THREE + TWO)]
 )
 def test_the_other_start_methods_give_the_same(method, sizes, right, tmp_path):
-    code, out, err = outcome("launch_after.py", method, sizes, "fresh", tmp_path=tmp_path)
+    program = ("launch_after.py", method, sizes, "fresh")
+    code, out, err = outcome(*program, tmp_path=tmp_path, start=warmed)
     assert (code, out) == (0, f"fresh\n{right}"), err
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,7 @@ def layer(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
 def imported(file: Path) -> set[str]:
     """Every module that this file imports anywhere: at its top, in functions, for types."""
     found = set()

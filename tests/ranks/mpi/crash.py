@@ -1,7 +1,6 @@
 """Rank 1 ends in failure; rank 0 would wait for it for half an hour.
 
-Takes how it ends: ``raise`` something of its own, or ``exit`` with status 3; and cases that it
-tries before, as ``matrix.py`` does.
+Raises something of its own; takes cases that it tries before, as ``matrix.py`` does.
 """
 
 import sys
@@ -17,21 +16,27 @@ from ranks.mpi.matrix import tried
 
 from distdemo.backends.mpi import runtime
 
-runtime.SHORT = 0.5  # seconds; the test would wait for them, too
 
-dist.init_process_group("mpi")
-tried(sys.argv[2:])
-dist.all_reduce(torch.ones(1))
-# MPICH and Open MPI leave their shared memory where a rank crashes; by now every rank of this host
-# has mapped it.
-for line in Path("/proc/self/maps").read_text().splitlines():
-    name = line.partition("/")[2]
-    if name.startswith(("dev/shm/mpich_shm_", "dev/shm/sm_segment.")):
-        with suppress(FileNotFoundError):  # the other rank was first
-            Path("/", name).unlink()
-if dist.get_rank() == 1:
-    if sys.argv[1] == "exit":
-        sys.exit(3)
-    raise ValueError("of its own")
-dist.all_reduce(torch.ones(1))
-sys.stdout.write("came to the end")
+def forsaken() -> bool:
+    """Collective: whether this is the rank that has to fail; the others wait for it, in vain."""
+    runtime.SHORT = 0.5  # seconds; the test would wait for them, too
+    dist.all_reduce(torch.ones(1))
+    # MPICH and Open MPI leave their shared memory where a rank crashes; by now every rank of this
+    # host has mapped it.
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        name = line.partition("/")[2]
+        if name.startswith(("dev/shm/mpich_shm_", "dev/shm/sm_segment.")):
+            with suppress(FileNotFoundError):  # the other rank was first
+                Path("/", name).unlink()
+    if dist.get_rank() == 1:
+        return True
+    dist.all_reduce(torch.ones(1))
+    sys.stdout.write("came to the end")
+    return False
+
+
+if __name__ == "__main__":
+    dist.init_process_group("mpi")
+    tried(sys.argv[1:])
+    if forsaken():
+        raise ValueError("of its own")

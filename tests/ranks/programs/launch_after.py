@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 
 import torch
 import torch.distributed as dist
@@ -38,8 +37,6 @@ def prepare(what):
     if what == "computed":
         torch.set_num_threads(2)
         _ = torch.randn(2000, 2000) @ torch.randn(2000, 2000)
-    elif what == "threads":
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
     elif what == "backward":
         weight = torch.randn(500, 500, requires_grad=True)
         (weight @ weight).sum().backward()

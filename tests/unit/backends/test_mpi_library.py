@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import warmed
 
 from distdemo.backends import mpi_library
 from distdemo.backends.mpi_library import MpiLibrary
@@ -158,21 +159,12 @@ print(json.dumps([*seen, MPI.Is_initialized(), threads() == before]))
 """
 
 
-def asked():
-    done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.mark.skipif(not HERE, reason="needs mpi4py: pip install 'distdemo[mpi]'")
-def test_asking_begins_no_mpi_and_leaves_no_thread():
-    missing, version, choice, begun, no_thread = asked()
+def test_asking_begins_no_mpi_and_leaves_no_thread(tmp_path):
+    with warmed(["-c", ASK], tmp_path) as run:
+        code, out, err = run.finish()
+    assert code == 0, err
+    missing, version, choice, begun, no_thread = json.loads(out)
     if missing is not None:
         pytest.skip(missing)
     assert version.rpartition(" ")[0] in choice

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import pytest
 import torch
@@ -32,6 +33,19 @@ def test_a_process_that_must_not_be_forked_gets_a_forkserver_and_the_reason(
     method = choose("auto", "cpu")
     assert method.name == "forkserver"
     assert "9 threads" in method.reason
+
+
+@on_linux
+def test_a_thread_of_the_program_s_own_is_such_a_reason() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    method = choose("auto", "cpu")
+    done.set()
+    thread.join()
+    assert method.name == "forkserver"
+    assert "threads, so forking it is not safe" in method.reason
+    assert choose("auto", "cpu").name == "fork"
 
 
 @on_linux

@@ -50,7 +50,7 @@ def shapes_should(rank: int, spec: OpSpec, pieces: int) -> list[tuple[int, ...]]
     return [spec.shape] * pieces
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=250)
 @given(requests())
 def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpec]) -> None:
     op, spec = request

@@ -7,13 +7,13 @@ import random
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 import typer
+from matrices import every, supported
 
-from distdemo import backends, ops
+from distdemo import ops
 from distdemo.cli import execute, run_check
 from distdemo.cli.app import app
 from distdemo.cli.main import _rewritten
@@ -25,21 +25,8 @@ from distdemo.programs import matrix
 from distdemo.programs.cases import Case
 from distdemo.programs.matrix import Setting, make_case
 
-GLOO = backends.REGISTRY["gloo"]
 Parsed = Request | CheckRequest
 Typed = Callable[[str], Parsed]
-
-
-@cache
-def every(name: str) -> tuple[Case, ...]:
-    """The cases of ``quick`` or ``full``, in an order that is none's default."""
-    return tuple({"quick": matrix.quick, "full": matrix.full}[name](seed=5))
-
-
-@cache
-def supported(name: str) -> tuple[Case, ...]:
-    """Those that gloo takes."""
-    return tuple(case for case in every(name) if GLOO.refuses(case.op, case.spec) is None)
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from itertools import product
 
 import pytest
+from matrices import every, supported
 
-from distdemo import backends, ops
+from distdemo import ops
 from distdemo.backends.capabilities import form_key
 from distdemo.dtypes import DTYPES
 from distdemo.model import OpSpec
@@ -17,21 +17,8 @@ from distdemo.programs import matrix
 from distdemo.programs.cases import Case
 from distdemo.programs.matrix import Setting, make_case
 
-GLOO = backends.REGISTRY["gloo"]
 FORMS = {(op.name, form.name) for op in ops.REGISTRY.values() for form in op.all_forms}
 WHOLE, ENDS, HALVES, STRIDED = None, ((0, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3))
-
-
-@cache
-def every(name: str) -> tuple[Case, ...]:
-    """The cases of ``quick`` or ``full``."""
-    return tuple({"quick": matrix.quick, "full": matrix.full}[name]())
-
-
-@cache
-def supported(name: str) -> tuple[Case, ...]:
-    """Those that gloo takes."""
-    return tuple(case for case in every(name) if GLOO.refuses(case.op, case.spec) is None)
 
 
 def groups(case: Case) -> tuple[tuple[int, ...], ...] | None:
@@ -204,10 +191,11 @@ def ids(cases: list[Case]) -> list[str]:
 
 
 def test_the_seed_makes_the_order_and_the_values() -> None:
-    assert matrix.quick(seed=3) == matrix.quick(seed=3)
-    assert ids(matrix.quick(seed=3)) != ids(matrix.quick(seed=4))
-    assert sorted(ids(matrix.quick(seed=3))) == sorted(ids(matrix.quick(seed=4)))
-    for case in matrix.quick(seed=3):
+    three, four = matrix.quick(seed=3), matrix.quick(seed=4)
+    assert three == matrix.quick(seed=3)
+    assert ids(three) != ids(four)
+    assert sorted(ids(three)) == sorted(ids(four))
+    for case in three:
         reduces = case.spec.reduce_op is not None
         assert {spec.seed for spec in case.specs} == {3 if reduces else None}
 

@@ -36,13 +36,13 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.dictionaries(TEXT, JSON, max_size=5))
 def test_whatever_goes_in_comes_out(document: dict[str, Any]) -> None:
     assert json.loads(dumps(document)) == document
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(max_size=3), st.lists(st.one_of(st.floats(), st.complex_numbers()))))
 def test_no_number_breaks_the_document(document: dict[str, Any]) -> None:
     written(document)

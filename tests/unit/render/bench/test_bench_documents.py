@@ -36,6 +36,8 @@ def test_the_document_holds_every_iteration() -> None:
     assert found["spec"]["dtype"] == "float32"
     assert found["setups"]["gloo"]["bound"]["bandwidth_bytes_per_second"] == 4e9
     assert found["setups"]["gloo"]["alignment"]["spread_p99_seconds"] == 2.1e-6
+    gauge = found["setups"]["gloo"]["gauges"][1]
+    assert gauge == {"kind": "arithmetic", "times_seconds": [[30e-6], [31e-6], [], [30e-6]]}
     series = found["series"][0]
     assert (series["op"], series["command"], series["group_size"]) == (
         "all_reduce",
