@@ -15,10 +15,43 @@ from distdemo.scheduling import About, Checked, Counts, Misprint
 
 @dataclass(frozen=True, slots=True)
 class LinkSource:
-    """Where α and β come from: measured here, a file of bench, or the user."""
+    """Where α and β come from: measured here, a file of bench, or the user.
+
+    Attributes:
+        link: of two ranks that send to each other while all others are still.
+        words: where it is from, for people.
+        together: of all ranks at once, each to its right neighbour; None: it is not known.
+        lone: of one rank that sends while nothing comes back; likewise.
+    """
 
     link: Link
     words: str
+    together: Link | None = None
+    lone: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContestSpec:
+    """What is held against each other.
+
+    Attributes:
+        ops: the same op at each size, in the order in which they are run; n is theirs.
+        algorithms: their names; empty: all that the op has.
+        world: that runs them; of a simulation none is started.
+        chunks: in how many the algorithms cut that leave it open; None: as many as they like.
+        budget: seconds of timed runs a size, of all contenders together.
+        link: α and β of the predictions; None: measured in the same world. A simulation has no
+            world to measure them in, and predicts no times then.
+        notes: sentences on what was asked for that belong under the result.
+    """
+
+    ops: tuple[OpSpec, ...]
+    algorithms: tuple[str, ...]
+    world: WorldSpec
+    chunks: int | None = None
+    budget: float = 2.0
+    link: LinkSource | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ rounds of a ring of 100,000 ranks take seconds. The others are counted rank by r
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import accumulate
 
 from distdemo.algorithms.contract import Algorithm
 from distdemo.algorithms.plan import Plan
-from distdemo.algorithms.schedule import Block, Round, Sends, Shift, Sizes, Window
+from distdemo.algorithms.schedule import Block, Flip, Round, Sends, Shift, Sizes, Window
 from distdemo.scheduling import Checked, Counts, Misprint
 
 
@@ -64,6 +65,7 @@ class Side:
         self._sizes = sizes
         self._each = 0
         self._own = [0] * n
+        self._steps = [0] * (n + 1)
         self._first = 0
         self._ends = [0] * sizes.chunks if sizes.chunks <= 2 * n else []
 
@@ -75,6 +77,11 @@ class Side:
         """So many for this one."""
         self._own[rank] += elements
 
+    def several(self, first: int, width: int, elements: int) -> None:
+        """So many for each of some ranks in a row."""
+        self._steps[first] += elements
+        self._steps[first + width] -= elements
+
     def turning(self, first: int, width: int) -> None:
         """For every rank so many chunks in a row, from ``first`` + rank on."""
         chunks = self._sizes.chunks
@@ -85,7 +92,10 @@ class Side:
     def turned(self, root: int) -> list[int]:
         """Of every rank, as the root has them turned around."""
         found = [
-            self._each + own + part for own, part in zip(self._own, self._windows(), strict=True)
+            self._each + own + part + block
+            for own, part, block in zip(
+                self._own, self._windows(), accumulate(self._steps[:-1]), strict=True
+            )
         ]
         return found[-root:] + found[:-root] if root else found
 
@@ -130,6 +140,8 @@ class Tally:
                 return self._add_turning(sends.chunks, sends.to)
             if not isinstance(sends.chunks, Block) and not _turns(sends.chunks):
                 return self._add_alike(sends)
+        if isinstance(sends.chunks, Block) and isinstance(sends.to, Flip) and not sends.ranks.start:
+            return self._add_blocks(sends, sends.chunks, sends.to)
         return max((self._add_one(sends, rank) for rank in sends.ranks), default=0)
 
     def _add_turning(self, window: Window, to: Shift) -> int:
@@ -139,6 +151,19 @@ class Tally:
         filled = min(self._n, sizes.larger + window.width - 1) if sizes.larger else 0
         self.messages += self._n if sizes.each else filled
         return sizes.most(window.width)
+
+    def _add_blocks(self, sends: Sends, block: Block, to: Flip) -> int:
+        """Ranks of one block send as much as each other, and all to one block."""
+        most = 0
+        for first in range(0, len(sends.ranks), block.width):
+            width = min(block.width, len(sends.ranks) - first)
+            receiver = to.of(first, self._n) // block.width * block.width
+            elements = block.elements(first, receiver, self._n, self._sizes)
+            self.sent.several(first, width, elements)
+            self.received.several(receiver, width, elements)
+            self.messages += width * (elements > 0)
+            most = max(most, elements)
+        return most
 
     def _add_alike(self, sends: Sends) -> int:
         elements = sends.chunks.elements(0, sends.to.of(0, self._n), self._n, self._sizes)
