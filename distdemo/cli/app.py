@@ -20,6 +20,7 @@ from distdemo.cli.run_fit import run_fit
 from distdemo.cli.run_links import run_links
 from distdemo.cli.run_program import run_program
 from distdemo.cli.run_rpc import run_rpc
+from distdemo.cli.run_trace import run_trace
 from distdemo.cli.run_train import run_train
 from distdemo.cli.words import joined
 from distdemo.ops.contract import Op
@@ -103,6 +104,18 @@ def _add_op(op: Op) -> None:
 
 for _op in ops.REGISTRY.values():
     _add_op(_op)
+
+app.command(
+    "trace",
+    help="How a collective is done, step by step, with every byte counted: an algorithm as a "
+    "schedule of messages, run for real on isend and irecv, shown round by round with whose "
+    "contribution is where, verified, and held against its formulas. Side by side with the other "
+    "algorithms and the backend's own (--compare), or on paper for a million ranks (--simulate).",
+    short_help="How a collective is done, step by step, with every byte counted.",
+    epilog="Try: distdemo trace; distdemo trace broadcast -a chain -n 5 --animate; distdemo trace "
+    "--html ring.html; distdemo trace --compare; distdemo trace --list",
+    rich_help_panel=COLLECTIVES,
+)(options.with_options(run_trace, options.TRACE))
 
 app.command(
     "bench",

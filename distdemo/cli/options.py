@@ -16,6 +16,7 @@ from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
 from distdemo.cli.rpc_options import RPC_OPTIONS
 from distdemo.cli.run_options import RUN_OPTIONS
+from distdemo.cli.trace_options import TRACE_OPTIONS
 from distdemo.cli.train_options import TRAIN_OPTIONS
 from distdemo.ops.contract import Op
 
@@ -30,6 +31,7 @@ ALL = (
     | BENCH_OPTIONS
     | COMPARE_OPTIONS
     | FIT_OPTIONS
+    | TRACE_OPTIONS
 )
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
@@ -159,6 +161,20 @@ LINKS = (
 )
 COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
 FIT = (*FIT_OPTIONS, "format", "quiet")
+TRACE = (
+    *TRACE_OPTIONS,
+    "root",
+    "factor",
+    "dtype",
+    "values",
+    "fill",
+    "seed",
+    *WORLD[1:],
+    "format",
+    "ranks",
+    "quiet",
+    "traceback",
+)
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""
 VIEW = ("format", "ranks", "explain", "quiet", "traceback")

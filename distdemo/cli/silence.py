@@ -20,7 +20,7 @@ from distdemo.launchers.joined.seat import Seat
 TERMINAL_FLAGS = tuple(f"--{name.replace('_', '-')}" for name in TERMINALS)
 """Options of a person in front of this very terminal."""
 HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
-JOINING = ("hello", "check", "train", "rpc", "bench", "bench links")
+JOINING = ("hello", "check", "train", "rpc", "bench", "bench links", "trace")
 """The commands beside those of ops that run as a part of a larger world."""
 
 

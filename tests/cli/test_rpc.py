@@ -1,14 +1,13 @@
-"""``distdemo rpc`` as a user types it: one command, as ranks of torchrun, and refusals."""
+"""``distdemo rpc`` as a user types it: one command, ranks that others started, and refusals."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import sys
 
 import pytest
-from helpers import marked_processes, wait_until, warmed
+from helpers import commanded, free_port
 
 from distdemo.programs.rpc import loading, remote
 
@@ -81,9 +80,9 @@ def test_a_killed_worker_is_named(command, monkeypatch):
         (("--seed", "-1"), "--seed -1 can't be used."),
         (
             ("-b", "gloo"),
-            "-b means nothing to rpc.\nIt belongs to: every operation, bench, run, train, ",
+            "-b means nothing to rpc.\nIt belongs to: every operation, trace, bench, run, train, ",
         ),
-        (("--shape", "2"), "It belongs to: 9 of 10 operations, explain."),
+        (("--shape", "2"), "It belongs to: 9 of 10 operations, trace, explain."),
         (("--momentum", "0"), "--momentum means nothing to rpc.\nIt belongs to: train.\n"),
     ],
 )
@@ -112,19 +111,16 @@ def test_help_says_what_state_rpc_is_in(command):
     assert "maintenance mode" in " ".join(out.split())
 
 
-def test_ranks_of_torchrun_are_workers_and_nothing_of_torch_s_own_is_said(tmp_path):
-    start = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
-    asked = [sys.executable, "-W", "error", "-m", "distdemo", "rpc", "-q"]
-    environment = {"OMP_NUM_THREADS": "1"}  # or torchrun says that it sets this
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    with warmed([*start, *asked], temporary, env=environment) as run:
-        code, out, err = run.finish()
-        assert (code, out, err) == (
-            0,
-            "✓ 18 calls right; trained over RPC as in one process.\n",
-            "",
-        )
-        assert wait_until(lambda: not marked_processes(run.mark))
-    left = [path.name for path in temporary.iterdir()]
-    assert all(name.startswith("torchelastic_") for name in left), "torchrun's own folder for logs"
+def test_ranks_that_others_started_are_workers_and_nothing_of_torch_s_own_is_said(tmp_path):
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    temporary = [tmp_path / "0", tmp_path / "1"]
+    for folder in temporary:
+        folder.mkdir()
+    with (
+        commanded(["rpc", "-q"], temporary[0], env={**where, "RANK": "0"}) as first,
+        commanded(["rpc", "-q"], temporary[1], env={**where, "RANK": "1"}) as second,
+    ):
+        said = "✓ 18 calls right; trained over RPC as in one process.\n"
+        assert (first.finish(), second.finish()) == ((0, said, ""), (0, "", ""))
+        for run in (first, second):
+            run.leaves_nothing()

@@ -1,0 +1,120 @@
+"""Which op is traced, by which algorithms, cut in how many chunks. Needs no torch."""
+
+from __future__ import annotations
+
+from distdemo import algorithms, ops
+from distdemo.algorithms.contract import Algorithm
+from distdemo.cli.parse import unknown, whole
+from distdemo.errors import UsageError
+from distdemo.ops.contract import Op
+
+DEFAULT_OP = "all-reduce"
+MOST_CHUNKS = 4096
+"""Beyond that a pipeline gains nothing: its rounds are as many as chunks, and each costs α."""
+
+
+def parse_traced_op(text: str | None) -> Op:
+    """The op, all-reduce if none was named.
+
+    Raises:
+        UsageError: there is no such op, or it has no algorithm.
+    """
+    word = text or DEFAULT_OP
+    op = ops.find(word)
+    commands = [ops.REGISTRY[name].command for name in algorithms.ops()]
+    if op is None:
+        _refuse_algorithm(word.lower())
+        raise unknown("operation", commands, word, "distdemo trace")
+    if op.name not in algorithms.ops():
+        raise UsageError(
+            f"No algorithm of {op.command} is known here.",
+            f"Those that have some: {', '.join(commands)}.",
+            f"Try distdemo trace {commands[0]}, or distdemo explain {op.command}.",
+        )
+    return op
+
+
+def _refuse_algorithm(word: str) -> None:
+    """Refuse an algorithm in the place of an op, with the command that was meant."""
+    having = [ops.REGISTRY[each.op].command for each in algorithms.REGISTRY if each.name == word]
+    if having:
+        raise UsageError(
+            f"{word} is an algorithm, no operation.",
+            f"Done by it: {', '.join(having)}.",
+            f"Try distdemo trace {having[0]} --algorithm {word}.",
+        )
+
+
+def parse_algorithms(op: Op, text: str | None) -> tuple[Algorithm, ...]:
+    """Those that were named, each once; all of the op if none was.
+
+    Raises:
+        UsageError: the op has no such algorithm; says which it has.
+    """
+    known = {each.name: each for each in algorithms.of_op(op.name)}
+    if text is None:
+        return tuple(known.values())
+    words = [word.strip().lower().replace("_", "-") for word in text.split(",") if word.strip()]
+    if not words:
+        raise UsageError(
+            "--algorithm names nothing.",
+            f"{op.command} has: {', '.join(known)}.",
+            f"Try --algorithm {next(iter(known))}.",
+        )
+    for word in words:
+        if word not in known:
+            raise unknown(f"algorithm of {op.command}", list(known), word, "--algorithm")
+    return tuple(known[word] for word in dict.fromkeys(words))
+
+
+def parse_one_algorithm(op: Op, text: str | None) -> Algorithm:
+    """The one that was named, or the op's first.
+
+    Raises:
+        UsageError: the op has no such algorithm, or several were named.
+    """
+    found = parse_algorithms(op, text)
+    if text is not None and len(found) > 1:
+        raise UsageError(
+            f"--algorithm {text}: one at a time.",
+            "Rounds are shown of one algorithm; several are compared.",
+            f"Try --algorithm {found[0].name}, or add --compare or --simulate.",
+        )
+    return found[0]
+
+
+def parse_chunks(op: Op, found: tuple[Algorithm, ...], text: str | None) -> int | None:
+    """In how many chunks; None: as many as the algorithm likes.
+
+    Raises:
+        UsageError: none of these algorithms leaves it open, or it is no sensible number.
+    """
+    if text is None:
+        return None
+    hint = "Try --chunks 8."
+    count = whole("--chunks", text, "It counts chunks.", hint)
+    if not any(each.chunked for each in found):
+        raise _fixed(op, found, text)
+    if not 1 <= count <= MOST_CHUNKS:
+        raise UsageError(
+            f"--chunks {count} is out of range: 1 to {MOST_CHUNKS:,}.",
+            "A tensor is cut in one chunk at least, and each more costs a round.",
+            hint,
+        )
+    return count
+
+
+def _fixed(op: Op, found: tuple[Algorithm, ...], text: str) -> UsageError:
+    names = ", ".join(each.name for each in found)
+    free = [each.name for each in algorithms.of_op(op.name) if each.chunked]
+    others = dict.fromkeys(
+        f"{ops.REGISTRY[each.op].command} {each.name}"
+        for each in algorithms.REGISTRY
+        if each.chunked
+    )
+    return UsageError(
+        f"--chunks {text}: {names} of {op.command} cut{'s' if len(found) == 1 else ''} as "
+        f"{'it' if len(found) == 1 else 'they'} must.",
+        f"These leave it open: {', '.join(others)}.",
+        f"Leave it out, or take --algorithm {free[0]}." if free else "Leave it out.",
+    )

@@ -1,0 +1,125 @@
+"""α and β that the user gives: as numbers, or as a file that ``bench`` wrote. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from distdemo.cli.files import check_named
+from distdemo.cli.parse import Flags
+from distdemo.contending import LinkSource
+from distdemo.errors import UsageError
+from distdemo.fitting import FittedSeries, Link
+
+_NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
+_TIME = re.compile(_NUMBER + r"\s*(s|ms|us|µs|μs|ns|ps)?", re.IGNORECASE)
+_BYTE_TIME = re.compile(_TIME.pattern + r"(?:/B)?", re.IGNORECASE)
+_BANDWIDTH = re.compile(_NUMBER + r"\s*([kmgtKMGT]?)(i?)(B/s|[Bb]it/s|bps)")
+_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+_SECONDS["ps"] = 1e-12
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+LONGEST = 3600.0  # seconds of a message, or of a byte
+
+
+def parse_link(flags: Flags, op: str) -> LinkSource | None:
+    """α and β as given, or by a file; None if neither was.
+
+    Args:
+        flags: of the command.
+        op: torch's name: of several in a file the one that is taken.
+
+    Raises:
+        UsageError: half of it, both, no time, or a file that says nothing.
+    """
+    alpha, beta, paths = flags["alpha"], flags["beta"], flags["link_file"]
+    if paths:
+        for flag, text in (("--alpha", alpha), ("--beta", beta)):
+            if text is not None:
+                raise UsageError(
+                    f"--fit and {flag} don't go together.",
+                    "Both say what a message costs.",
+                    f"Take --fit alone, or leave it out and give {_other(alpha, beta)}.",
+                )
+        return _fitted(list(dict.fromkeys(paths)), op)
+    if alpha is None and beta is None:
+        return None
+    if alpha is None or beta is None:
+        given, lacking = ("--beta", "--alpha 5us") if alpha is None else ("--alpha", "--beta 0.1ns")
+        raise UsageError(
+            f"{given} without {lacking.split()[0]}.",
+            "A message of s bytes takes α + s·β: it needs both.",
+            f"Add {lacking}, or leave out {given}.",
+        )
+    link = Link(_alpha(alpha), _beta(beta))
+    if not link.alpha and not link.beta:
+        raise UsageError(
+            "--alpha and --beta are both 0.",
+            "Then nothing takes any time, and nothing is faster than anything else.",
+            "Try --alpha 5us --beta 0.1ns.",
+        )
+    return LinkSource(link, f"given: --alpha {alpha} --beta {beta}")
+
+
+def _other(alpha: str | None, beta: str | None) -> str:
+    return f"--alpha {alpha or '5us'} --beta {beta or '0.1ns'}"
+
+
+def _alpha(text: str) -> float:
+    match = _TIME.fullmatch(text.strip())
+    seconds = math.nan if match is None else float(match[1]) * _SECONDS[(match[2] or "").lower()]
+    return _checked(
+        seconds,
+        UsageError(
+            f"--alpha {text}: that is no time.",
+            f"It is what a message costs however small it is, {LONGEST:g} s at most.",
+            "Try --alpha 5us.",
+        ),
+    )
+
+
+def _beta(text: str) -> float:
+    """Seconds a byte; from a bandwidth, whose letters count by 1000 (with an i by 1024)."""
+    word = text.strip()
+    seconds = math.nan
+    if match := _BANDWIDTH.fullmatch(word):
+        rate = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
+        seconds = (1 if match[4] == "B/s" else 8) / rate if rate else math.nan
+    elif match := _BYTE_TIME.fullmatch(word):
+        seconds = float(match[1]) * _SECONDS[(match[2] or "").lower()]
+    return _checked(
+        seconds,
+        UsageError(
+            f"--beta {text}: that is neither the time of a byte nor a bandwidth.",
+            "It is what each byte of a message costs.",
+            "Try --beta 0.1ns, --beta 10GB/s or --beta 100Gbit/s.",
+        ),
+    )
+
+
+def _checked(seconds: float, refusal: UsageError) -> float:
+    if not 0 <= seconds <= LONGEST:
+        raise refusal
+    return seconds
+
+
+def _fitted(paths: list[str], op: str) -> LinkSource:
+    """Of this op where the files have it, else of their first series: a link is a link."""
+    from distdemo.programs.bench.fit import fit
+    from distdemo.programs.bench.reading import read
+
+    for path in paths:
+        check_named("--fit", path, "run.json")
+    series, _ = fit([read(Path(path)) for path in paths])
+    found = next((each for each in series if each.op == op), series[0])
+    return LinkSource(found.best.link, _words(", ".join(paths), found))
+
+
+def _words(paths: str, found: FittedSeries) -> str:
+    key = found.key
+    worlds = ", ".join(map(str, found.worlds))
+    misfit = ", which does not fit well" if found.best.misfit else ""
+    return (
+        f"fitted to {paths}: {key.command} over {key.backend} on {worlds} ranks, "
+        f"by {found.chosen}{misfit}"
+    )
