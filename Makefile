@@ -19,13 +19,20 @@ demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 test: $(READY) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
 	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/suite.py)
 
-# Tests across hosts make hosts of network namespaces. Elsewhere they are skipped, and say why.
-host-tools:  ## Install `ip` where that is apt-get's and root's to do
-	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] \
-		&& ! command -v ip >/dev/null && command -v apt-get >/dev/null; then \
-		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-			apt-get -qq install --yes --no-install-recommends iproute2; } >/dev/null 2>&1 \
-			|| echo "iproute2 could not be installed: tests across hosts will be skipped."; \
+# Tests across hosts make hosts of network namespaces; pages are opened in a Chromium. Where these
+# are not to be had, the tests are skipped, and say why.
+host-tools:  ## Install `ip` and Chromium where that is apt-get's and root's to do
+	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		missing=; \
+		command -v ip >/dev/null || missing="iproute2"; \
+		command -v chromium >/dev/null \
+			|| command -v google-chrome >/dev/null || missing="$$missing chromium"; \
+		[ -z "$$missing" ] || apt-get -qq update >/dev/null 2>&1; \
+		for each in $$missing; do \
+			DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+				$$each >/dev/null 2>&1 \
+				|| echo "$$each could not be installed: tests that need it will be skipped."; \
+		done; \
 	fi
 
 lint: $(READY)  ## Check style and format

@@ -1,0 +1,133 @@
+// Ranks and their chunks in the picture.
+
+const stage = document.getElementById("stage");
+let drawn = new Map(); // "rank:chunk" → { element, shown }
+
+function made(tag, name, parent) {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (parent) parent.append(element);
+  return element;
+}
+
+function drawRanks(layout) {
+  stage.replaceChildren();
+  drawn = new Map();
+  stage.style.height = `${layout ? layout.height : 0}px`;
+  if (!layout) return;
+  DATA.slots.forEach((slots, rank) => drawRank(layout, rank, slots));
+  const first = drawn.values().next().value;
+  if (first) first.element.tabIndex = 0;
+}
+
+function drawRank(layout, rank, slots) {
+  const { x, y, w, h, columns } = layout.cards[rank];
+  const card = made("div", "rank", stage);
+  card.setAttribute("role", "group");
+  card.setAttribute("aria-label", `Rank ${rank}`);
+  Object.assign(card.style, { left: `${x}px`, top: `${y}px`, width: `${w}px`, height: `${h}px` });
+  const title = made("h3", "", card);
+  made("span", "swatch", title).style.background = colourOf(rank);
+  card.classList.toggle("tiny", w < 66);
+  title.append(w < 66 ? String(rank) : `Rank ${rank}`);
+  const grid = made("div", "cells", card);
+  grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+  slots.forEach((chunk) => drawCell(grid, rank, chunk, layout.size));
+}
+
+function drawCell(grid, rank, chunk, size) {
+  const element = made("div", "", grid);
+  element.setAttribute("role", "img");
+  element.tabIndex = -1;
+  element.dataset.rank = rank;
+  element.dataset.chunk = chunk;
+  element.style.height = `${size.height}px`;
+  drawn.set(`${rank}:${chunk}`, { element, size: size.name, rank, chunk, shown: "" });
+}
+
+// The picture after k rounds. Only what looks different is touched.
+function showCells(k) {
+  const state = stateAfter(k);
+  const fresh = arrivedIn(k);
+  for (const [key, each] of drawn) {
+    const cell = state[each.rank].get(each.chunk);
+    const wrong = wrongAt(k, each.rank, each.chunk);
+    const words = cellWords(k, each.rank, each.chunk);
+    const shown = `${words}${fresh.has(key)}`;
+    if (shown === each.shown) continue;
+    each.shown = shown;
+    each.element.setAttribute("aria-label", words.replaceAll("\n", ". ").replaceAll("..", "."));
+    each.element.className = classes(each.size, cell, wrong, fresh.has(key));
+    fill(each, cell, wrong);
+  }
+}
+
+function classes(size, cell, wrong, fresh) {
+  const named = { complete: cell && cell.complete, absent: !cell, wrong, fresh };
+  return ["cell", size, ...Object.keys(named).filter((name) => named[name])].join(" ");
+}
+
+function fill({ element, size, chunk }, cell, wrong) {
+  element.replaceChildren();
+  const line = size === "small" ? element : made("span", "line", element);
+  if (size !== "small") made("span", "name", line).textContent = DATA.chunks[chunk];
+  if (size !== "small" && cell) fillText(line, size, cell);
+  const mark = markOf(cell, wrong);
+  if (mark) made("span", "mark", line).textContent = mark;
+  if (cell) drawBar(made("span", "bar", element), cell.ranks);
+}
+
+function fillText(line, size, cell) {
+  if (size === "large" && cell.values.length) {
+    const [first, ...more] = cell.values;
+    made("span", "value", line).textContent = more.length ? `${first} …` : first;
+  }
+  // Where there is little room, that it is complete says whose are in it.
+  if (size === "short" && cell.complete && DATA.reduced) return;
+  made("span", "who", line).textContent = rankList(cell.ranks, 2);
+}
+
+// A place for each rank where contributions are reduced; else the one whose data it is.
+function drawBar(bar, ranks) {
+  const places = DATA.reduced ? [...Array(DATA.n).keys()] : ranks;
+  for (const rank of places) {
+    const part = made("i", "", bar);
+    const times = ranks.filter((each) => each === rank).length;
+    if (times) part.style.backgroundColor = colourOf(rank);
+    if (times > 1) part.className = "twice";
+  }
+}
+
+// ---------------------------------------------------------------- from chunk to chunk by keys
+
+const DIRECTIONS = {
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+  ArrowUp: [0, -1],
+  ArrowDown: [0, 1],
+};
+
+// The chunk that is next in this direction takes the focus, and is what Tab comes back to.
+function moveFocus(from, key) {
+  const [dx, dy] = DIRECTIONS[key];
+  const [x, y] = centre(from);
+  let [best, least] = [null, Infinity];
+  for (const { element } of drawn.values()) {
+    const [u, v] = centre(element);
+    const along = (u - x) * dx + (v - y) * dy;
+    const beside = Math.abs((u - x) * dy) + Math.abs((v - y) * dx);
+    if (along > 1 && along + 2 * beside < least) [best, least] = [element, along + 2 * beside];
+  }
+  if (best) focusCell(from, best);
+}
+
+function focusCell(from, to) {
+  from.tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+}
+
+function centre(element) {
+  const box = element.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+}

@@ -1,0 +1,68 @@
+// What happened, and what every rank holds after k rounds: always the same for the same k.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const LAST = DATA.rounds.length;
+
+// Of each rank a Map of chunk → cell. Grown one round after the other, and never changed again.
+const states = [
+  (DATA.start ?? []).map((cells) => new Map(cells.map((each) => [each[0], cellOf(each)]))),
+];
+
+function cellOf([chunk, runs, complete, values]) {
+  return { chunk, ranks: expanded(runs), complete: complete === 1, values };
+}
+
+// First and last of each run: [0, 2, 5, 5] is 0 1 2 5.
+function expanded(runs) {
+  const numbers = [];
+  for (let at = 0; at < runs.length; at += 2) {
+    for (let each = runs[at]; each <= runs[at + 1]; each += 1) numbers.push(each);
+  }
+  return numbers;
+}
+
+function stateAfter(k) {
+  while (states.length <= k) {
+    states.push(changed(states[states.length - 1], DATA.rounds[states.length - 1]));
+  }
+  return states[k];
+}
+
+function changed(before, round) {
+  return before.map((held, rank) => {
+    const arrived = round.arrived[rank];
+    const gone = round.gone[rank];
+    if (!arrived && !gone) return held;
+    const now = new Map(held);
+    (gone || []).forEach((chunk) => now.delete(chunk));
+    (arrived || []).forEach((each) => now.set(each[0], cellOf(each)));
+    return now;
+  });
+}
+
+// What came in round k, as "rank:chunk".
+function arrivedIn(k) {
+  const found = new Set();
+  if (k === 0) return found;
+  for (const [rank, cells] of Object.entries(DATA.rounds[k - 1].arrived)) {
+    cells.forEach((each) => found.add(`${rank}:${each[0]}`));
+  }
+  return found;
+}
+
+const wrongs = new Map(DATA.wrong.map((each) => [`${each.rank}:${each.chunk}`, each]));
+
+// What is wrong with this chunk after k rounds, or undefined.
+function wrongAt(k, rank, chunk) {
+  const wrong = wrongs.get(`${rank}:${chunk}`);
+  return wrong && wrong.since <= k ? wrong : undefined;
+}
+
+// When the first rank began a round and the last one ended it, in seconds; null on paper.
+function span(round) {
+  const busy = DATA.rounds[round - 1].moments.filter(([began, ended]) => ended > began);
+  if (!busy.length) return null;
+  return [Math.min(...busy.map((each) => each[0])), Math.max(...busy.map((each) => each[1]))];
+}
+
+const TIMED = DATA.rounds.some((_, at) => span(at + 1) !== null);

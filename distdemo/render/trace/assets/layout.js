@@ -1,0 +1,174 @@
+// Where ranks and their chunks stand: numbers only. All lengths are pixels.
+
+// `least` is the width that a chunk needs to be readable in a row, where it takes what there is.
+const SIZES = [
+  { name: "large", width: 116, least: 96, height: 38, gap: 56 },
+  { name: "short", width: 74, least: 44, height: 24, gap: 40 },
+  { name: "small", width: 20, least: 8, height: 15, gap: 14 },
+];
+const TITLE = 20; // height of a rank's heading
+const BETWEEN = 3; // between two chunks
+const EDGE = 5; // of a card: border and padding
+const LOW = 560; // a picture that is seen whole on most screens
+const TALLEST = 860;
+const POWERS = [1, 0.8, 0.6]; // an ellipse, and squarer ones, where less ranks crowd at the ends
+const MOST_RANKS = { circle: 20, row: 40 };
+
+// The best that fits, or null: then there is no picture, and the table tells all.
+function layoutOf(kind, width) {
+  if (DATA.n > MOST_RANKS[kind]) return null;
+  const most = Math.max(1, ...DATA.slots.map((each) => each.length));
+  for (const size of SIZES) {
+    const found = (kind === "row" ? rowOf : circleOf)(size, most, width);
+    if (found) return { ...found, kind, size };
+  }
+  return null;
+}
+
+function cardOf(size, slots, columns) {
+  const rows = Math.ceil(slots / columns);
+  return {
+    columns,
+    w: columns * (size.width + BETWEEN) - BETWEEN + 2 * EDGE,
+    h: TITLE + rows * (size.height + BETWEEN) - BETWEEN + 2 * EDGE,
+  };
+}
+
+// ------------------------------------------------------------------------------ in a circle
+
+// With as few columns of chunks as a low picture allows; else as low as can be.
+function circleOf(size, slots, width) {
+  let best = null;
+  for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
+    const card = cardOf(size, slots, columns);
+    for (const power of POWERS) {
+      const found = ellipse(card, size.gap, width, power);
+      if (found && (!best || found.height < best.height)) best = found;
+    }
+    if (best && best.height <= LOW) break;
+  }
+  return best;
+}
+
+// As low as the cards allow without touching each other.
+function ellipse(card, gap, width, power) {
+  const across = Math.min((width - card.w) / 2, 60 + 26 * DATA.n + 0.8 * card.w);
+  if (across < 0) return null;
+  for (let down = 0; 2 * down + card.h <= TALLEST + card.h / 2; down += 10) {
+    const centres = places(across, down, power);
+    if (!apart(centres, card, gap)) continue;
+    const found = circleAt(centres, card, width);
+    return found.height <= TALLEST ? found : null;
+  }
+  return null;
+}
+
+// Rank 0 stands at the top left; four ranks stand in the corners.
+function places(across, down, power) {
+  const turn = (2 * Math.PI) / DATA.n;
+  const squarer = (value) => Math.sign(value) * Math.abs(value) ** power;
+  return Array.from({ length: DATA.n }, (_, rank) => {
+    const angle = -Math.PI / 2 - turn / 2 + rank * turn;
+    return [across * squarer(Math.cos(angle)), down * squarer(Math.sin(angle))];
+  });
+}
+
+function apart(centres, card, gap) {
+  return centres.every(([x, y], at) =>
+    centres
+      .slice(at + 1)
+      .every(([u, v]) => Math.abs(x - u) >= card.w + gap || Math.abs(y - v) >= card.h + gap),
+  );
+}
+
+function circleAt(centres, card, width) {
+  const top = Math.min(...centres.map((each) => each[1]));
+  const low = Math.max(...centres.map((each) => each[1]));
+  const cards = centres.map(([x, y]) => ({ ...card, x: width / 2 + x - card.w / 2, y: y - top }));
+  return { cards, width, height: low - top + card.h };
+}
+
+// -------------------------------------------------------------------------------- in a row
+
+function rowOf(size, slots, width) {
+  const between = Math.max(2, Math.min(24, width / DATA.n / 8));
+  const room = width / DATA.n - between - 2 * EDGE;
+  for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
+    const own = (room + BETWEEN) / columns - BETWEEN;
+    if (own < size.least) return null;
+    const fitting = { ...size, width: Math.min(own, 1.3 * size.width) };
+    const found = rowAt(cardOf(fitting, slots, columns), width, between);
+    if (found.height <= TALLEST) return found;
+  }
+  return null;
+}
+
+function rowAt(card, width, between) {
+  const [above, below] = arches();
+  const step = Math.min(width / DATA.n, card.w + 90 + between);
+  const left = (width - step * DATA.n) / 2 + (step - card.w) / 2;
+  const cards = Array.from({ length: DATA.n }, (_, rank) => ({
+    ...card,
+    x: left + rank * step,
+    y: above,
+  }));
+  return { cards, width, height: above + card.h + below };
+}
+
+// Room for arches: messages to the right go above, those to the left below.
+function arches() {
+  let [right, left] = [0, 0];
+  for (const { messages } of DATA.rounds) {
+    for (const { src, dst } of messages) {
+      if (dst > src) right = Math.max(right, dst - src);
+      else left = Math.max(left, src - dst);
+    }
+  }
+  return [arch(right), arch(left)];
+}
+
+function arch(ranks) {
+  return ranks ? Math.min(130, 34 + 12 * ranks) : 4;
+}
+
+// ------------------------------------------------------------------------- ways of messages
+
+// A curve from card to card: three points of a parabola. `twin` tells equal messages apart.
+function wayOf(layout, message, twin) {
+  const [from, to] = [layout.cards[message.src], layout.cards[message.dst]];
+  return layout.kind === "row" ? archWay(from, to, message, twin) : bentWay(from, to, twin);
+}
+
+function archWay(from, to, { src, dst }, twin) {
+  const up = dst > src;
+  const y = up ? from.y - 2 : from.y + from.h + 2;
+  const high = (up ? -1 : 1) * (arch(Math.abs(dst - src)) - 14 + 8 * twin);
+  const [x, u] = [from.x + from.w * (up ? 0.6 : 0.4), to.x + to.w * (up ? 0.4 : 0.6)];
+  return [[x, y], [(x + u) / 2, y + 2 * high], [u, y]];
+}
+
+// To the left of the straight line, so that the way back lies on its other side.
+function bentWay(from, to, twin) {
+  const [a, b] = [middle(from), middle(to)];
+  const bend = 0.1 + 0.08 * twin;
+  const bow = [(a[0] + b[0]) / 2 + (b[1] - a[1]) * bend, (a[1] + b[1]) / 2 - (b[0] - a[0]) * bend];
+  return [border(from, bow, 3), bow, border(to, bow, 6)];
+}
+
+function middle({ x, y, w, h }) {
+  return [x + w / 2, y + h / 2];
+}
+
+// Where the line from the card's middle to a point leaves the card, and a little further.
+function border(card, [x, y], further) {
+  const [u, v] = middle(card);
+  const [dx, dy] = [x - u, y - v];
+  const half = [card.w / 2 + further, card.h / 2 + further];
+  const share = Math.min(half[0] / Math.abs(dx || 1e-9), half[1] / Math.abs(dy || 1e-9));
+  return [u + dx * share, v + dy * share];
+}
+
+function pointOn([a, b, c], t) {
+  const mix = (at) => (1 - t) ** 2 * a[at] + 2 * t * (1 - t) * b[at] + t ** 2 * c[at];
+  return [mix(0), mix(1)];
+}

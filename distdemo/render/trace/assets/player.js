@@ -1,0 +1,102 @@
+// The round that is shown, and how it moves on. What is shown depends on `k` and `t` alone.
+
+const USUAL = 1600; // milliseconds for a round at speed 1
+const MOVING = 0.7; // of that messages travel; then what they brought can be looked at
+const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
+
+class Player {
+  constructor(show) {
+    this.k = 0; // rounds that are over
+    this.t = 0; // of the next one, from 0 up to 1
+    this.playing = false;
+    this.speed = 1;
+    this.measured = false;
+    this.show = show;
+  }
+
+  // Whether messages travel just now: never where people have asked for less movement.
+  get moving() {
+    return this.t > 0 && this.t < MOVING && !still.matches;
+  }
+
+  // The number of rounds after which the state is shown.
+  shown() {
+    return this.t >= MOVING ? this.k + 1 : this.k;
+  }
+
+  go(k) {
+    this.k = Math.max(0, Math.min(LAST, Math.round(k)));
+    this.t = 0;
+    this.playing = false;
+    this.show();
+  }
+
+  step(by) {
+    this.go(this.t > 0 && by < 0 ? this.k + 1 + by : this.shown() + by);
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  play() {
+    if (this.k === LAST) [this.k, this.t] = [0, 0];
+    this.playing = LAST > 0;
+    this.last = null;
+    this.show();
+    if (this.playing) requestAnimationFrame((now) => this.frame(now));
+  }
+
+  pause() {
+    this.playing = false;
+    this.show();
+  }
+
+  frame(now) {
+    if (!this.playing) return;
+    // A page in the background gets no frames, and is not to jump when it comes back.
+    this.advance(Math.min(now - (this.last ?? now), 100));
+    this.last = now;
+    if (this.playing) requestAnimationFrame((next) => this.frame(next));
+  }
+
+  // So many milliseconds later.
+  advance(milliseconds) {
+    let left = milliseconds * this.speed;
+    while (this.playing && left > 0) {
+      const length = this.length(this.k + 1);
+      const step = Math.min(left, (1 - this.t) * length);
+      this.t += step / length;
+      left -= step;
+      if (this.t >= 1 - 1e-9) this.over();
+    }
+    this.show();
+  }
+
+  over() {
+    this.k += 1;
+    this.t = 0;
+    if (this.k === LAST) this.playing = false;
+  }
+
+  // Of a round, in milliseconds: the usual, or longer and shorter as it really was.
+  length(round) {
+    const [own, mean] = [span(round), this.measured && meanSpan()];
+    if (!mean || !own) return USUAL;
+    return USUAL * Math.max(0.2, Math.min(5, (own[1] - own[0]) / mean));
+  }
+
+  faster(by) {
+    const at = SPEEDS.findIndex((each) => each >= this.speed);
+    this.speed = SPEEDS[Math.max(0, Math.min(SPEEDS.length - 1, at + by))];
+    this.show();
+  }
+}
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+function meanSpan() {
+  const spans = DATA.rounds.map((_, at) => span(at + 1)).filter(Boolean);
+  return spans.reduce((sum, [began, ended]) => sum + ended - began, 0) / spans.length;
+}

@@ -1,0 +1,65 @@
+// The state as a table: of ranks and chunks, or, where that would be too wide, a list a rank.
+
+const WIDEST = 64; // chunks that have a column each
+const AS_LISTS = DATA.chunks.length > WIDEST;
+const fields = new Map(); // "rank:chunk", or "rank" of a list → { field, shown }
+
+function buildTable() {
+  const table = made("table", AS_LISTS ? "lists" : "", document.getElementById("state"));
+  table.setAttribute("aria-labelledby", "state-title");
+  const head = made("tr", "", made("thead", "", table));
+  const columns = AS_LISTS ? ["Holds"] : DATA.chunks.map((name) => `Chunk ${name}`);
+  ["Rank", ...columns].forEach((text) => heading(head, "col", text));
+  const body = made("tbody", "", table);
+  DATA.slots.forEach((_, rank) => buildRow(made("tr", "", body), rank));
+}
+
+function heading(row, scope, text) {
+  const cell = made("th", "", row);
+  cell.scope = scope;
+  cell.textContent = text;
+}
+
+function buildRow(row, rank) {
+  heading(row, "row", `Rank ${rank}`);
+  const keys = AS_LISTS ? [`${rank}`] : DATA.chunks.map((_, chunk) => `${rank}:${chunk}`);
+  keys.forEach((key) => fields.set(key, { field: made("td", "", row), shown: null }));
+}
+
+function showTable(k) {
+  const state = stateAfter(k);
+  const fresh = arrivedIn(k);
+  for (const [key, each] of fields) {
+    const [rank, chunk] = key.split(":").map(Number);
+    if (AS_LISTS) put(each, listText(k, rank, state[rank]), "");
+    else {
+      const cell = state[rank].get(chunk);
+      const names = [cell && cell.complete && "complete", fresh.has(key) && "fresh"];
+      const wrong = wrongAt(k, rank, chunk);
+      put(each, tableText(cell, wrong), [...names, wrong && "wrong"].filter(Boolean).join(" "));
+    }
+  }
+}
+
+// Only what changed is touched: 64 ranks have 4,096 fields.
+function put(each, text, name) {
+  const shown = `${name}|${text}`;
+  if (each.shown === shown) return;
+  each.shown = shown;
+  each.field.textContent = text;
+  each.field.className = name;
+}
+
+// "3→0 ✓, 3→1: 30": contributions are said only where chunks are reduced.
+function listText(k, rank, held) {
+  const chunks = [...held.keys()].sort((a, b) => a - b);
+  const parts = chunks.map((chunk) => {
+    const cell = held.get(chunk);
+    const whose = DATA.reduced ? `(${rankList(cell.ranks)})` : "";
+    const mark = markOf(cell, wrongAt(k, rank, chunk));
+    return [DATA.chunks[chunk], whose, mark].filter(Boolean).join(" ");
+  });
+  const lost = DATA.wanted[rank].filter((each) => !held.has(each) && wrongAt(k, rank, each));
+  parts.push(...lost.map((chunk) => `${DATA.chunks[chunk]} ✗ not there`));
+  return parts.join(", ") || "·";
+}

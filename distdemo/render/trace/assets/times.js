@@ -1,0 +1,79 @@
+// When each rank was busy with which round, as it was measured.
+
+const MARGIN = 62; // for the names of ranks
+const AXIS = 20; // for the scale
+let clock = null; // { x: seconds → pixels, needle, bars: of each round }
+
+function drawTimes() {
+  const frame = document.getElementById("times");
+  document.getElementById("no-times").hidden = TIMED;
+  frame.hidden = !TIMED;
+  if (!TIMED) return;
+  frame.replaceChildren();
+  const height = DATA.n <= 16 ? 16 : 8;
+  const width = Math.max(frame.clientWidth || 600, LAST * 5 + MARGIN + 20, 320);
+  const total = Math.max(...DATA.rounds.flatMap((each) => each.moments.map((m) => m[1])));
+  const x = (seconds) => MARGIN + (seconds / total) * (width - MARGIN - 16);
+  const size = { width, height: DATA.n * height + AXIS };
+  const picture = svg("svg", { ...size, role: "img", "aria-label": timeWords(total) }, frame);
+  drawScale(picture, x, total, DATA.n * height);
+  drawNames(picture, height);
+  const bars = DATA.rounds.map((round, at) => drawBusy(picture, x, height, round, at + 1));
+  const needle = svg("line", { class: "needle", y1: 0, y2: DATA.n * height }, picture);
+  clock = { x, needle, bars };
+}
+
+function timeWords(total) {
+  return `Time line: ${DATA.n} ranks and ${LAST} rounds in ${duration(total)}. `
+    + "The table of all rounds says how long each took.";
+}
+
+function drawScale(picture, x, total, bottom) {
+  for (let at = 0; at <= 4; at += 1) {
+    const place = x((total * at) / 4);
+    svg("line", { class: "tick", x1: place, x2: place, y1: 0, y2: bottom + 4 }, picture);
+    const anchor = at === 4 ? "end" : at === 0 ? "start" : "middle";
+    const text = { x: place, y: bottom + 16, "text-anchor": anchor };
+    svg("text", text, picture).textContent = at ? duration((total * at) / 4) : "0";
+  }
+}
+
+function drawNames(picture, height) {
+  const step = height < 12 ? 4 : 1; // names of every rank would lie on each other
+  for (let rank = 0; rank < DATA.n; rank += step) {
+    svg("text", { x: 0, y: rank * height + 12 }, picture).textContent = `Rank ${rank}`;
+  }
+}
+
+function drawBusy(picture, x, height, { moments, phase }, round) {
+  const group = svg("g", { class: `busy${round % 2 ? " odd" : ""}` }, picture);
+  moments.forEach(([began, ended], rank) => {
+    if (ended <= began) return;
+    const width = Math.max(1, x(ended) - x(began) - 0.5);
+    const box = { x: x(began), y: rank * height + 2, width, height: height - 3 };
+    const bar = svg("rect", { ...box, "data-round": round }, group);
+    const words = `Round ${round}${phase && `, ${phase}`}: rank ${rank}, ${duration(ended - began)}`;
+    svg("title", {}, bar).textContent = words;
+  });
+  return group;
+}
+
+// After k rounds, t of the next one gone.
+function showTimes(k, t) {
+  if (!clock) return;
+  const round = t > 0 ? k + 1 : k;
+  clock.bars.forEach((bar, at) => bar.classList.toggle("now", at + 1 === round));
+  const [began, ended] = (round && span(round)) || [lastEnd(round), lastEnd(round)];
+  const place = clock.x(t > 0 ? began + (ended - began) * t : ended).toFixed(1);
+  clock.needle.setAttribute("x1", place);
+  clock.needle.setAttribute("x2", place);
+}
+
+// A round without a message takes no time: its needle stays.
+function lastEnd(round) {
+  for (let at = round; at > 0; at -= 1) {
+    const found = span(at);
+    if (found) return found[1];
+  }
+  return 0;
+}
