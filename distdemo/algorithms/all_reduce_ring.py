@@ -23,7 +23,7 @@ class RingAllReduce(Algorithm):
     op = "all_reduce"
     name = "ring"
     summary = "A chunk at a time to the right neighbour: sums grow for n−1 rounds, then travel on."
-    source = f"{PATARASUK}, section 3; {THAKUR}, 4.5"
+    source = f"{PATARASUK}; {THAKUR}, section 5 (ring)"
     formulas = Formulas(
         rounds=Formula("2(n−1)", lambda n, _: 2 * (n - 1)),
         sent=Formula("2(n−1)/n·B", lambda n, _: Fraction(2 * (n - 1), n)),

@@ -15,7 +15,7 @@ class FlatGather(Algorithm):
     op = "gather"
     name = "flat"
     summary = "Each rank in turn sends its tensor to the root: nothing travels twice."
-    source = f"{THAKUR}, 4.5 (the linear gather)"
+    source = f"folklore; the linear scatter backwards, {THAKUR}, 4.4"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
         sent=Formula("B/n", lambda n, _: Fraction(several(n), n)),

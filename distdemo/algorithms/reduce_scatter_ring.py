@@ -22,7 +22,7 @@ class RingReduceScatter(Algorithm):
     op = "reduce_scatter"
     name = "ring"
     summary = "A sum of one chunk at a time goes to the right neighbour, and grows on its way."
-    source = f"{PATARASUK}, section 3; {THAKUR}, 4.4 (pairwise has the same cost)"
+    source = f"{PATARASUK}; {THAKUR}, 4.4 (pairwise has the same cost)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
         sent=Formula("(n−1)/n·B", lambda n, _: Fraction(n - 1, n)),

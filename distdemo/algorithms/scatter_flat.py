@@ -15,7 +15,7 @@ class FlatScatter(Algorithm):
     op = "scatter"
     name = "flat"
     summary = "The root sends each rank its part in turn: nothing travels twice."
-    source = f"{THAKUR}, 4.2 (the linear scatter)"
+    source = f"{THAKUR}, 4.4 (the linear scatter of the old reduce-scatter)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
         sent=Formula("(n−1)/n·B", lambda n, _: Fraction(n - 1, n)),

@@ -6,7 +6,7 @@ writing down a transfer for each, and small ones be written out (``transfers``).
 
 In a round a rank sends at most one message and receives at most one: that is what a link that goes
 both ways can do at a time, and why a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp,
-Optimization of Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 2). What is
+Optimization of Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 3). What is
 sent is what the sender held before the round.
 
 Ranks and chunks here are numbered as if rank 0 were the root; ``Plan`` turns them around for

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 from distdemo.cli.files import check_named
 from distdemo.cli.parse import Flags
 from distdemo.contending import LinkSource
 from distdemo.errors import UsageError
-from distdemo.fitting import FittedSeries, Link
+from distdemo.fitting import Link
 
 _NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 _TIME = re.compile(_NUMBER + r"\s*(s|ms|us|µs|μs|ns|ps)?", re.IGNORECASE)
@@ -104,22 +103,9 @@ def _checked(seconds: float, refusal: UsageError) -> float:
 
 
 def _fitted(paths: list[str], op: str) -> LinkSource:
-    """Of this op where the files have it, else of their first series: a link is a link."""
-    from distdemo.programs.bench.fit import fit
-    from distdemo.programs.bench.reading import read
+    """Of this op where the files have it, else of another: a link is a link."""
+    from distdemo.programs.trace.links import link_of_files
 
     for path in paths:
         check_named("--fit", path, "run.json")
-    series, _ = fit([read(Path(path)) for path in paths])
-    found = next((each for each in series if each.op == op), series[0])
-    return LinkSource(found.best.link, _words(", ".join(paths), found))
-
-
-def _words(paths: str, found: FittedSeries) -> str:
-    key = found.key
-    worlds = ", ".join(map(str, found.worlds))
-    misfit = ", which does not fit well" if found.best.misfit else ""
-    return (
-        f"fitted to {paths}: {key.command} over {key.backend} on {worlds} ranks, "
-        f"by {found.chosen}{misfit}"
-    )
+    return link_of_files(paths, op)

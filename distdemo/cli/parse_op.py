@@ -68,8 +68,13 @@ class _Given:
         return len(self.rows or self.things or ())
 
 
-def parse_op(op: Op, flags: Flags) -> Request:
+def parse_op(op: Op, flags: Flags, *, calls: bool = True) -> Request:
     """The request that these flags make of this op.
+
+    Args:
+        op: what is asked for.
+        flags: of its command.
+        calls: the backend's own call will be made, so it has to take these tensors.
 
     Raises:
         UsageError: naming the flag, the reason and what to try.
@@ -82,7 +87,8 @@ def parse_op(op: Op, flags: Flags) -> Request:
     world = replace(parse_world(flags, world_size), lazy=lazy)
     if specs[0].monitored:
         specs = tuple(replace(spec, patience=_patience(world)) for spec in specs)
-    check_support(op, specs[0], world.backend, world.device)
+    if calls:
+        check_support(op, specs[0], world.backend, world.device)
     here = ranks_here(placed(seat, world_size), world_size)
     data = sum(footprint(op, spec) for spec in specs) * here // world_size
     check_machine(replace(world, world_size=here), data)

@@ -72,7 +72,7 @@ def parse_trace(flags: Flags) -> TraceRequest:
     request, notes = _request(op, algorithm, chunks, flags)
     spec = TraceSpec(request.specs[0], algorithm.name, chunks)
     check_traceable(spec.op)
-    check_sends(spec.op.world_size, spec.op.dtype, request.world)
+    check_sends(spec.op.world_size, request.world)
     plan = plan_for(spec)
     _check_room(plan)
     return TraceRequest(
@@ -102,7 +102,10 @@ def parse_listed(flags: Flags) -> tuple[tuple[Op, ...], View]:
 def _request(
     op: Op, algorithm: Algorithm, chunks: int | None, flags: Flags
 ) -> tuple[Request, tuple[str, ...]]:
-    """As the op's own command makes it, with a shape in which every chunk has one element."""
+    """As the op's own command makes it, with a shape in which every chunk has one element.
+
+    The backend has to take messages alone: the ranks reduce by themselves.
+    """
     settings = {
         **flags,
         "world_size": flags["trace_ranks"],
@@ -111,13 +114,13 @@ def _request(
     }
     _check_shapes(flags)
     if flags["trace_shape"] is not None or flags["values"] is not None:
-        return parse_op(op, settings), ()
-    smallest = parse_op(op, {**settings, "shape": "1"})
+        return parse_op(op, settings, calls=False), ()
+    smallest = parse_op(op, {**settings, "shape": "1"}, calls=False)
     if flags["trace_size"] is not None:
         spec, notes = parse_size(op, smallest.specs[0], flags["trace_size"])
     else:
         spec, notes = readable(op, smallest.specs[0], algorithm, chunks), ()
-    return parse_op(op, {**settings, "shape": str(spec.numel)}), notes
+    return parse_op(op, {**settings, "shape": str(spec.numel)}, calls=False), notes
 
 
 def readable(op: Op, spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
@@ -139,15 +142,15 @@ def _check_shapes(flags: Flags) -> None:
             )
 
 
-def check_sends(size: int, dtype: str, world: WorldSpec) -> None:
-    """Refuse a backend that can't send such tensors from one rank to another: that is all we do.
+def check_sends(size: int, world: WorldSpec) -> None:
+    """Refuse a backend that can't send bytes from one rank to another: that is all we ask of it.
 
     Raises:
         UsageError: with its reason.
     """
     if size > 1:
         p2p = ops.REGISTRY["p2p"]
-        sent = OpSpec(p2p.name, size, dtype, (1,), src=0, dst=1, pattern="pair")
+        sent = OpSpec(p2p.name, size, "uint8", (1,), src=0, dst=1, pattern="pair")
         check_support(p2p, sent, world.backend, world.device)
 
 

@@ -79,7 +79,7 @@ def parse_compared(flags: Flags) -> ContestRequest:
     world = parse_meeting_world(timeout, flags["backend"], size)
     template = _template(op, flags, size)
     check_traceable(template)
-    check_sends(size, template.dtype, world)
+    check_sends(size, world)
     specs, notes = parse_sizes(op, template, flags["trace_size"], RUN_SIZES)
     here = replace(world, world_size=ranks_here(seat, size))
     check_machine(here)

@@ -109,9 +109,9 @@ TRACE_OPTIONS: dict[str, tuple[Any, Any]] = {
         "--spoil",
         panel=VIEWS,
         metavar="KIND[:ROUND[:RANK]]",
-        text="Spoil one message on purpose, and see it noticed (exit code 1): "
+        text="Spoil one message on purpose, and see it noticed: "
         + ", ".join(f"{name} ({meaning})" for name, meaning in FAULTS.items())
-        + ".",
+        + ". Exit code 1; 0 where it does no harm.",
         offers=FAULTS,
     ),
     "trace_budget": text_option(

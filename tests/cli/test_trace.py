@@ -162,3 +162,9 @@ def test_the_list_names_every_algorithm_once(command):
     listed = [(each["op"], each["name"]) for each in json.loads(out)["algorithms"]]
     assert listed == [(each.op, each.name) for each in algorithms.REGISTRY]
     assert "pairwise" not in command("trace", "--list", "all_gather")[1]
+
+
+@pytest.mark.parametrize("flags", ["--dtype int16", "--dtype bool", "--reduce-op premul_sum"])
+def test_ranks_reduce_by_themselves_what_the_backend_would_not(command, flags):
+    code, out, _ = command("trace", "-n", "3", "-q", *flags.split())
+    assert (code, "9 elements on 3 ranks right" in out) == (0, True)

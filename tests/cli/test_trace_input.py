@@ -39,7 +39,10 @@ BAD = {
     ),
     "an unknown reduce op": ("trace --reduce-op summ", ["'summ'", "--reduce-op sum"]),
     "a factor of a sum": ("trace --factor 3", ["--factor", "premul_sum"]),
-    "what gloo does not take": ("trace --dtype int16", ["gloo can't do all-reduce", "int16"]),
+    "what torch does not add": (
+        "trace --dtype float8_e4m3fn",
+        ["can't reduce float8_e4m3fn by sum", "by themselves"],
+    ),
     "what torch can't add up": (
         "trace --compare --dtype uint16",
         ["reduce uint16", "--dtype int32"],

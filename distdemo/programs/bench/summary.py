@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import comb, floor
+from fractions import Fraction
+from math import floor
 
 from distdemo.measuring import CONFIDENCE, Row
 
@@ -48,11 +49,13 @@ def interval(
         confidence: 0 to 1.
     """
     count, ordered = len(medians), sorted(medians)
-    room = (1 - confidence) * 2**count / 2
+    room = floor(Fraction(1 - confidence) * 2**count / 2)  # 2^m of many is beyond a float
     taken, outside = 0, 1  # how many are left out at each end, and what leaving them out risks
+    ways = 1  # C(m, taken), each from the one before it
     while outside <= room and 2 * (taken + 1) <= count:
+        ways = ways * (count - taken) // (taken + 1)
         taken += 1
-        outside += comb(count, taken)
+        outside += ways
     return None if taken == 0 else (ordered[taken - 1], ordered[count - taken])
 
 

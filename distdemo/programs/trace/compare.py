@@ -138,27 +138,28 @@ class _Run:
         """
         ended = world is not None and world.interrupted_by is not None
         failed = world is not None and not world.ok and not ended
+        shared_cores = _shared_cores(world)
         made = CompareReport(
             n=self._spec.world.world_size,
-            arenas=tuple(self._arenas()),
+            arenas=tuple(self._arenas(shared_cores)),
             link=self._link,
             crossovers=self._paper.crossovers(self._link),
             world=self._spec.world if world is None else world.world,
             failure=world if failed else None,
             interrupted=self.interrupted or ended,
             versions=versions() | backends.versions_of(self._spec.world),
-            cores=_shared_cores(world),
+            cores=shared_cores,
         )
         return replace(made, notes=tuple(self._notes(made)))
 
-    def _arenas(self) -> list[Arena]:
-        found = []
-        for place, draft in enumerate(self._drafts):
-            if place in self._told:
-                found.append(self._arena(draft, self._told[place]))
-        return found
+    def _arenas(self, shared_cores: float | None) -> list[Arena]:
+        return [
+            self._arena(draft, self._told[place], shared_cores)
+            for place, draft in enumerate(self._drafts)
+            if place in self._told
+        ]
 
-    def _arena(self, draft: _Draft, told: Sequence[Told]) -> Arena:
+    def _arena(self, draft: _Draft, told: Sequence[Told], shared_cores: float | None) -> Arena:
         """A finished size."""
         on_paper = self._paper.contenders(draft.op, self._link)
         entries = iter(zip(*(each.entries for each in told), strict=True))
@@ -169,7 +170,7 @@ class _Run:
                 replace(contender, refused=why) if why else _timed(contender, next(entries))
             )
         circumstances = Circumstances(
-            self._spec.world.backend, self._spec.world.world_size, _cores(), self._link
+            self._spec.world.backend, self._spec.world.world_size, shared_cores, self._link
         )
         traffic = ops.REGISTRY[draft.op.op].traffic(draft.op)
         return Arena(draft.op, traffic, tuple(found), tuple(order(found, circumstances)))
@@ -209,9 +210,11 @@ class _Draft:
 
 def _draft(paper: Paper, op: OpSpec, world: WorldSpec) -> _Draft:
     """What the backend is known to refuse is not tried."""
-    about = About(op.op, f"{world.backend}'s own {op.op}, however that is done.", world.backend)
+    about = About(
+        op.op, f"However {world.backend} does it: its schedule is not known.", world.backend
+    )
     own = Contender(about, own=True, refused=_refusal(world, op))
-    message = OpSpec("p2p", max(2, op.world_size), op.dtype, op.shape, pattern="pair", src=0, dst=1)
+    message = OpSpec("p2p", max(2, op.world_size), "uint8", op.shape, pattern="pair", src=0, dst=1)
     refused = _refusal(world, message) if op.world_size > 1 else ""
     names = () if refused else tuple(each.about.name for each in paper.contenders(op, None))
     return _Draft(op, own, Lineup(not own.refused, names), refused)

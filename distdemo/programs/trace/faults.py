@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from distdemo.algorithms.plan import Plan
 from distdemo.errors import UsageError
 from distdemo.programs.trace.board import contributions
 from distdemo.scheduling import Fault, FaultKind, Step, Transfer
+
+FEW = 8  # messages of a round that are tried first: the schedule is played for each
 
 
 def spoiled(plan: Plan, fault: Fault) -> Iterator[Step]:
@@ -77,34 +80,84 @@ def check_fault(plan: Plan, fault: Fault) -> None:
         )
 
 
-def usual_fault(plan: Plan, kind: FaultKind) -> Fault:
-    """The fault that is made if nobody says in which message: the first that spoils the result.
+# ----------------------------------------------------------------------------- which message
 
-    Not each does: a sum that goes to the wrong neighbour in a ring's first round meets there the
-    rest of it later, and all is well in the end.
+
+def usual_fault(plan: Plan, kind: FaultKind) -> Fault:
+    """The fault that is made if nobody says in which message: an early one that spoils the result.
+
+    Not each does: a sum that goes to the wrong neighbour in a ring's first half meets there the
+    rest of it later, and all is well in the end. So a few messages of the first, the middle and
+    the last round are tried before all of them.
 
     Raises:
         UsageError: the plan has no such message.
     """
-    for step in plan.steps():
-        for each in step.transfers:
-            fault = Fault(kind, step.number, each.src)
-            if each.elements and (kind != "twice" or each.reduce) and harms(plan, fault):
-                return fault
-    raise UsageError(
-        f"Nothing here can be spoiled by {kind}.",
-        "No message is such that the result would be another one.",
-        "Try more ranks, a larger tensor, or --spoil drop.",
-    )
+    last = sum(1 for _ in plan.rounds())
+    likely = {1, (last + 1) // 2, last}
+    early = (step for step in plan.steps() if step.number in likely)
+    few = (fault for step in early for fault in _faults(plan, kind, step)[:FEW])
+    every = (fault for step in plan.steps() for fault in _faults(plan, kind, step))
+    found = next((fault for fault in chain(few, every) if harms(plan, fault)), None)
+    if found is None:
+        raise UsageError(
+            f"Nothing here can be spoiled by {kind}.",
+            "No message is such that the result would be another one.",
+            "Try more ranks." if kind == "drop" or plan.n == 1 else "Try --spoil drop.",
+        )
+    return found
+
+
+def fault_in(plan: Plan, kind: FaultKind, number: int) -> Fault:
+    """The fault of this round: in the first of a few messages that spoils the result, if any does.
+
+    Raises:
+        UsageError: there is no such round, or it has no message that can go wrong so.
+    """
+    step = next((each for each in plan.steps() if each.number == number), Step(number, "", ()))
+    fitting = _faults(plan, kind, step)
+    chosen = next((fault for fault in fitting[:FEW] if harms(plan, fault)), None)
+    if chosen is None:
+        senders = [each.src for each in (*fitting, *_faults(plan, "drop", step))]
+        chosen = Fault(kind, number, senders[0] if senders else 0)
+        check_fault(plan, chosen)
+    return chosen
+
+
+def _faults(plan: Plan, kind: FaultKind, step: Step) -> list[Fault]:
+    """One for each message of this round that can go wrong so.
+
+    Where ranks' numbers are combined rank 0 comes last: its first number is 0 by default, and a sum
+    without it, or with it twice, is right by chance.
+    """
+    sent = [each for each in step.transfers if each.elements and (each.reduce or kind != "twice")]
+    if plan.task.reduced:
+        sent.sort(key=lambda each: each.src == 0)
+    return [Fault(kind, step.number, each.src) for each in sent]
 
 
 def harms(plan: Plan, fault: Fault) -> bool:
-    """Whether any rank ends with other contributions than it should."""
+    """Whether any rank ends with other contributions than it should.
+
+    Chunks have nothing to do with each other: only those of the message are played.
+    """
+    message = (
+        each for step in plan.steps() if step.number == fault.round for each in step.transfers
+    )
+    touched = {chunk for each in message if each.src == fault.src for chunk in each.chunks}
     board = contributions(plan, forgiving=True)
     for step in spoiled(plan, fault):
-        board.play(step)
+        board.play(replace(step, transfers=tuple(_only(touched, step))))
     return any(
         board.held[rank].get(chunk) != plan.complete(chunk)
         for rank in range(plan.n)
-        for chunk in plan.due(rank)
+        for chunk in touched.intersection(plan.due(rank))
     )
+
+
+def _only(chunks: Collection[int], step: Step) -> Iterator[Transfer]:
+    """The messages of a round, with these chunks alone."""
+    for each in step.transfers:
+        kept = tuple(chunk for chunk in each.chunks if chunk in chunks)
+        if kept:
+            yield replace(each, chunks=kept)

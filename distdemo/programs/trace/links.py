@@ -1,4 +1,4 @@
-"""α and β of the links between ranks: measured in the world that they speak of, or from a file.
+"""α and β of the links between ranks: measured in the world that they speak of, or from files.
 
 Three links are measured with the same messages. In one two ranks send to each other while all
 others are still: what the model speaks of. In another one rank sends and nothing comes back, in the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.contending import LinkSource
 from distdemo.fitting import FittedSeries, Link
-from distdemo.programs.bench import study
+from distdemo.programs.bench.fit import fit
 from distdemo.programs.bench.reading import read
 from distdemo.programs.bench.sizes import size_text
 from distdemo.programs.bench.summary import median
@@ -125,33 +125,32 @@ def _line(exchanged: Sequence[int], seconds: Sequence[float]) -> Link:
     return Link(max(0.0, seconds[0] - beta * exchanged[0]), beta)
 
 
-# ---------------------------------------------------------------------------------- from a file
+# ---------------------------------------------------------------------------------- from files
 
 
-def link_of_file(path: Path, op: str) -> LinkSource:
-    """α and β as ``bench fit`` finds them in a file of ``bench``.
+def link_of_files(paths: Sequence[str], op: str) -> LinkSource:
+    """α and β as ``bench fit`` finds them in files of ``bench``.
 
     Of several operations this one is taken, else point-to-point, else the first.
 
     Args:
-        path: of the file.
+        paths: of the files.
         op: torch's name of what is to be predicted.
 
     Raises:
-        UsageError: it can't be read, or nothing in it can be fitted.
+        UsageError: one can't be read, or nothing in them can be fitted.
     """
-    recording = read(path)
-    fitted = study.study([recording]).series
+    fitted, _ = fit([read(Path(path)) for path in paths])
     series = min(fitted, key=lambda each: _farness(each, op))
-    return LinkSource(series.best.link, _words(recording.path, series))
+    return LinkSource(series.best.link, _words(", ".join(paths), series))
 
 
 def _farness(series: FittedSeries, op: str) -> int:
     return (op, "p2p").index(series.op) if series.op in (op, "p2p") else 2
 
 
-def _words(path: str, series: FittedSeries) -> str:
+def _words(paths: str, series: FittedSeries) -> str:
     worlds = " and ".join(map(str, series.worlds))
     what = f"{series.key.command} over {series.key.backend} on {worlds} ranks"
     doubt = ", which does not fit well" if series.best.misfit else ""
-    return f"fitted to {path}: {what}, taken for {series.chosen}{doubt}"
+    return f"fitted to {paths}: {what}, taken for {series.chosen}{doubt}"

@@ -65,16 +65,21 @@ def _verdict(rivals: Sequence[Rival], around: Circumstances) -> Iterator[str]:
         yield "The model has all of these, that can be told apart, equally fast."
     elif not wrong:
         yield (
-            f"The measured times are in the order that the model gives, in all {len(judged)} pairs "
+            f"The measured times are in the order that the model gives, in {_all_of(judged)} "
             f"that both tell apart; as measured, the fastest first: {named}."
         )
     else:
         yield (
-            f"Of the pairs that can be told apart, {len(wrong)} of {len(judged)} are not in the "
+            f"Of the pairs that can be told apart, {len(wrong)} of {len(judged)} "
+            f"{'is' if len(wrong) == 1 else 'are'} not in the "
             f"order that the model gives; as measured, the fastest first: {named}."
         )
         yield _worst(wrong)
         yield _reason(told, wrong, around)
+
+
+def _all_of(pairs: Sequence[Pair]) -> str:
+    return "the one pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
 
 
 def _worst(wrong: Sequence[Pair]) -> str:

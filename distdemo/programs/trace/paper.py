@@ -15,13 +15,12 @@ from distdemo.algorithms.plan import Plan, plan_of
 from distdemo.algorithms.schedule import Sizes
 from distdemo.contending import Contender, ContestSpec, LinkSource
 from distdemo.dtypes import DTYPES
-from distdemo.errors import UsageError
 from distdemo.fitting import Crossover, Link
 from distdemo.model import OpSpec
 from distdemo.programs.bench.models import Algorithm as Line
 from distdemo.programs.bench.predict import crossovers as crossings
 from distdemo.programs.trace.count import Tally, checks, count, misprints
-from distdemo.programs.trace.plans import about
+from distdemo.programs.trace.plans import about, algorithm
 from distdemo.scheduling import Counts
 
 EACH = 1024
@@ -34,20 +33,12 @@ def chosen(op: str, names: Sequence[str]) -> tuple[Algorithm, ...]:
     """The op's algorithms of these names, in this order; all of them if none is named.
 
     Raises:
-        UsageError: it has none of that name.
+        UsageError: it has none of that name, or none at all.
     """
-    known = {each.name: each for each in algorithms.of_op(op)}
-    wrong = [name for name in names if name not in known]
-    if wrong or not known:
-        listed = ", ".join(known)
-        raise UsageError(
-            f"{op} has no algorithm {wrong[0] if wrong else 'here'}.",
-            f"It has: {listed}."
-            if known
-            else f"Those that have any: {', '.join(algorithms.ops())}.",
-            f"Try --algorithm {next(iter(known))}." if known else "Try all-reduce.",
-        )
-    return tuple(known[name] for name in names) if names else tuple(known.values())
+    if names:
+        return tuple(algorithm(op, name) for name in names)
+    algorithm(op)  # refuses an op that has none
+    return algorithms.of_op(op)
 
 
 def plan(spec: OpSpec, name: str, chunks: int | None) -> Plan:
@@ -58,9 +49,9 @@ def plan(spec: OpSpec, name: str, chunks: int | None) -> Plan:
         name: of the algorithm.
         chunks: in how many it cuts, if it leaves that open; None: as many as it likes.
     """
-    (algorithm,) = chosen(spec.op, (name,))
-    cut = chunks if algorithm.chunked else None
-    return plan_of(algorithm, spec.world_size, spec.numel, spec.root or 0, cut)
+    found = algorithm(spec.op, name)
+    cut = chunks if found.chunked else None
+    return plan_of(found, spec.world_size, spec.numel, spec.root or 0, cut)
 
 
 @dataclass(slots=True)
@@ -123,14 +114,14 @@ class Paper:
             self._units[key] = _slim(count(even, 1), made.n)
         return self._units[key]
 
-    def _line(self, op: OpSpec, algorithm: Algorithm) -> Line:
+    def _line(self, op: OpSpec, one: Algorithm) -> Line:
         """Its time as a straight line in B: so often α, so often B."""
-        made = plan(op, algorithm.name, self.spec.chunks)
+        made = plan(op, one.name, self.spec.chunks)
         unit = self._unit(made)
         byte = ops.REGISTRY[op.op].traffic(replace(op, shape=(1,), dtype="uint8")).payload
         size = byte * made.sizes.chunks if made.task.whole else byte
         rounds, share = unit.alphas, unit.serial / size
-        return Line(algorithm.name, lambda _: rounds, lambda _: share, "", algorithm.source)
+        return Line(one.name, lambda _: rounds, lambda _: share, "", one.source)
 
 
 def scaled(counts: Counts, factor: int) -> Counts:

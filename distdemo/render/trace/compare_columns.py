@@ -99,7 +99,7 @@ def _fitted(
 def _listed(figures: Sequence[Figure], ring: Ring) -> Iterator[Text]:
     """A line with the name of each row, and under it one with all that there is to say."""
     for row in ring.arena.contenders:
-        cells = [(each.name.replace("\n", " "), each.cell(row, ring)) for each in figures]
+        cells = [(each.name, each.cell(row, ring)) for each in figures]
         yield Text.assemble(*(cell for _, cell in cells[:1] if cell is not None), style="bold")
         told = [
             Text(f"{said(name, ring.sign)} ", style=colours.QUIET) + _text(cell)
@@ -184,18 +184,19 @@ def _right(row: Contender, ring: Ring) -> Cell | None:
 WHO = Figure("Algorithm", _who, right=False)
 COSTS = (
     Figure("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
-    Figure("Sent by\na rank", _of_counts(lambda counts: short_bytes(counts.sent_most))),
-    Figure("Busiest\nrank", _of_counts(lambda counts: short_bytes(counts.busiest))),
+    Figure("Sent", _of_counts(lambda counts: short_bytes(counts.sent_most))),
+    Figure("Busiest", _of_counts(lambda counts: short_bytes(counts.busiest))),
     Figure("In all", _of_counts(lambda counts: short_bytes(counts.total))),
-    Figure("=\nformula", _state(formula_state), goes=8),
-    Figure("=\nhanded", _state(handed_state), goes=7),
+    Figure("Formula", _state(formula_state), goes=8),
+    Figure("Run", _state(handed_state), goes=7),
 )
-"""Counted from the schedule; sent by the rank that sends most."""
+"""Counted from the schedule, bytes of the rank that sends most and of the busiest one; then
+whether that is what the formulas give, and what the run handed to the backend."""
 TIMES = (
     Figure("Median", _median),
     Figure("±", _interval, goes=9),
-    Figure("α–β\nmodel", _seconds(lambda row: row.predicted)),
-    Figure("shared\nmodel", _seconds(lambda row: row.shared), goes=2),
+    Figure("α–β", _seconds(lambda row: row.predicted)),
+    Figure("Shared", _seconds(lambda row: row.shared), goes=2),
     Figure("× own", _beside_own, goes=1),
     Figure("Right", _right),
 )

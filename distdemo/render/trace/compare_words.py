@@ -71,7 +71,7 @@ def _own(report: CompareReport) -> Iterator[str]:
     if any(each.timing for arena in report.arenas for each in arena.contenders):
         yield (
             "±: half of the median's 95 % interval, or of the range of all runs where they are "
-            "too few."
+            "too few; over the runs of this one world: another may differ by more."
         )
 
 
@@ -172,6 +172,8 @@ def verdict(report: CompareReport) -> str:
         return f"{failed.what} Measured by then: {plural(len(ran), 'row')}."
     if report.simulated:
         return f"Simulated: {sizes} on {plural(report.n, 'rank')}. Nothing was run."
+    if report.interrupted and not ran:
+        return "Interrupted before any size was done."
     wrong, checked = sum(each.wrong for each in ran), sum(each.checked for each in ran)
     lead = "Interrupted; by then: " if report.interrupted else ""
     if wrong:

@@ -9,6 +9,7 @@ from distdemo.holdings import Verification
 from distdemo.outcomes import Returned
 from distdemo.render.document import Json, envelope, world_entry
 from distdemo.render.endings import ending, error_entry, world_errors
+from distdemo.render.numbers import plural
 from distdemo.render.records import spec_entry, traffic_entry
 from distdemo.render.trace.count_records import (
     about_entry,
@@ -163,7 +164,7 @@ def _errors(report: TraceReport) -> list[Json]:
     found = {rank: _chunks_error(rank, report) for rank in _wrong_ranks(report)}
     for rank, each in _verifications(report):
         if not each.ok and rank not in found:
-            what = f"Rank {rank} holds {each.wrong:,} wrong elements of {each.checked:,}."
+            what = f"Rank {rank} holds {plural(each.wrong, 'wrong element')} of {each.checked:,}."
             why = "The result differs from plain arithmetic on the inputs."
             found[rank] = error_entry(what, why, "") | {"ranks": [rank]}
     return list(found.values())
@@ -189,7 +190,7 @@ def _why(each: WrongChunk) -> str:
     if each.missing:
         parts.append(f"lacks the contribution of {_named(each.missing)}")
     if each.extra:
-        parts.append(f"has that of {_named(each.extra)} too often")
+        parts.append(f"has too much of {_named(each.extra)}")
     since = f" since round {each.round}" if each.round is not None else ""
     told = " and ".join(parts) or f"has {each.got} where {each.expected} should be"
     return f"{told}{since}."

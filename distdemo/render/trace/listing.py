@@ -101,13 +101,17 @@ def _item(look: Look, frame: Frame, rank: int, chunk: int) -> Text:
 
 
 def _rest(look: Look, frame: Frame, rank: int, told: set[int]) -> Iterator[Text]:
-    """The chunks that this round did not change: which are complete, and how many are not."""
+    """The chunks that this round did not change: which are complete, and how many are not.
+
+    Where nothing is reduced a chunk is complete wherever it is: that it is held says it all.
+    """
     held = frame.held[rank]
     complete = [chunk for chunk, cell in sorted(held.items()) if cell.complete]
     if complete:
         every = len(complete) == len(look.names)
         names = "all" if every else named(look, complete)
-        yield Text.assemble("complete: ", (names, f"bold {colours.RIGHT}"))
+        words, style = ("complete", colours.RIGHT) if look.reduced else ("holds", "")
+        yield Text.assemble(f"{words}: ", (names, f"bold {style}".strip()))
     others = [chunk for chunk in held if chunk not in told and not held[chunk].complete]
     own = [chunk for chunk in others if held[chunk].ranks == (rank,)]
     if own:

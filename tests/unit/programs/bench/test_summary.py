@@ -32,6 +32,13 @@ def test_the_interval_leaves_out_as_many_at_each_end_as_the_sign_test_allows(cou
     assert risk <= 0.05 < more
 
 
+def test_thousands_have_an_interval_too_though_their_cases_are_more_than_a_float_holds():
+    count = 10_000
+    found = interval([float(each) for each in range(count)])
+    half = 1.96 * count**0.5 / 2  # of the binomial distribution, by the normal one
+    assert found == pytest.approx((count / 2 - half, count / 2 + half), abs=2)
+
+
 def test_the_interval_holds_the_true_median_as_often_as_it_says():
     chance, held = random.Random(4), 0
     for _ in range(2000):

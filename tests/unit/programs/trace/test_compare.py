@@ -64,7 +64,7 @@ def test_a_large_message_is_about_as_large_as_what_is_predicted() -> None:
     assert links.sizes([1 << 30]) == (64, 1 << 22)
 
 
-# ------------------------------------------------------------------------------ links of a file
+# ------------------------------------------------------------------------------ links of files
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_bench_gives_the_link_of_the_op(file: Path) -> None:
-    found = links.link_of_file(file, "all_reduce")
+    found = links.link_of_files([str(file)], "all_reduce")
     assert found.words == f"fitted to {file}: all-reduce over gloo on 2 ranks, taken for ring"
     assert found.link.alpha > 0
     assert found.link.beta > 0
@@ -84,11 +84,11 @@ def test_a_file_of_bench_gives_the_link_of_the_op(file: Path) -> None:
 
 
 def test_for_an_op_that_it_has_not_the_messages_between_two_ranks_are_taken(file: Path) -> None:
-    assert ": p2p over gloo" in links.link_of_file(file, "all_gather").words
+    assert ": p2p over gloo" in links.link_of_files([str(file)], "all_gather").words
 
 
 def test_a_file_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        links.link_of_file(tmp_path / "none.json", "all_reduce")
+        links.link_of_files([str(tmp_path / "none.json")], "all_reduce")
     assert "can't be read" in caught.value.what
     assert caught.value.hint

@@ -11,7 +11,7 @@ from distdemo.algorithms.contract import Algorithm
 from distdemo.algorithms.plan import Plan, ScheduleError, check, plan_of
 from distdemo.errors import UsageError
 from distdemo.programs.trace.board import contributions
-from distdemo.programs.trace.faults import check_fault, harms, spoiled, usual_fault
+from distdemo.programs.trace.faults import check_fault, fault_in, harms, spoiled, usual_fault
 from distdemo.scheduling import Fault, FaultKind, Step, Transfer
 
 KINDS: tuple[FaultKind, ...] = ("drop", "neighbour", "twice")
@@ -76,6 +76,45 @@ def test_no_usual_fault_goes_unnoticed(each: Algorithm, kind: FaultKind) -> None
         return
     check_fault(plan, fault)
     assert wrong(plan, fault)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_numbers_are_combined_another_rank_than_the_one_with_a_zero_is_taken(
+    kind: FaultKind,
+) -> None:
+    for each in algorithms.REGISTRY:
+        plan = plan_of(each, 4, each.chunks(4))
+        if plan.task.reduced:
+            assert usual_fault(plan, kind).src != 0, each.name
+
+
+def test_in_a_round_the_first_message_that_matters_is_taken_and_else_the_first() -> None:
+    assert fault_in(ring(), "drop", 1) == Fault("drop", 1, 1)
+    assert fault_in(ring(), "neighbour", 3) == Fault("neighbour", 3, 1)
+    harmless = fault_in(ring(), "neighbour", 1)
+    assert harmless == Fault("neighbour", 1, 1)
+    assert not harms(ring(), harmless)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "says"),
+    [("drop", 7, "no round 7"), ("drop", 0, "no round 0"), ("twice", 4, "copies")],
+)
+def test_a_round_that_can_not_go_wrong_so_is_refused(
+    kind: FaultKind, number: int, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        fault_in(ring(), kind, number)
+
+
+def test_harm_is_told_from_the_chunks_of_the_message_alone() -> None:
+    """As from all of them: a chunk has nothing to do with another one."""
+    for each in algorithms.REGISTRY:
+        plan = plan_of(each, 5, each.chunks(5))
+        for step in plan.steps():
+            for kind in KINDS:
+                fault = Fault(kind, step.number, step.transfers[-1].src)
+                assert harms(plan, fault) == bool(wrong(plan, fault)), (each.op, each.name, fault)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,13 @@ def test_times_in_the_models_order_are_said_to_be() -> None:
     assert figures == "The measured times are 1.5 to 2.2 times what the model predicts."
 
 
+def test_a_single_pair_is_one_pair() -> None:
+    first, *_ = said(contender("ring", 3.0, 2.0), contender("tree", 1.0, 0.5))
+    assert "in the one pair that both tell apart" in first
+    first, *_ = said(contender("ring", 3.0, 0.5), contender("tree", 1.0, 2.0))
+    assert "1 of 1 is not in the order" in first
+
+
 def test_intervals_that_overlap_tell_nothing_apart() -> None:
     first, *_ = said(
         contender("ring", 1.0, 2.0, spread=0.2), contender("tree", 1.2, 0.5, spread=0.2)
@@ -62,7 +69,7 @@ def test_shared_links_are_the_reason_where_they_put_it_right() -> None:
     first, worst, why, figures = said(
         contender("ring", 3.0, 0.5, shared=2.5), contender("tree", 1.0, 1.0, shared=1.0)
     )
-    assert first.startswith("Of the pairs that can be told apart, 1 of 1 are not in the order")
+    assert first.startswith("Of the pairs that can be told apart, 1 of 1 is not in the order")
     assert worst == "The model has ring before tree (500 ms and 1 s); measured are 3 s and 1 s."
     assert "one of two at once, 4.0 times the α and 2.0 times the β where there are 4" in why
     assert why.endswith("the order is as measured.")

@@ -200,5 +200,7 @@ def test_a_world_that_failed_and_an_interrupted_run_show_what_is_there(draw: Dra
     stopped = contest(sizes=(1024,), interrupted=True)
     assert "Interrupted; by then: 7 rows at 1 size verified" in draw(view(stopped))
     assert parsed(stopped)["ok"] is False
+    early = draw(view(contest(sizes=(), interrupted=True)))
+    assert "✗ Interrupted before any size was done." in early
     nothing = contest(sizes=(), failure=made_failure())
     assert "Measured by then: 0 rows." in draw(view(nothing))

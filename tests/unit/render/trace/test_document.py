@@ -129,7 +129,7 @@ def test_on_paper_nothing_was_handed_over_and_nobody_verified() -> None:
     ("kind", "number", "says"),
     [
         ("drop", 1, "lacks the contribution of rank 0"),
-        ("twice", 1, "has that of rank 0 too often"),
+        ("twice", 1, "has too much of rank 0"),
         ("neighbour", 3, "since round 3"),
     ],
 )
@@ -152,7 +152,7 @@ def test_wrong_elements_without_a_wrong_chunk_are_an_error_too() -> None:
     report = paper("all_reduce", "ring", 2, 2, real=True)
     bad = (Verification(ok=False, checked=2, wrong=1), *report.verifications[1:])
     found = parsed(replace(report, verifications=bad))
-    assert found["errors"][0]["what"] == "Rank 0 holds 1 wrong elements of 2."
+    assert found["errors"][0]["what"] == "Rank 0 holds 1 wrong element of 2."
     unknown = WrongChunk(1, 0, 0, 3.0, 4.0)
     found = parsed(replace(report, wrong=(unknown,)))
     assert found["errors"][0]["why"] == "Chunk 0 has 3.0 where 4.0 should be."

@@ -102,6 +102,14 @@ def test_too_many_chunks_for_a_table_are_listed(draw: Draw) -> None:
     assert "complete: 1–3" in row
 
 
+def test_where_nothing_is_reduced_a_list_says_what_is_held_not_that_it_is_complete(
+    draw: Draw,
+) -> None:
+    text = draw(view(paper("all_to_all", "pairwise", 10, 1)))
+    assert "rank 0  holds: 0→0 … 10 chunks" in text
+    assert "complete:" not in text
+
+
 def test_of_many_ranks_the_ends_are_shown_or_those_asked_for(draw: Draw) -> None:
     report = paper("broadcast", "tree", 32, 1)
     text = draw(view(report))
