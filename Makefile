@@ -55,8 +55,9 @@ bench: $(READY)  ## Time start-up, MPI and distdemo bench against their limits a
 bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py
 
-picture: $(READY)  ## Draw the README's pictures anew
+picture: $(READY)  ## Draw the pictures of the documents anew
 	@$(BIN)/python docs/draw.py
+	@$(BIN)/python docs/draw_page.py
 
 clean:  ## Remove the environment and every cache
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.terminal_theme import TerminalTheme
+from rich.text import Text
 
 from distdemo import ops
 from distdemo.launchers.local import run_world
@@ -27,7 +28,9 @@ from distdemo.programs.explain import explain
 from distdemo.render.links_table import links_table
 from distdemo.render.op_table import op_table
 from distdemo.render.picture import picture
+from distdemo.render.trace.rounds import Rounds, preamble
 from distdemo.torch_import import load_torch
+from distdemo.tracing import TraceReport, TraceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +40,7 @@ WIDTH = 80  # columns
 RANKS = 4
 CURVES = ("gloo", "mpi")  # the backends whose curves are drawn
 SIZES = tuple(8 * 8**power for power in range(8))  # bytes, to 16 MiB
+ROUNDS = (1, 2, 3)  # of the ring that are drawn: those in which sums grow
 PATIENCE = 60.0  # seconds without a word of a rank
 # Rich puts lines 24.4 units apart and takes a character for 20 high. At 21 the frames of tables
 # close between the lines; 0.602 is the width of a character of Menlo and DejaVu Sans Mono.
@@ -116,6 +120,7 @@ def main(folder: Path) -> None:
     shown = partial(explained, spec)
     draw(folder / "explain-all-gather.svg", "distdemo explain all-gather", shown)
     draw(folder / "links.svg", f"distdemo bench links --world-size {RANKS}", linked)
+    draw(folder / "trace.svg", f"distdemo trace all-reduce --world-size {RANKS}", rounds)
     (folder / "bench.svg").write_text(curves(), encoding="utf-8")
 
 
@@ -153,6 +158,32 @@ def linked(console: Console) -> RenderableType:
     if not report.ok:
         raise SystemExit(f"the links went wrong: {report.failure}")
     return links_table(report, console)
+
+
+def rounds(console: Console) -> RenderableType:
+    """The first half of a ring, run just now."""
+    report = traced()
+    title, payload, *_ = preamble(report, console)
+    told = Rounds(report, console)
+    parts = [part for number in ROUNDS for part in (Text(), *told.draw(told.frames[number]))]
+    return Group(title, payload, *parts)
+
+
+def traced() -> TraceReport:
+    """An all_reduce in a ring, run just now on real ranks.
+
+    Raises:
+        SystemExit: it failed or its result was wrong; nothing is drawn then.
+    """
+    from distdemo.programs.trace.report import report
+    from distdemo.programs.trace.run import trace
+
+    spec = TraceSpec(OpSpec("all_reduce", RANKS, reduce_op="sum"), "ring")
+    world = run_world(WorldSpec(RANKS, capture=True, lazy=False), trace, (spec,))
+    result = report(spec, world)
+    if not result.ok:
+        raise SystemExit(f"the trace went wrong: {world.verdict or 'its result differs'}")
+    return result
 
 
 def curves() -> str:
