@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 NAMES = ("chromium", "google-chrome", "google-chrome-stable")
 # Root, as whom containers run, is refused a sandbox; nothing here needs a GPU.
 FLAGS = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-WIDTH, HEIGHT = 900, 726  # of the picture in pixels, from the top of the page
+WIDTH, HEIGHT = 900, 822  # of the picture in pixels, from the top of the page
 LIMIT = 20_000  # milliseconds for anything that the browser is asked
 ROUNDS = 2  # that are over
 MIDDLE = 500  # milliseconds of the next one, of 1600: its messages are on their way

@@ -22,5 +22,10 @@ def state(page: Page) -> dict[str, Any]:
 
 
 def said(page: Page) -> str:
-    """What is said to those who do not see."""
+    """The sentence about the round."""
     return str(page.inner_text("#said"))
+
+
+def heard(page: Page) -> str:
+    """What is said to those who do not see."""
+    return str(page.text_content("#heard"))

@@ -32,10 +32,6 @@ class BruckAllGather(Algorithm):
         total=Formula("(n−1)B", lambda n, _: n - 1),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """All that a rank has, in the last round no more than is lacking."""
         for have in masks(n):

@@ -54,10 +54,6 @@ class DoublingAllGather(Algorithm):
         total=Formula("(n−1)B", lambda n, _: n - 1),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The lowest bit of the rank's number first; partners get all but their own at the end."""
         core = power(n)

@@ -40,10 +40,6 @@ class BruckAllToAll(Algorithm):
         total=Formula("bits set in 1..n−1, ·B; ½n lg n·B where e=0", lambda n, c: n * _sent(n, c)),
     )
 
-    def chunks(self, n: int) -> int:
-        """One from everyone for everyone."""
-        return n * n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """A bit of the way after the other."""
         for bit in masks(n):

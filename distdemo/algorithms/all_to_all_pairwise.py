@@ -23,10 +23,6 @@ class PairwiseAllToAll(Algorithm):
         total=Formula("(n−1)B", lambda n, _: n - 1),
     )
 
-    def chunks(self, n: int) -> int:
-        """One from everyone for everyone."""
-        return n * n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One for each distance."""
         for distance in range(1, n):

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from distdemo.algorithms.schedule import Round
+from distdemo.algorithms.task import TASKS
 
 Number = int | Fraction
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
@@ -93,7 +94,7 @@ class Algorithm(ABC):
 
     def chunks(self, n: int) -> int:
         """In how many chunks it cuts a tensor on n ranks; of ops with a part a rank: how many."""
-        return 1
+        return TASKS[self.op].pieces(n)
 
     @abstractmethod
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

@@ -23,10 +23,6 @@ class FlatGather(Algorithm):
         total=Formula("(n−1)/n·B", lambda n, _: Fraction(n - 1, n)),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
         for rank in range(1, n):

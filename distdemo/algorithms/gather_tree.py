@@ -45,10 +45,6 @@ class TreeGather(Algorithm):
         total=Formula("bits set in 1..n−1, /n·B; ½ lg n·B where e=0", _total),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Every odd m-th rank hands all that it has m places back."""
         for m in masks(n):

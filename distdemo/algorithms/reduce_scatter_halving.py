@@ -51,10 +51,6 @@ class HalvingReduceScatter(Algorithm):
         total=Formula("(n−1 + e/n)B", lambda n, _: n - 1 + Fraction(n - power(n), n)),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The highest bit of the rank's number first."""
         core = power(n)

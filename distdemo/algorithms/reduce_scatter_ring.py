@@ -30,10 +30,6 @@ class RingReduceScatter(Algorithm):
         total=Formula("(n−1)B", lambda n, _: n - 1),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """In round k rank i passes on chunk i − 1 − k."""
         for step in range(n - 1):

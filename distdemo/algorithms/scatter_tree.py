@@ -37,10 +37,6 @@ class TreeScatter(Algorithm):
         total=Formula("bits set in 1..n−1, /n·B; ½ lg n·B where e=0", _total),
     )
 
-    def chunks(self, n: int) -> int:
-        """One a rank."""
-        return n
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Every 2m-th rank hands the parts of m ranks, as far as there are, m places further."""
         for m in reversed(masks(n)):

@@ -42,6 +42,12 @@ class Task:
         """Whether a root has chunks of its own, which turn around with it."""
         return not self.whole and "root" in (self.given, self.due)
 
+    def pieces(self, n: int) -> int:
+        """How many chunks there are on n ranks where nobody cuts: a whole tensor is one."""
+        if self.whole:
+            return 1
+        return n * n if self.given == "from" else n
+
 
 TASKS = {
     "all_reduce": Task("all", "all", whole=True, reduced=True),

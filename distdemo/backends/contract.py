@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.backends.capabilities import capabilities, refusal
 from distdemo.dtypes import DTYPES
-from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.reduction import why_undefined
 from distdemo.yardsticks import TCP_STREAM
 
 if TYPE_CHECKING:
@@ -118,15 +118,7 @@ class Backend(ABC):
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         """What holds for arithmetic everywhere; backends add their own."""
-        if kind in REDUCTIONS[reduce_op].kinds:
-            return None
-        reasons = {
-            "avg": "An average of whole numbers is rarely one.",
-            "min": "Complex numbers have no order.",
-            "max": "Complex numbers have no order.",
-            "premul_sum": "A pre-multiplied sum is for floating-point numbers.",
-        }
-        return reasons.get(reduce_op, "Bitwise operations need whole numbers.")
+        return why_undefined(kind, reduce_op)
 
     def default_device(self) -> str:
         """Where tensors go if the user doesn't say."""

@@ -7,10 +7,9 @@ from distdemo.algorithms.contract import Algorithm
 from distdemo.cli.parse import unknown, whole
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
+from distdemo.programs.trace.plans import check_chunks
 
 DEFAULT_OP = "all-reduce"
-MOST_CHUNKS = 4096
-"""Beyond that a pipeline gains nothing: its rounds are as many as chunks, and each costs α."""
 
 
 def parse_traced_op(text: str | None) -> Op:
@@ -83,7 +82,7 @@ def parse_one_algorithm(op: Op, text: str | None) -> Algorithm:
     return found[0]
 
 
-def parse_chunks(op: Op, found: tuple[Algorithm, ...], text: str | None) -> int | None:
+def parse_chunks(found: tuple[Algorithm, ...], text: str | None) -> int | None:
     """In how many chunks; None: as many as the algorithm likes.
 
     Raises:
@@ -91,30 +90,6 @@ def parse_chunks(op: Op, found: tuple[Algorithm, ...], text: str | None) -> int 
     """
     if text is None:
         return None
-    hint = "Try --chunks 8."
-    count = whole("--chunks", text, "It counts chunks.", hint)
-    if not any(each.chunked for each in found):
-        raise _fixed(op, found, text)
-    if not 1 <= count <= MOST_CHUNKS:
-        raise UsageError(
-            f"--chunks {count} is out of range: 1 to {MOST_CHUNKS:,}.",
-            "A tensor is cut in one chunk at least, and each more costs a round.",
-            hint,
-        )
-    return count
-
-
-def _fixed(op: Op, found: tuple[Algorithm, ...], text: str) -> UsageError:
-    names = ", ".join(each.name for each in found)
-    free = [each.name for each in algorithms.of_op(op.name) if each.chunked]
-    others = dict.fromkeys(
-        f"{ops.REGISTRY[each.op].command} {each.name}"
-        for each in algorithms.REGISTRY
-        if each.chunked
-    )
-    return UsageError(
-        f"--chunks {text}: {names} of {op.command} cut{'s' if len(found) == 1 else ''} as "
-        f"{'it' if len(found) == 1 else 'they'} must.",
-        f"These leave it open: {', '.join(others)}.",
-        f"Leave it out, or take --algorithm {free[0]}." if free else "Leave it out.",
-    )
+    chunks = whole("--chunks", text, "It counts chunks.", "Try --chunks 8.")
+    check_chunks(found, chunks)
+    return chunks

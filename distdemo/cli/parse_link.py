@@ -12,10 +12,11 @@ from distdemo.errors import UsageError
 from distdemo.fitting import Link
 
 _NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
-_TIME = re.compile(_NUMBER + r"\s*(s|ms|us|µs|μs|ns|ps)?", re.IGNORECASE)
+_BARE = re.compile(_NUMBER)
+_TIME = re.compile(_NUMBER + r"\s*(s|ms|us|µs|μs|ns|ps)", re.IGNORECASE)
 _BYTE_TIME = re.compile(_TIME.pattern + r"(?:/B)?", re.IGNORECASE)
 _BANDWIDTH = re.compile(_NUMBER + r"\s*([kmgtKMGT]?)(i?)(B/s|[Bb]it/s|bps)")
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _SECONDS["ps"] = 1e-12
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 LONGEST = 3600.0  # seconds of a message, or of a byte
@@ -33,13 +34,7 @@ def parse_link(flags: Flags, op: str) -> LinkSource | None:
     """
     alpha, beta, paths = flags["alpha"], flags["beta"], flags["link_file"]
     if paths:
-        for flag, text in (("--alpha", alpha), ("--beta", beta)):
-            if text is not None:
-                raise UsageError(
-                    f"--fit and {flag} don't go together.",
-                    "Both say what a message costs.",
-                    f"Take --fit alone, or leave it out and give {_other(alpha, beta)}.",
-                )
+        _check_alone(alpha, beta)
         return _fitted(list(dict.fromkeys(paths)), op)
     if alpha is None and beta is None:
         return None
@@ -60,13 +55,24 @@ def parse_link(flags: Flags, op: str) -> LinkSource | None:
     return LinkSource(link, f"given: --alpha {alpha} --beta {beta}")
 
 
-def _other(alpha: str | None, beta: str | None) -> str:
-    return f"--alpha {alpha or '5us'} --beta {beta or '0.1ns'}"
+def _check_alone(alpha: str | None, beta: str | None) -> None:
+    """Refuse numbers beside a file."""
+    for flag, text in (("--alpha", alpha), ("--beta", beta)):
+        if text is not None:
+            both = f"--alpha {alpha or '5us'} --beta {beta or '0.1ns'}"
+            raise UsageError(
+                f"--fit and {flag} don't go together.",
+                "Both say what a message costs.",
+                f"Take --fit alone, or leave it out and give {both}.",
+            )
 
 
 def _alpha(text: str) -> float:
-    match = _TIME.fullmatch(text.strip())
-    seconds = math.nan if match is None else float(match[1]) * _SECONDS[(match[2] or "").lower()]
+    word = text.strip()
+    if _is_nothing("--alpha", word, "a message", "5us"):
+        return 0.0
+    match = _TIME.fullmatch(word)
+    seconds = math.nan if match is None else float(match[1]) * _SECONDS[match[2].lower()]
     return _checked(
         seconds,
         UsageError(
@@ -80,12 +86,14 @@ def _alpha(text: str) -> float:
 def _beta(text: str) -> float:
     """Seconds a byte; from a bandwidth, whose letters count by 1000 (with an i by 1024)."""
     word = text.strip()
+    if _is_nothing("--beta", word, "a byte", "0.1ns or --beta 10GB/s"):
+        return 0.0
     seconds = math.nan
     if match := _BANDWIDTH.fullmatch(word):
         rate = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
         seconds = (1 if match[4] == "B/s" else 8) / rate if rate else math.nan
     elif match := _BYTE_TIME.fullmatch(word):
-        seconds = float(match[1]) * _SECONDS[(match[2] or "").lower()]
+        seconds = float(match[1]) * _SECONDS[match[2].lower()]
     return _checked(
         seconds,
         UsageError(
@@ -94,6 +102,23 @@ def _beta(text: str) -> float:
             "Try --beta 0.1ns, --beta 10GB/s or --beta 100Gbit/s.",
         ),
     )
+
+
+def _is_nothing(flag: str, word: str, per: str, example: str) -> bool:
+    """Whether it is 0, which needs no unit.
+
+    Raises:
+        UsageError: it is another number without one.
+    """
+    if not _BARE.fullmatch(word):
+        return False
+    if float(word):
+        raise UsageError(
+            f"{flag} {word} has no unit.",
+            f"In seconds that would be {word} s {per}.",
+            f"Try {flag} {example}.",
+        )
+    return True
 
 
 def _checked(seconds: float, refusal: UsageError) -> float:

@@ -69,12 +69,7 @@ class _Given:
 
 
 def parse_op(op: Op, flags: Flags, *, calls: bool = True) -> Request:
-    """The request that these flags make of this op.
-
-    Args:
-        op: what is asked for.
-        flags: of its command.
-        calls: the backend's own call will be made, so it has to take these tensors.
+    """The request that these flags make of this op; with ``calls`` the backend has to take it.
 
     Raises:
         UsageError: naming the flag, the reason and what to try.

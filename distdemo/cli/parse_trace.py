@@ -16,7 +16,7 @@ from distdemo.cli.parse_algorithms import parse_chunks, parse_one_algorithm, par
 from distdemo.cli.parse_op import Request, parse_op
 from distdemo.cli.parse_spoil import parse_spoil
 from distdemo.cli.parse_trace_modes import check_takes
-from distdemo.cli.parse_trace_sizes import parse_size
+from distdemo.cli.parse_trace_sizes import check_ranks, parse_size
 from distdemo.cli.support import check_support
 from distdemo.errors import UsageError
 from distdemo.launchers.joined.seat import Seat
@@ -66,8 +66,8 @@ def parse_trace(flags: Flags) -> TraceRequest:
     op = parse_traced_op(flags["trace_op"])
     check_takes(op, flags)
     algorithm = parse_one_algorithm(op, flags["trace_algorithm"])
-    chunks = parse_chunks(op, (algorithm,), flags["trace_chunks"])
-    speed = _speed(flags)
+    chunks = parse_chunks((algorithm,), flags["trace_chunks"])
+    check_ranks(flags["trace_ranks"])
     check_files(flags)
     request, notes = _request(op, algorithm, chunks, flags)
     spec = TraceSpec(request.specs[0], algorithm.name, chunks)
@@ -79,7 +79,7 @@ def parse_trace(flags: Flags) -> TraceRequest:
         spec=replace(spec, fault=parse_spoil(flags["spoil"], plan)),
         world=replace(request.world, lazy=ops.REGISTRY["p2p"].lazy),
         view=request.view,
-        speed=speed,
+        speed=_speed(flags, request.view),
         output=written("trace_output", flags, request.seat),
         html=written("html", flags, request.seat),
         notes=notes,
@@ -124,10 +124,14 @@ def _request(
 
 
 def readable(op: Op, spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
-    """The same with an element a chunk: small enough that all numbers can be read."""
-    whole = TASKS[op.name].whole
-    count = (chunks or algorithm.chunks(spec.world_size)) if whole else 1
-    return replace(spec, shape=(count,))
+    """The same with an element a chunk: small enough that all numbers can be read.
+
+    What is never cut has as many as there are ranks, so that it can be held against a ring's.
+    """
+    count = chunks or algorithm.chunks(spec.world_size)
+    if not TASKS[op.name].whole:
+        return replace(spec, shape=(1,))
+    return replace(spec, shape=(spec.world_size if count == 1 and chunks is None else count,))
 
 
 def _check_shapes(flags: Flags) -> None:
@@ -170,9 +174,11 @@ def _check_room(plan: Plan) -> None:
 # --------------------------------------------------------------------------------------- the views
 
 
-def _speed(flags: Flags) -> float | None:
+def _speed(flags: Flags, view: View) -> float | None:
+    """How fast it is played; None: all rounds are printed."""
     if not flags["animate"]:
         return None
+    _check_played(view)
     text = flags["speed"]
     if text is None:
         return 1.0
@@ -187,6 +193,20 @@ def _speed(flags: Flags) -> float | None:
             "Try --speed 2.",
         )
     return speed
+
+
+def _check_played(view: View) -> None:
+    """Refuse to play what is not shown round by round."""
+    for asked, flag, why in (
+        (view.quiet, "--quiet", "The verdict alone has no rounds that could be played."),
+        (view.format == "json", "--format json", "The document holds every round, for programs."),
+    ):
+        if asked:
+            raise UsageError(
+                f"--animate and {flag} don't go together.",
+                why,
+                f"Leave out --animate, or {flag}.",
+            )
 
 
 def check_files(flags: Flags) -> None:

@@ -18,9 +18,9 @@ from distdemo.cli.parse_measure import measured_world, parse_budget, parse_meeti
 from distdemo.cli.parse_op import base_spec
 from distdemo.cli.parse_trace import check_files, check_sends, readable, written
 from distdemo.cli.parse_trace_modes import check_takes
-from distdemo.cli.parse_trace_sizes import parse_size, parse_sizes
+from distdemo.cli.parse_trace_sizes import check_ranks, parse_size, parse_sizes
 from distdemo.cli.trace_options import BUDGET, DEFAULT_RANKS
-from distdemo.contending import ContestSpec
+from distdemo.contending import ContestSpec, LinkSource
 from distdemo.errors import UsageError
 from distdemo.fitting import MOST_RANKS
 from distdemo.launchers.joined.seat import Seat
@@ -68,34 +68,21 @@ def parse_compared(flags: Flags) -> ContestRequest:
     Raises:
         UsageError: naming the flag, the reason and what to try.
     """
-    op, found, chunks = _chosen(flags)
-    view = parse_view(flags, 1)
-    check_files(flags)
+    asked = _asked(flags, parse_view(flags, 1))
     budget = parse_budget(flags["trace_budget"], BUDGET, counted=False)
     seat = parse_seat(flags)
     size = size_of_world(seat, flags["trace_ranks"], DEFAULT_RANKS, 2, TWO)
     seat = placed(seat, size)
     timeout = {**flags, "bench_timeout": flags["timeout"]}
     world = parse_meeting_world(timeout, flags["backend"], size)
-    template = _template(op, flags, size)
+    template = _template(asked.op, flags, size)
     check_traceable(template)
     check_sends(size, world)
-    specs, notes = parse_sizes(op, template, flags["trace_size"], RUN_SIZES)
-    here = replace(world, world_size=ranks_here(seat, size))
-    check_machine(here)
-    _check_room(op, specs, len(found), here)
-    link = parse_link(flags, op.name)
-    names = tuple(each.name for each in found)
+    specs, notes = parse_sizes(asked.op, template, flags["trace_size"], RUN_SIZES)
+    _check_machine(asked, specs, replace(world, world_size=ranks_here(seat, size)))
     moved = measured_world(world, lazy=False)
-    return ContestRequest(
-        spec=ContestSpec(specs, names, moved, chunks, budget, link, notes),
-        simulated=False,
-        world=world,
-        view=view,
-        output=written("trace_output", flags, seat),
-        plot=_plot(flags, seat),
-        seat=seat,
-    )
+    spec = asked.contest(specs, moved, parse_link(flags, asked.op.name), notes)
+    return _request(flags, asked, replace(spec, budget=budget), world, seat)
 
 
 def parse_simulated(flags: Flags) -> ContestRequest:
@@ -104,39 +91,70 @@ def parse_simulated(flags: Flags) -> ContestRequest:
     Raises:
         UsageError: naming the flag, the reason and what to try.
     """
-    op, found, chunks = _chosen(flags)
-    view = parse_view({**flags, "ranks": None}, 1)
-    check_files(flags)
-    size = _simulated_ranks(flags, chunks or 1)
-    template = _template(op, flags, size)
+    asked = _asked(flags, parse_view({**flags, "ranks": None}, 1))
+    size = _simulated_ranks(flags, asked.chunks or 1)
+    template = _template(asked.op, flags, size)
     page = None
     if flags["html"] is None:
-        specs, notes = parse_sizes(op, template, flags["trace_size"], PAPER_SIZES)
+        specs, notes = parse_sizes(asked.op, template, flags["trace_size"], PAPER_SIZES)
     else:
-        specs, notes = _one_size(op, template, found, chunks, flags)
-        page = TraceSpec(specs[0], found[0].name, chunks)
-    link = parse_link(flags, op.name)
-    names = tuple(each.name for each in found)
-    world = WorldSpec(size)
-    seat = parse_seat(flags)
-    return ContestRequest(
-        spec=ContestSpec(specs, names, world, chunks, link=link, notes=notes),
-        simulated=True,
-        world=world,
-        view=view,
-        output=written("trace_output", flags, seat),
-        plot=_plot(flags, seat),
-        html=written("html", flags, seat),
-        page=page,
-        seat=seat,
-    )
+        specs, notes = _one_size(asked, template, flags)
+        page = TraceSpec(specs[0], asked.found[0].name, asked.chunks)
+    world, seat = WorldSpec(size), parse_seat(flags)
+    spec = asked.contest(specs, world, parse_link(flags, asked.op.name), notes)
+    found = _request(flags, asked, spec, world, seat)
+    return replace(found, simulated=True, page=page, html=written("html", flags, seat))
 
 
-def _chosen(flags: Flags) -> tuple[Op, tuple[Algorithm, ...], int | None]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What both ways have in common.
+
+    Attributes:
+        found: the op's algorithms that are held against each other.
+        chunks: in how many those cut that leave it open; None: as many as they like.
+    """
+
+    op: Op
+    found: tuple[Algorithm, ...]
+    chunks: int | None
+    view: View
+
+    def contest(
+        self,
+        specs: tuple[OpSpec, ...],
+        world: WorldSpec,
+        link: LinkSource | None,
+        notes: tuple[str, ...],
+    ) -> ContestSpec:
+        """Of these at these sizes."""
+        names = tuple(each.name for each in self.found)
+        return ContestSpec(specs, names, world, self.chunks, link=link, notes=notes)
+
+
+def _asked(flags: Flags, view: View) -> _Asked:
     op = parse_traced_op(flags["trace_op"])
     check_takes(op, flags)
     found = parse_algorithms(op, flags["trace_algorithm"])
-    return op, found, parse_chunks(op, found, flags["trace_chunks"])
+    chunks = parse_chunks(found, flags["trace_chunks"])
+    check_ranks(flags["trace_ranks"])
+    check_files(flags)
+    return _Asked(op, found, chunks, view)
+
+
+def _request(
+    flags: Flags, asked: _Asked, spec: ContestSpec, world: WorldSpec, seat: Seat | None
+) -> ContestRequest:
+    """With the files that this process writes."""
+    return ContestRequest(
+        spec=spec,
+        simulated=False,
+        world=world,
+        view=asked.view,
+        output=written("trace_output", flags, seat),
+        plot=_plot(flags, seat),
+        seat=seat,
+    )
 
 
 def _template(op: Op, flags: Flags, size: int) -> OpSpec:
@@ -170,9 +188,10 @@ def _simulated_ranks(flags: Flags, chunks: int) -> int:
 
 
 def _one_size(
-    op: Op, template: OpSpec, found: Sequence[Algorithm], chunks: int | None, flags: Flags
+    asked: _Asked, template: OpSpec, flags: Flags
 ) -> tuple[tuple[OpSpec, ...], tuple[str, ...]]:
     """The one run that a page plays: one algorithm, one size, ranks that fit on it."""
+    op, found = asked.op, asked.found
     if len(found) > 1:
         raise UsageError(
             "--html with --simulate plays one algorithm: which?",
@@ -186,7 +205,7 @@ def _one_size(
             f"Try -n {DRAWN // 4}, or leave out --html.",
         )
     if flags["trace_size"] is None:
-        return (readable(op, template, found[0], chunks),), ()
+        return (readable(op, template, found[0], asked.chunks),), ()
     spec, notes = parse_size(op, template, flags["trace_size"])
     return (spec,), notes
 
@@ -195,15 +214,16 @@ def _plot(flags: Flags, seat: Seat | None) -> Path | None:
     return None if seat is not None and seat.site != 0 else drawable(flags["trace_plot"])
 
 
-def _check_room(op: Op, specs: Sequence[OpSpec], contenders: int, here: WorldSpec) -> None:
-    """Refuse a largest size that this machine can't hold; a GPU's memory is not looked at.
+def _check_machine(asked: _Asked, specs: Sequence[OpSpec], here: WorldSpec) -> None:
+    """Refuse ranks or a largest size that this machine can't hold, but for a GPU's memory.
 
     All contenders of a size have their memory at once, so that they can run in turn.
 
     Raises:
         UsageError: naming what is needed.
     """
-    largest = specs[-1]
+    check_machine(here)
+    op, largest, contenders = asked.op, specs[-1], len(asked.found)
     needed = (contenders + 1) * memory_of_all(op, largest) * here.world_size
     needed //= largest.world_size
     free = room_beside(here)

@@ -10,6 +10,7 @@ from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 
 Mode = Literal["run", "compare", "simulate", "list"]
+Why = str | dict[Mode, str]
 ONE: tuple[Mode, ...] = ("run",)
 REAL: tuple[Mode, ...] = ("run", "compare")
 SEVERAL: tuple[Mode, ...] = ("compare", "simulate")
@@ -18,15 +19,23 @@ ANY: tuple[Mode, ...] = ("run", "compare", "simulate")
 _NAMES: dict[Mode, str] = {"compare": "--compare", "simulate": "--simulate", "list": "--list"}
 _NOTHING_RUNS = "It is of a run, and here nothing is run."
 _ONE_RUN = "It is of one run of one algorithm, shown round by round."
-_FILLS = "It fills the tensors of a run that is shown; here they are filled to be verified."
 _COUNTED = "A list of algorithms is the same for every run."
+_FILLS: dict[Mode, str] = {
+    "compare": "It fills the tensors of a run that is shown; here they are filled to be verified.",
+    "simulate": "It fills tensors, and on paper there are none.",
+    "list": _COUNTED,
+}
+_SHAPES: dict[Mode, str] = {
+    **dict.fromkeys(SEVERAL, "Several are compared by their bytes: --size says how many."),
+    "list": _COUNTED,
+}
 
-FLAGS: dict[str, tuple[str, tuple[Mode, ...], str]] = {
+FLAGS: dict[str, tuple[str, tuple[Mode, ...], Why]] = {
     "animate": ("--animate", ONE, _ONE_RUN),
     "speed": ("--speed", ONE, _ONE_RUN),
     "spoil": ("--spoil", ONE, _ONE_RUN),
     "html": ("--html", EITHER, "The page plays one algorithm, round by round."),
-    "trace_shape": ("--shape", ONE, "Several are compared by their bytes: --size says how many."),
+    "trace_shape": ("--shape", ONE, _SHAPES),
     "values": ("--values", ONE, _FILLS),
     "fill": ("--fill", ONE, _FILLS),
     "seed": ("--seed", ONE, _FILLS),
@@ -60,7 +69,7 @@ FLAGS: dict[str, tuple[str, tuple[Mode, ...], str]] = {
     "trace_output": ("--output", ANY, "Nothing was found out; --format json prints it."),
     "quiet": ("--quiet", ANY, "There is no verdict."),
 }
-"""Of each option: the flag, where it means something, and what it is for."""
+"""Of each option: the flag, where it means something, and why elsewhere not, also by the way."""
 
 
 def parse_mode(flags: Flags) -> Mode:
@@ -72,7 +81,7 @@ def parse_mode(flags: Flags) -> Mode:
     mode = _mode(flags)
     for name, (flag, modes, why) in FLAGS.items():
         if mode not in modes and is_given(name, flags):
-            raise _elsewhere(flag, mode, modes, why)
+            raise _elsewhere(flag, mode, modes, why if isinstance(why, str) else why[mode])
     if flags["speed"] is not None and not flags["animate"]:
         raise UsageError(
             "--speed means nothing without --animate.",

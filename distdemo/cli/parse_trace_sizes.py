@@ -1,17 +1,40 @@
-"""Sizes of ``trace``: B of the formulas in bytes, and an op of each size. Needs no torch."""
+"""Sizes of ``trace``: B of the formulas in bytes, an op of each size, and ranks. Needs no torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from distdemo.cli.parse_sizes import parse_bytes
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
+from distdemo.fitting import MOST_RANKS
 from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
 from distdemo.programs.bench.sizes import cut_notes, of_size, part_bytes, size_text
 
 MOST = 50  # sizes: each is run, or at least shown
+_SUFFIXED = re.compile(r"([1-9][0-9]*)([KM])", re.IGNORECASE)
+_POWERS = {"K": 1, "M": 2}
+
+
+def check_ranks(text: str | None) -> None:
+    """Refuse a number of ranks with the suffix of a size: 1,000 or 1,024?
+
+    Raises:
+        UsageError: with the plain digits of what may be meant.
+    """
+    match = _SUFFIXED.fullmatch((text or "").strip())
+    if match is None:
+        return
+    count, power = int(match[1]), _POWERS[match[2].upper()]
+    meant = [count * thousand**power for thousand in (1000, 1024)]
+    near = [f"-n {each}" for each in meant if each <= MOST_RANKS] or [f"-n {MOST_RANKS}"]
+    raise UsageError(
+        f"--world-size {text}: ranks are counted in plain digits.",
+        "K and M are for sizes, in bytes, and count by 1024 there.",
+        f"Try {' or '.join(near)}.",
+    )
 
 
 def parse_size(op: Op, template: OpSpec, text: str) -> tuple[OpSpec, tuple[str, ...]]:

@@ -65,6 +65,21 @@ NAMES = {alias: r.name for r in _TABLE for alias in (r.name, *r.aliases)}
 """The command-line name for each name or alias."""
 
 
+_REASONS = {
+    "avg": "An average of whole numbers is rarely one.",
+    "min": "Complex numbers have no order.",
+    "max": "Complex numbers have no order.",
+    "premul_sum": "A pre-multiplied sum is for floating-point numbers.",
+}
+
+
+def why_undefined(kind: str, reduce_op: str) -> str | None:
+    """Why this operation means nothing on elements of this kind; None: it does."""
+    if kind in REDUCTIONS[reduce_op].kinds:
+        return None
+    return _REASONS.get(reduce_op, "Bitwise operations need whole numbers.")
+
+
 def reduce_numbers(name: str, numbers: list[Number], factor: float = 1.0) -> Number:
     """Reduce plain numbers as the operation does, in Python's unlimited arithmetic.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import RING, SPOILED, Open, said, state
+from pages import RING, SPOILED, Open, heard, said, state
 from traces import paper
 
 from distdemo import ops
@@ -41,7 +41,15 @@ TABLES = """() => [...Array(trace.rounds + 1).keys()].map((k) => {
   trace.go(k);
   return trace.state().table;
 })"""
-
+# After each round the chunks that the picture shows as held, and by which signs as complete.
+PICTURES = """() => [...Array(trace.rounds + 1).keys()].map((k) => {
+  trace.go(k);
+  return [...document.querySelectorAll("#stage .cell:not(.absent)")].map((cell) => [
+    [Number(cell.dataset.rank), Number(cell.dataset.chunk)],
+    [cell.classList.contains("complete"), cell.innerText.includes("✓"),
+      cell.getAttribute("aria-label").includes("✓ Complete.")],
+  ]);
+})"""
 
 Field = tuple[list[int], list[str], bool]
 
@@ -50,7 +58,7 @@ def in_table(cell: Cell | None) -> Field | None:
     """Whose contributions a field says, which numbers, and whether it is complete."""
     if cell is None:
         return None
-    return list(cell.ranks), [_written(v) for v in cell.values], cell.complete
+    return sorted(cell.ranks), [_written(v) for v in cell.values], cell.complete
 
 
 def _written(value: Any) -> str:
@@ -62,11 +70,11 @@ def read(text: str) -> Field | None:
     if text == "·":
         return None
     who, _, values = text.partition("\n")
-    ranks: list[int] = []
+    ranks: list[int] = []  # "+2": that of rank 2 once more
     for part in who.replace("✓", "").split():
         first, _, last = part.partition("–")
         ranks += range(int(first), int(last or first) + 1)
-    return ranks, values.split(), "✓" in who
+    return sorted(ranks), values.split(), "✓" in who
 
 
 # ------------------------------------------------------------------------------- what it shows
@@ -95,6 +103,18 @@ def test_after_each_round_the_table_says_what_each_rank_holds(open_page: Open, n
     for table, held in zip(tables, report.states(), strict=True):
         for row, cells in zip(table, held, strict=True):
             assert list(map(read, row)) == [in_table(cells.get(at)) for at in range(len(row))]
+
+
+@pytest.mark.parametrize("name", ["ring", "scatter"])
+def test_after_each_round_the_picture_marks_what_is_complete(open_page: Open, name: str) -> None:
+    report = RUNS[name]
+    pictures = open_page(report).evaluate(PICTURES)
+    for picture, held in zip(pictures, report.states(), strict=True):
+        assert {tuple(place): signs for place, signs in picture} == {
+            (rank, chunk): [cell.complete] * 3
+            for rank, cells in enumerate(held)
+            for chunk, cell in cells.items()
+        }
 
 
 @pytest.mark.parametrize("layout", ["circle", "row"])
@@ -127,10 +147,43 @@ def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open)
 
 def test_each_round_is_said_to_those_who_do_not_see(open_page: Open) -> None:
     page = open_page(RING)
-    assert page.get_attribute("#said", "aria-live") == "polite"
+    assert page.get_attribute("#heard", "aria-live") == "polite"
     page.evaluate("trace.go(3)")
     assert said(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")
-    assert "Complete now: 4 of 16 wanted chunks; new: 1 on rank 0" in said(page)
+    assert "Complete now: 4 of 16 wanted chunks; new: chunk 1 on rank 0" in said(page)
+    assert heard(page) == said(page)
+
+
+def test_all_speak_of_the_round_that_is_under_way(open_page: Open) -> None:
+    page = open_page(RING)
+    page.evaluate("trace.go(2); trace.play(); trace.advance(500); trace.pause()")
+    assert page.inner_text("#place").startswith("Round 3 of 6")
+    assert said(page).startswith("Round 3 of 6, reduce-scatter, under way: rank 0 sends chunk 2")
+    assert "Complete now" not in said(page)
+    page.evaluate("trace.play(); trace.advance(700); trace.pause()")
+    assert page.inner_text("#place") == "Round 3 of 6"
+    assert said(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2")
+
+
+# What is announced while it plays, in many small steps.
+ANNOUNCED = """() => new Promise((done) => {
+  const found = [];
+  const heard = document.getElementById("heard");
+  const watch = new MutationObserver((all) => found.push(...all.map(() => heard.textContent)));
+  watch.observe(heard, { childList: true, characterData: true, subtree: true });
+  trace.play();
+  const step = () => {
+    if (!trace.state().playing) return done(found);
+    trace.advance(200);
+    queueMicrotask(step);
+  };
+  step();
+})"""
+
+
+def test_each_round_is_announced_once(open_page: Open) -> None:
+    told = open_page(RING).evaluate(ANNOUNCED)
+    assert [text.split(",")[0] for text in told] == [f"Round {at} of 6" for at in range(1, 7)]
 
 
 def test_a_chunk_says_what_it_holds_on_hover_and_on_focus(open_page: Open) -> None:
@@ -172,7 +225,8 @@ def test_without_a_run_there_are_no_times(open_page: Open) -> None:
 
 def test_a_wrong_chunk_is_marked_by_a_sign_and_by_words(open_page: Open) -> None:
     page = open_page(SPOILED)
-    assert "the message of rank 1 in round 2 is left out" in page.inner_text("header")
+    assert "rank 1's message of round 2 is left out" in page.inner_text("header")
+    assert "element 0: got 50, expected 60; without ranks 0 and 1" in page.inner_text("header")
     wrong = next(each for each in SPOILED.wrong if each.rank == 2)
     assert wrong.round
     page.evaluate(f"trace.go({wrong.round - 1})")

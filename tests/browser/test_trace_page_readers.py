@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pages import RING, SPOILED, Open, state
 from traces import paper
 
 from distdemo.outcomes import Verdict
+from distdemo.scheduling import Fault
 from distdemo.tracing import Cell, TraceReport
 
 # ---------------------------------------------------------------------------------- who reads it
@@ -141,39 +141,6 @@ def test_whatever_can_be_used_has_a_name(open_page: Open) -> None:
     assert {"Restart", "Step back", "Play", "Step forward", "To the end"} <= buttons
 
 
-# ---------------------------------------------------------------------------------- how large
-
-
-def test_64_ranks_are_a_table_and_a_list(open_page: Open) -> None:
-    page = open_page(paper("all_reduce", "halving-doubling", 64, 64, real=True))
-    assert "too many to draw" in page.inner_text("#too-many")
-    page.evaluate("trace.go(12)")
-    table = state(page)["table"]
-    assert (len(table), {len(row) for row in table}) == (64, {64})
-    assert all(field.startswith("0–63 ✓") for row in table for field in row)
-    assert page.locator(".jump").count() == 13
-
-
-@pytest.mark.parametrize(("n", "width"), [(4, 360), (16, 360), (16, 1200), (1, 800)])
-def test_nothing_stands_beyond_the_edge(open_page: Open, n: int, width: int) -> None:
-    page = open_page(paper("all_reduce", "ring", n, n), width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    boxes = page.evaluate(
-        """[...document.querySelectorAll(".rank")].map((each) => {
-            const { left, right, top, bottom } = each.getBoundingClientRect();
-            return [left, right, top, bottom];
-        })"""
-    )
-    assert len(boxes) == n
-    assert all(left >= 0 and right <= width for left, right, _, _ in boxes)
-    assert not any(overlap(one, other) for at, one in enumerate(boxes) for other in boxes[:at])
-
-
-def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    beside = one[1] <= other[0] or other[1] <= one[0]
-    return not beside and one[2] < other[3] and other[2] < one[3]
-
-
 def test_on_paper_there_are_no_buttons_to_press(open_page: Open) -> None:
     page = open_page(RING, media="print")
     assert page.is_hidden("#play")
@@ -181,6 +148,22 @@ def test_on_paper_there_are_no_buttons_to_press(open_page: Open) -> None:
 
 
 # ----------------------------------------------------------------------------- what may go wrong
+
+
+def test_a_rank_alone_has_nothing_to_play(open_page: Open) -> None:
+    page = open_page(paper("all_reduce", "ring", 1, 4, real=True))
+    assert page.is_disabled("#play")
+    assert page.inner_text("#said") == "No round is needed. Complete now: 1 of 1 wanted chunk."
+    assert page.inner_text("#no-times") == "No rank sent a message, so there are no times."
+
+
+def test_what_is_in_a_chunk_twice_says_so(open_page: Open) -> None:
+    page = open_page(paper("all_reduce", "ring", 4, 4, fault=Fault("twice", 1, 2), real=True))
+    page.evaluate("trace.go(6)")
+    wrong = page.locator(".cell.wrong").first
+    assert wrong.locator(".who").inner_text() == "0–3 +2"
+    assert "too much of rank 2" in (wrong.get_attribute("aria-label") or "")
+    assert "of 0 1 2 3, 2 once more" in (wrong.get_attribute("aria-label") or "")
 
 
 def test_a_run_that_failed_says_so_and_has_no_picture(open_page: Open) -> None:

@@ -103,6 +103,19 @@ def test_a_sum_without_a_zero_is_not_the_fault_that_is_made(command):
     assert any(each["wrong"] for each in found["ranks"])
 
 
+@pytest.mark.parametrize("way", [(), ("--quiet",)])
+def test_a_verdict_says_so_where_all_numbers_are_right_by_chance(way, command):
+    code, out, _ = command("trace", "--spoil", "drop:1:0", *way)
+    words = "all numbers are right by chance, but contributions are missing."
+    assert (code, words in " ".join(out.split())) == (1, True)
+    assert " 0 of " not in out
+
+
+def test_where_nothing_is_sent_no_other_formula_is_told(command):
+    assert "Also in print" in command("trace", "-n", "2")[1]
+    assert "Also in print" not in command("trace", "-n", "1")[1]
+
+
 def test_a_world_that_fails_leaves_a_document_and_no_file(command, tmp_path):
     page = tmp_path / "trace.html"
     line = ("--timeout", "0.001", "--html", str(page), "--format", "json")
@@ -124,6 +137,8 @@ def test_algorithms_are_compared_with_the_backends_own(command, tmp_path):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["ok"], len(found["sizes"])) == (True, 2)
+    assert (found["world"]["timeout"], found["world"]["start_method"] != "auto") == (30, True)
+    assert found["link"]["lone"]["alpha_seconds"] <= found["link"]["together"]["alpha_seconds"]
     assert "doubling" in text.read_text(encoding="utf-8")
     assert picture.read_bytes().lstrip().startswith(b"<?xml")
 

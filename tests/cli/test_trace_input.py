@@ -39,13 +39,22 @@ BAD = {
     ),
     "an unknown reduce op": ("trace --reduce-op summ", ["'summ'", "--reduce-op sum"]),
     "a factor of a sum": ("trace --factor 3", ["--factor", "premul_sum"]),
+    "an average of whole numbers": (
+        "trace --reduce-op avg --dtype int32",
+        ["reduce int32 by avg", "rarely one", "bfloat16"],
+    ),
+    "bits of floats": ("trace --reduce-op band", ["float32 by band", "whole numbers", "int8"]),
+    "an order of complex numbers": (
+        "trace --compare --dtype c64 --reduce-op max --size 1K",
+        ["complex64 by max", "no order"],
+    ),
     "what torch does not add": (
         "trace --dtype float8_e4m3fn",
         ["can't reduce float8_e4m3fn by sum", "by themselves"],
     ),
     "what torch can't add up": (
         "trace --compare --dtype uint16",
-        ["reduce uint16", "--dtype int32"],
+        ["reduce uint16", "int32, int64, bool"],
     ),
     "a size and a shape": ("trace --size 1K --shape 4", ["--size and --shape", "Take one"]),
     "a size and values": ("trace --size 1K --values 1,2", ["--size and --values"]),
@@ -66,7 +75,22 @@ BAD = {
         "trace --simulate -b mpi",
         ["--backend and --simulate", "nothing is run"],
     ),
-    "values on paper": ("trace --simulate --fill 1", ["--fill and --simulate"]),
+    "values on paper": (
+        "trace --simulate --fill 1",
+        ["--fill and --simulate", "on paper there are none"],
+    ),
+    "values of a contest": (
+        "trace --compare --seed 1",
+        ["--seed and --compare", "filled to be verified"],
+    ),
+    "values of a list": ("trace --list --values 1", ["--values and --list", "same for every run"]),
+    "an animated verdict": ("trace --animate -q", ["--animate and --quiet", "The verdict alone"]),
+    "ranks with a suffix": ("trace --simulate -n 1M", ["plain digits", "Try -n 1000000."]),
+    "ranks with a small suffix": (
+        "trace -n 64k",
+        ["--world-size 64k", "Try -n 64000 or -n 65536."],
+    ),
+    "ranks of a contest with a suffix": ("trace --compare -n 9M", ["Try -n 1000000."]),
     "ranks of a table": ("trace --compare --ranks 0", ["--ranks and --compare"]),
     "a budget for a single run": ("trace --budget 3", ["--budget", "without --compare"]),
     "no budget": ("trace --compare --budget 0", ["--budget 0", "--budget 2"]),
@@ -94,6 +118,14 @@ BAD = {
     "half a model": ("trace --simulate --alpha 5us", ["--alpha without --beta", "Add --beta"]),
     "the other half": ("trace --simulate --beta 1GB/s", ["--beta without --alpha", "Add --alpha"]),
     "no time": ("trace --simulate --alpha 5x --beta 1ns", ["--alpha 5x", "no time"]),
+    "a time without a unit": (
+        "trace --compare --alpha 5 --beta 1ns",
+        ["--alpha 5 has no unit", "--alpha 5us"],
+    ),
+    "a byte without a unit": (
+        "trace --simulate --alpha 1us --beta 5",
+        ["--beta 5 has no unit", "5 s a byte", "--beta 0.1ns or --beta 10GB/s"],
+    ),
     "no bandwidth": ("trace --simulate --alpha 1us --beta 5xB/s", ["--beta 5xB/s", "10GB/s"]),
     "bits or bytes": ("trace --simulate --alpha 1us --beta 10Gb/s", ["--beta 10Gb/s", "Gbit/s"]),
     "a bandwidth of nothing": ("trace --simulate --alpha 1us --beta 0GB/s", ["--beta 0GB/s"]),
@@ -139,6 +171,12 @@ def test_it_is_a_valid_document_with_format_json(name, command):
     document = refused_as_document(command, line)
     assert document["command"] == "trace"
     assert words[0] in " ".join(document["errors"][0].values())
+
+
+def test_a_document_is_not_played(command):
+    (error,) = refused_as_document(command, "trace --animate")["errors"]
+    assert error["what"] == "--animate and --format json don't go together."
+    assert error["hint"] == "Leave out --animate, or --format json."
 
 
 def test_paper_and_lists_need_no_torch_and_start_nothing(tmp_path):

@@ -28,6 +28,11 @@ class Circumstances:
     cores: float | None
     link: LinkSource | None
 
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more ranks than cores."""
+        return self.cores is not None and self.n > self.cores
+
 
 @dataclass(frozen=True, slots=True)
 class Rival:
@@ -42,48 +47,45 @@ class Rival:
 
 Account = Callable[[Rival], float]
 """What a rival costs, in whatever unit."""
+ALONE = "The model counts the longest way alone."
 
 
 def accounts(around: Circumstances) -> Iterator[tuple[Account, str]]:
     """What else the schedules may be held against, and how a sentence on it begins."""
-    crowd = ""
-    if around.cores is not None and around.n > around.cores:
-        crowd = f" ({around.n} ranks share {around.cores:g} cores)"
-    link = around.link
-    if link is not None and link.together is not None:
-        yield (
-            shared,
-            f"The model's links are not shared. {_changes(link, around.n)}{crowd}; with that",
-        )
-    if link is not None and link.together is not None and around.n > 2:
-        yield (
-            partial(_work, link.together),
-            (
-                "The model counts the longest way alone. By the messages and bytes of all ranks, "
-                f"at what they cost where all send at once{crowd},"
-            ),
-        )
-    yield (
-        _total,
-        f"The model counts the longest way alone. By the bytes that all ranks send{crowd}",
-    )
-    yield (
-        _messages,
-        f"The model counts the longest way alone. By the messages that all ranks send{crowd}",
-    )
+    if around.link is not None and around.link.together is not None:
+        yield shared, f"{_sharing(around.link, around)} With that"
+        if around.n > 2:
+            whole = "By the messages and bytes of all ranks, each as costly as where all send"
+            yield partial(_work, around.link.together), f"{ALONE} {whole}{_crowd(around)},"
+    yield _total, f"{ALONE} By the bytes that all ranks send{_crowd(around)}"
+    yield _messages, f"{ALONE} By the messages that all ranks send{_crowd(around)}"
 
 
-def _changes(source: LinkSource, n: int) -> str:
-    """What a message takes alone, or among n, against one of two."""
-    of = ((1, source.lone), (n, source.together if n > 2 else None))
-    found = [
-        f"{_change(source.link.alpha, link.alpha, 'α')} and "
-        f"{_change(source.link.beta, link.beta, 'β')} where there "
-        f"{'is one' if count == 1 else f'are {count}'}"
-        for count, link in of
+def _crowd(around: Circumstances) -> str:
+    """In brackets, where ranks have no core each."""
+    return f" ({sharing_words(around)})" if around.crowded else ""
+
+
+def sharing_words(around: Circumstances) -> str:
+    """``4 ranks share 2 cores``."""
+    return f"{around.n} ranks share {around.cores:g} cores"
+
+
+def _sharing(source: LinkSource, around: Circumstances) -> str:
+    """What a message costs alone, or as one of n, beside one of two."""
+    told = ["The model gives every pair of ranks a link of its own."]
+    if around.crowded:
+        told.append(f"Here {sharing_words(around)}.")
+    together = source.together if around.n > 2 else None
+    costs = [
+        f"{which} costs {_change(source.link.alpha, link.alpha, 'α')} and "
+        f"{_change(source.link.beta, link.beta, 'β')}"
+        for which, link in (("one alone", source.lone), (f"one of {around.n}", together))
         if link is not None
     ]
-    return f"Here a message takes, against one of two at once, {', and '.join(found)}"
+    if costs:
+        told.append(f"Beside one of two messages at once, {'; '.join(costs)}.")
+    return " ".join(told)
 
 
 def _change(alone: float, together: float, name: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from distdemo import backends, ops
 from distdemo.contending import Arena, CompareReport, Contender, ContestSpec, Timing
 from distdemo.errors import Terminated
+from distdemo.launchers.start_method import choose
 from distdemo.measuring import Course
 from distdemo.model import OpSpec, WorldSpec
 from distdemo.outcomes import WorldReport
@@ -79,6 +80,7 @@ class _Run:
         self.interrupted = False
         self._spec = spec
         self._watch = watch
+        self._method = choose(spec.world.start_method, spec.world.device).name
         self._paper = Paper(spec)
         self._drafts = [_draft(self._paper, op, spec.world) for op in spec.ops]
         self._link = spec.link
@@ -144,13 +146,19 @@ class _Run:
             arenas=tuple(self._arenas(shared_cores)),
             link=self._link,
             crossovers=self._paper.crossovers(self._link),
-            world=self._spec.world if world is None else world.world,
+            world=self._world(world),
             failure=world if failed else None,
             interrupted=self.interrupted or ended,
             versions=versions() | backends.versions_of(self._spec.world),
             cores=shared_cores,
         )
         return replace(made, notes=tuple(self._notes(made)))
+
+    def _world(self, world: WorldReport | None) -> WorldSpec:
+        """That ran it, with the start method that was taken."""
+        if world is not None:
+            return replace(world.world, start_method=world.start_method)
+        return replace(self._spec.world, start_method=self._method)
 
     def _arenas(self, shared_cores: float | None) -> list[Arena]:
         return [

@@ -217,7 +217,9 @@ def checks(plan: Plan, counts: Counts, payload: int) -> tuple[Checked, ...]:
 
 
 def misprints(algorithm: Algorithm, n: int, chunks: int, payload: int) -> tuple[Misprint, ...]:
-    """Other formulas for the bytes in all, where they give another number here."""
+    """Other formulas for the bytes in all, where they give another number and any are sent."""
+    if n == 1 or not payload:
+        return ()
     right = Fraction(algorithm.formulas.total.value(n, chunks))
     found = ((each, Fraction(each.formula.value(n, chunks))) for each in algorithm.formulas.printed)
     return tuple(

@@ -48,25 +48,8 @@ def check_fault(plan: Plan, fault: Fault) -> None:
     Raises:
         UsageError: there is no such message, or going wrong so would change nothing.
     """
-    step = next((each for each in plan.steps() if each.number == fault.round), None)
-    if step is None:
-        last = sum(1 for _ in plan.rounds())
-        raise UsageError(
-            f"There is no round {fault.round} to spoil.",
-            f"{plan.algorithm.name} on {plan.n} ranks has {last} rounds.",
-            f"Try --spoil {fault.kind}." if last else "Try more ranks.",
-        )
-    sent = [each for each in step.transfers if each.src == fault.src and each.elements]
-    if not sent:
-        senders = ", ".join(str(each.src) for each in step.transfers if each.elements)
-        raise UsageError(
-            f"Rank {fault.src} sends nothing in round {fault.round}.",
-            f"In this round these send: {senders or 'none'}.",
-            f"Try --spoil {fault.kind}:{fault.round}:{senders.split(',')[0]}."
-            if senders
-            else "Try a larger tensor.",
-        )
-    if fault.kind == "twice" and not sent[0].reduce:
+    message = _message(plan, fault)
+    if fault.kind == "twice" and not message.reduce:
         raise UsageError(
             f"Round {fault.round} copies: what comes twice is the same as once.",
             "Only what is reduced can be reduced twice.",
@@ -80,15 +63,44 @@ def check_fault(plan: Plan, fault: Fault) -> None:
         )
 
 
+def _message(plan: Plan, fault: Fault) -> Transfer:
+    """That goes wrong; refuses a rank that sends none in this round."""
+    step = _round(plan, fault)
+    carrying = [each for each in step.transfers if each.elements]
+    sent = next((each for each in carrying if each.src == fault.src), None)
+    if sent is not None:
+        return sent
+    senders = ", ".join(str(each.src) for each in carrying)
+    other = f"Try --spoil {fault.kind}:{fault.round}:{carrying[0].src}." if carrying else ""
+    raise UsageError(
+        f"Rank {fault.src} sends nothing in round {fault.round}.",
+        f"In this round these send: {senders or 'none'}.",
+        other or "Try a larger tensor.",
+    )
+
+
+def _round(plan: Plan, fault: Fault) -> Step:
+    """In which it happens; refuses one that there is not."""
+    step = next((each for each in plan.steps() if each.number == fault.round), None)
+    if step is not None:
+        return step
+    last = sum(1 for _ in plan.rounds())
+    raise UsageError(
+        f"There is no round {fault.round} to spoil.",
+        f"{plan.algorithm.name} on {plan.n} ranks has {last} rounds.",
+        f"Try --spoil {fault.kind}." if last else "Try more ranks.",
+    )
+
+
 # ----------------------------------------------------------------------------- which message
 
 
 def usual_fault(plan: Plan, kind: FaultKind) -> Fault:
     """The fault that is made if nobody says in which message: an early one that spoils the result.
 
-    Not each does: a sum that goes to the wrong neighbour in a ring's first half meets there the
-    rest of it later, and all is well in the end. So a few messages of the first, the middle and
-    the last round are tried before all of them.
+    Not each does: a sum that goes to the wrong neighbour early in a ring meets there the rest of it
+    later, and all is well in the end. So a few messages of the first, the middle and the last round
+    are tried before all of them.
 
     Raises:
         UsageError: the plan has no such message.

@@ -22,6 +22,7 @@ from distdemo.programs.trace.accounts import (
     predicted,
     ratio_text,
     shared,
+    sharing_words,
 )
 
 NEAR = 1.1
@@ -31,6 +32,10 @@ measurements, too."""
 FAR = 2.0
 """A round that takes so many times α is not what the model means."""
 
+SLICE = 1e-3
+"""Seconds; a scheduler lets a process run for some of these before it is another one's turn."""
+
+HOUR = 3600  # seconds
 
 Pair = tuple[Rival, Rival]
 """The first was the faster one."""
@@ -46,7 +51,9 @@ def order(contenders: Sequence[Contender], around: Circumstances) -> Iterator[st
     if len(rivals) > 1 and around.n > 1:
         yield from _verdict(rivals, around)
         yield _distance(rivals)
-        yield from _rounds(rivals, around)
+        if _small(rivals, around):
+            yield from _rounds(rivals, around)
+            yield from _slices(rivals, around)
     own = next((each for each in contenders if each.own and each.timing is not None), None)
     ran = [each for each in contenders if not each.own and each.timing is not None]
     if own is not None and own.timing is not None and ran:
@@ -86,9 +93,9 @@ def _worst(wrong: Sequence[Pair]) -> str:
     """The pair that contradicts the model most."""
     one, other = max(wrong, key=lambda pair: pair[0].predicted / pair[1].predicted)
     return (
-        f"The model has {other.name} before {one.name} ({time_text(other.predicted)} and "
-        f"{time_text(one.predicted)}); measured are {time_text(other.timing.median)} and "
-        f"{time_text(one.timing.median)}."
+        f"The model has {other.name} before {one.name} ({_time(other.predicted)} and "
+        f"{_time(one.predicted)}); measured are {_time(other.timing.median)} and "
+        f"{_time(one.timing.median)}."
     )
 
 
@@ -168,19 +175,40 @@ def _distance(rivals: Sequence[Rival]) -> str:
     return f"The measured times are {plain} what the model predicts{more}."
 
 
-def _rounds(rivals: Sequence[Rival], around: Circumstances) -> Iterator[str]:
-    """What a round really took, where bytes hardly count and it is far from α."""
+def _small(rivals: Sequence[Rival], around: Circumstances) -> bool:
+    """Whether bytes hardly count, by the model."""
     if around.link is None:
-        return
+        return False
     alpha = around.link.link.alpha
-    if any(each.counts.alphas * alpha < each.predicted / 2 for each in rivals):
-        return
+    return all(each.counts.alphas * alpha >= each.predicted / 2 for each in rivals)
+
+
+def _rounds(rivals: Sequence[Rival], around: Circumstances) -> Iterator[str]:
+    """What a round really took, where it is far from α."""
+    alpha = around.link.link.alpha if around.link is not None else 0.0
     found = [each.timing.median / each.counts.alphas for each in rivals if each.counts.alphas]
     if found and min(found) > FAR * alpha:
         yield (
-            f"A round took {time_text(min(found))} to {time_text(max(found))} of any of them, and "
-            f"α is {time_text(alpha)}: here it is waiting for each other that costs, not sending."
+            f"A round took {_time(min(found))} to {_time(max(found))} of any of them, and "
+            f"α is {_time(alpha)}: here it is waiting for each other that costs, not sending."
         )
+
+
+def _slices(rivals: Sequence[Rival], around: Circumstances) -> Iterator[str]:
+    """That ranks wait for cores, where any took as long as that takes, and far from predicted."""
+    late = any(
+        each.timing.median >= max(SLICE, FAR * each.predicted) for each in rivals if each.predicted
+    )
+    if around.crowded and late:
+        yield (
+            f"{sharing_words(around)}: a rank may wait for its turn on a core as long as a slice "
+            "of the scheduler's, some ms. Small sizes jump by that from run to run."
+        )
+
+
+def _time(seconds: float) -> str:
+    """From an hour on in hours, as the tables have it."""
+    return time_text(seconds) if seconds < HOUR else f"{seconds / HOUR:,.3g} h"
 
 
 def _span(ratios: Sequence[float]) -> str:
@@ -196,8 +224,8 @@ def _beside_own(own: Timing, ran: Sequence[Contender], around: Circumstances) ->
     seconds, name = min(timed)
     ratio = ratio_text(own.median / seconds) if seconds else "not comparable with"
     return (
-        f"{around.backend}'s own call took {time_text(own.median)}, {ratio} what the fastest "
-        f"algorithm did ({name}, {time_text(seconds)}). Its schedule is not known, so nothing is "
+        f"{around.backend}'s own call took {_time(own.median)}, {ratio} what the fastest "
+        f"algorithm did ({name}, {_time(seconds)}). Its schedule is not known, so nothing is "
         "predicted for it."
     )
 

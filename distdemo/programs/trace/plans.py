@@ -5,7 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from distdemo import algorithms
@@ -14,11 +14,13 @@ from distdemo.algorithms.plan import Plan, plan_of
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.model import OpSpec
-from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.reduction import REDUCTIONS, why_undefined
 from distdemo.programs.trace.faults import spoiled
 from distdemo.scheduling import About, Step
 from distdemo.tracing import TraceSpec
 
+MOST_CHUNKS = 4096
+"""Beyond that a pipeline gains nothing: its rounds are as many as chunks, and each costs α."""
 _NO_ARITHMETIC = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
     **dict.fromkeys(
@@ -39,9 +41,9 @@ def algorithm(op: str, name: str | None = None) -> Algorithm:
         UsageError: there is none.
     """
     found = {each.name: each for each in algorithms.of_op(op)}
-    command = op.replace("_", "-")
+    command = _command(op)
     if not found:
-        names = ", ".join(each.replace("_", "-") for each in algorithms.ops())
+        names = ", ".join(map(_command, algorithms.ops()))
         raise UsageError(
             f"There is no algorithm for {command}.",
             f"These ops have some: {names}.",
@@ -66,7 +68,7 @@ def plan_for(spec: TraceSpec) -> Plan:
         UsageError: there is no such algorithm, or it leaves no choice of chunks.
     """
     chosen = algorithm(spec.op.op, spec.algorithm)
-    check_chunks(chosen, spec.chunks)
+    check_chunks((chosen,), spec.chunks)
     op = spec.op
     return plan_of(chosen, op.world_size, op.numel, op.root or 0, spec.chunks)
 
@@ -81,27 +83,40 @@ def divides(spec: OpSpec) -> bool:
     return spec.reduce_op == "avg" and spec.world_size > 1
 
 
-def check_chunks(chosen: Algorithm, chunks: int | None) -> None:
-    """Refuse a number of chunks that this algorithm can't have.
+def check_chunks(found: Sequence[Algorithm], chunks: int | None) -> None:
+    """Refuse a number of chunks that none of these algorithms of one op can have.
 
     Raises:
         UsageError: what and why.
     """
     if chunks is None:
         return
-    if not chosen.chunked:
-        able = [each.name for each in algorithms.of_op(chosen.op) if each.chunked]
+    if not any(each.chunked for each in found):
+        raise _fixed(found, chunks)
+    if not 1 <= chunks <= MOST_CHUNKS:
         raise UsageError(
-            f"{chosen.name} cuts the tensor as it has to: --chunks has no meaning for it.",
-            "Only an algorithm that passes chunks along a chain leaves their number open.",
-            f"Try --algorithm {able[0]}." if able else "Leave --chunks out.",
+            f"--chunks {chunks} is out of range: 1 to {MOST_CHUNKS:,}.",
+            "A tensor is cut in one chunk at least, and each more costs a round.",
+            "Try --chunks 8.",
         )
-    if chunks < 1:
-        raise UsageError(
-            f"A tensor can't be cut in {chunks} chunks.",
-            "One is the least: the whole tensor.",
-            "Try --chunks 1.",
-        )
+
+
+def _fixed(found: Sequence[Algorithm], chunks: int) -> UsageError:
+    """The refusal where these cut as they must, with those that leave it open."""
+    op, names = found[0].op, ", ".join(each.name for each in found)
+    they = "cuts as it must" if len(found) == 1 else "cut as they must"
+    open_to = [each for each in algorithms.REGISTRY if each.chunked]
+    here = [each.name for each in open_to if each.op == op]
+    others = dict.fromkeys(f"{_command(each.op)} {each.name}" for each in open_to)
+    return UsageError(
+        f"--chunks {chunks}: {names} of {_command(op)} {they}.",
+        f"These leave it open: {', '.join(others)}.",
+        f"Leave it out, or take --algorithm {here[0]}." if here else "Leave it out.",
+    )
+
+
+def _command(op: str) -> str:
+    return op.replace("_", "-")
 
 
 def check_traceable(spec: OpSpec) -> None:
@@ -110,12 +125,13 @@ def check_traceable(spec: OpSpec) -> None:
     Raises:
         UsageError: torch has no such arithmetic, or the op was asked for in a form of its own.
     """
-    if spec.reduce_op is not None and spec.reduce_op in _NO_ARITHMETIC.get(spec.dtype, ()):
-        kind = DTYPES[spec.dtype].kind
+    why = None if spec.reduce_op is None else _no_arithmetic(spec.dtype, spec.reduce_op)
+    if why is not None:
+        fitting = [name for name in DTYPES if not _no_arithmetic(name, spec.reduce_op or "sum")]
         raise UsageError(
             f"A schedule can't reduce {spec.dtype} by {spec.reduce_op}.",
-            "The ranks reduce what they receive by themselves, and torch has no such arithmetic.",
-            f"Try --dtype {'int32' if kind == 'int' else 'bfloat16'}.",
+            why,
+            f"These dtypes work: {', '.join(fitting)}.",
         )
     if spec.objects or spec.sizes is not None or spec.splits is not None:
         raise UsageError(
@@ -123,6 +139,13 @@ def check_traceable(spec: OpSpec) -> None:
             "A schedule cuts what ranks hold in equal parts, the same on every rank.",
             "Leave --objects, --uneven, --sizes and --splits out.",
         )
+
+
+def _no_arithmetic(dtype: str, reduce_op: str) -> str | None:
+    """Why no rank could reduce such elements so; None: it can."""
+    if reduce_op in _NO_ARITHMETIC.get(dtype, ()):
+        return "The ranks reduce what they receive by themselves; torch has no such arithmetic."
+    return why_undefined(DTYPES[dtype].kind, reduce_op)
 
 
 def about(chosen: Algorithm) -> About:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from distdemo import backends, ops
 from distdemo.algorithms.plan import Plan
@@ -36,23 +37,25 @@ def report(spec: TraceSpec, world: WorldReport) -> TraceReport:
         world=world,
         versions=versions() | backends.versions_of(world.world),
     )
-    if not world.ok:
-        return found
+    return _shown(found, plan, traces, world) if world.ok else found
+
+
+def _shown(
+    found: TraceReport, plan: Plan, traces: Sequence[RankTrace], world: WorldReport
+) -> TraceReport:
+    """With the picture, and all that it tells."""
+    spec = found.spec
     seen = picture(spec, plan, traces, world.hosts)
     strange = tuple(untrue(spec.op, plan, [each.step for each in seen.rounds], traces))
     wrong = _with(tuple(_wrong(plan, seen, traces)), strange)
+    more = _on_harmless(spec, seen, wrong), _on_clocks(world), _on_strange(strange)
     return replace(
         found,
         start=seen.start,
         rounds=seen.rounds,
         handed=tuple(each.sent for each in traces),
         wrong=wrong,
-        notes=(
-            *_notes(spec),
-            *_on_harmless(spec, seen, wrong),
-            *_on_clocks(world),
-            *_on_strange(strange),
-        ),
+        notes=(*_notes(spec), *chain(*more)),
     )
 
 

@@ -18,6 +18,7 @@ from distdemo.scheduling import Checked
 LARGE = (("EiB", 1 << 60), ("PiB", 1 << 50), ("TiB", 1 << 40))
 """Units that only what many ranks send together needs."""
 QUARTERS = ("", ".25", ".5", ".75")
+HOUR = 3600  # seconds
 SHORT = 12  # characters of a number of bytes in a sentence
 LETTERS = {
     "n": "n: ranks",
@@ -56,28 +57,28 @@ def whole_bytes(count: Fraction | int) -> str:
     return f"{whole:,} B"
 
 
-def short_bytes(count: float) -> str:
+def short_bytes(count: Fraction | float) -> str:
     """With three digits at most, for tables of many: ``1.91 GiB``, ``931 PiB``."""
+    size = float(count)
     for unit, scale in LARGE:
-        if count >= scale * 0.9995:
-            value = count / scale
+        if size >= scale * 0.9995:
+            value = size / scale
             return f"{value:.3g} {unit}" if value < 999.5 else f"{value:,.0f} {unit}"
-    return short_size(count)
+    return short_size(size)
 
 
 def few_bytes(count: Fraction | int) -> str:
-    """For sentences: exactly where that is short, else with three digits."""
+    """For sentences beside exact numbers: exactly where that is short, else with three digits."""
     whole = whole_bytes(count)
-    return whole if len(whole) <= SHORT else short_bytes(float(count))
+    return whole if len(whole) <= SHORT else short_bytes(count)
 
 
 def took(seconds: float) -> str:
-    """As ``duration``; what takes long in hours or days: ``19.5 h``."""
-    for unit, scale in (("days", 86_400), ("h", 3_600)):
-        if seconds >= 2 * scale:
-            value = seconds / scale
-            return f"{value:.1f} {unit}" if value < 99.95 else f"{value:,.0f} {unit}"
-    return duration(seconds)
+    """As ``duration``; from an hour on in hours: ``1.95 h``, ``312 h``."""
+    if seconds < HOUR:
+        return duration(seconds)
+    hours = seconds / HOUR
+    return f"{hours:,.{2 if hours < 9.995 else 1 if hours < 99.95 else 0}f} h"
 
 
 def exact(value: Fraction | int) -> int | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdemo.contending import Arena, CompareReport, Contender, LinkSource, Timing
+from distdemo.fitting import Link
 from distdemo.model import WorldSpec
 from distdemo.render.document import Json, envelope
 from distdemo.render.endings import error_entry, world_errors
@@ -48,22 +49,31 @@ def compare_document(report: CompareReport) -> dict[str, Json]:
 
 
 def _world(world: WorldSpec) -> dict[str, Json]:
+    """A contest ends by its patience, what the user calls its timeout, and not by another limit."""
     return {
         "world_size": world.world_size,
         "backend": world.backend,
         "device": world.device,
-        "timeout": world.timeout,
+        "timeout": world.timeout if world.patience is None else world.patience,
         "start_method": world.start_method,
     }
 
 
 def _link(source: LinkSource) -> dict[str, Json]:
-    link = source.link
+    """That of the predictions; then those that the shared model goes by, where they are known."""
+    others = {"lone": source.lone, "together": source.together}
+    return {
+        **_costs(source.link),
+        "source": source.words,
+        **{name: None if link is None else _costs(link) for name, link in others.items()},
+    }
+
+
+def _costs(link: Link) -> dict[str, Json]:
     return {
         "alpha_seconds": link.alpha,
         "beta_seconds_per_byte": link.beta,
         "bandwidth_bytes_per_second": 1 / link.beta if link.beta > 0 else None,
-        "source": source.words,
     }
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdemo.contending import Arena, CompareReport, Contender
-from distdemo.render.bench.numbers import short_size
 from distdemo.render.fit_words import link_words
 from distdemo.render.numbers import plural
-from distdemo.render.trace.amounts import whole_bytes
+from distdemo.render.trace.amounts import short_bytes, whole_bytes
 from distdemo.render.trace.counts import misprint_words
 from distdemo.render.trace.standings import fastest, formula_state, handed_state, name, own, rivals
 
@@ -123,7 +122,7 @@ def crossing(report: CompareReport) -> Iterator[str]:
     """By the model: which algorithm is fastest up to which size."""
     found = report.crossovers
     if found:
-        parts = [f"{each.below} up to {short_size(each.size)}" for each in found]
+        parts = [f"{each.below} up to {short_bytes(each.size)}" for each in found]
         yield f"Fastest by the α–β model: {', '.join(parts)}, {found[-1].above} above."
         return
     predicted = [
@@ -157,10 +156,10 @@ def _model(report: CompareReport) -> Iterator[str]:
 def misprints(report: CompareReport) -> Iterator[str]:
     """Other formulas in print, once each, with what they give at the largest size."""
     for each in report.arenas[-1].contenders if report.arenas else ():
+        where = f" for {each.about.name} at {_size(report.arenas[-1])}"
         for found in each.misprints:
             if each.counts is not None:
-                words = misprint_words(found, each.counts.total, each.about.name)
-                yield words.replace(",", f" at {_size(report.arenas[-1])},", 1)
+                yield misprint_words(found, each.counts.total, short_bytes, where)
 
 
 def verdict(report: CompareReport) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from rich.console import Console, Group
@@ -120,17 +120,23 @@ def handed_words(handed: int, counted: int) -> str:
     )
 
 
-def misprint_words(each: Misprint, counted: int, name: str = "") -> str:
+def misprint_words(
+    each: Misprint,
+    counted: int,
+    write: Callable[[Fraction | int], str] = few_bytes,
+    where: str = "",
+) -> str:
     """A formula that people will find elsewhere, and where it differs.
 
     Args:
         each: of them.
         counted: bytes in all.
-        name: of the algorithm, where there are several.
+        write: bytes as the table beside it has them.
+        where: of which algorithm and size, where there are several.
     """
     gap = each.value - counted
     way = "more" if gap > 0 else "less"
-    differs = f", {few_bytes(abs(gap))} {way} than was counted" if gap else ""
-    where = f" for {name}" if name else ""
-    value = few_bytes(each.value)
-    return f"Also in print{where}, in all: {each.formula} = {value}{differs}. {each.why}"
+    differs = f", {write(abs(gap))} {way} than was counted" if gap else ""
+    return (
+        f"Also in print{where}, in all: {each.formula} = {write(each.value)}{differs}. {each.why}"
+    )

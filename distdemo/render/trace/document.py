@@ -36,25 +36,35 @@ def trace_document(report: TraceReport) -> dict[str, Json]:
         seconds=None if world is None else world.seconds,
         world_size=report.spec.op.world_size,
         traffic=traffic_entry(report.traffic),
-        chunks=[
-            {"chunk": chunk, "name": name, "elements": elements}
-            for chunk, (name, elements) in enumerate(
-                zip(report.chunk_names, report.chunk_elements, strict=True)
-            )
-        ],
+        chunks=_chunks(report),
         wanted=[list(chunks) for chunks in report.wanted],
         start=[[_cell(cell) for cell in cells] for cells in report.start],
         rounds=[_round(each, report) for each in report.rounds],
-        counts=counts_entry(report.counts),
-        checks=[check_entry(check) for check in report.checks],
-        misprints=[misprint_entry(each) for each in report.misprints],
-        handed_bytes=per_rank(report.handed) if report.handed else None,
-        handed_total_bytes=sum(report.handed) if report.handed else None,
+        **_counted(report),
         ranks=_ranks(report),
         wrong_chunks=[_wrong(each, report) for each in report.wrong],
         notes=list(report.notes),
         versions=dict(report.versions),
     )
+
+
+def _chunks(report: TraceReport) -> list[Json]:
+    named = zip(report.chunk_names, report.chunk_elements, strict=True)
+    return [
+        {"chunk": chunk, "name": name, "elements": elements}
+        for chunk, (name, elements) in enumerate(named)
+    ]
+
+
+def _counted(report: TraceReport) -> dict[str, Json]:
+    """Rounds and bytes: of the schedule, by formulas, and handed to the backend."""
+    return {
+        "counts": counts_entry(report.counts),
+        "checks": [check_entry(check) for check in report.checks],
+        "misprints": [misprint_entry(each) for each in report.misprints],
+        "handed_bytes": per_rank(report.handed) if report.handed else None,
+        "handed_total_bytes": sum(report.handed) if report.handed else None,
+    }
 
 
 def _spec(spec: TraceSpec) -> dict[str, Json]:

@@ -28,7 +28,13 @@ def legend(look: Look, form: Form | None, frames: Sequence[Frame]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", style=colours.QUIET)
-    for sign, words in (*_messages(look, frames), *_contents(look, form), *_changes(look, frames)):
+    lines = (
+        *_messages(look, frames),
+        *_contents(look, form, frames),
+        *_changes(look, frames),
+        *_times(frames),
+    )
+    for sign, words in lines:
         table.add_row(sign, words)
     return table
 
@@ -53,7 +59,7 @@ def _done(*, reduce: bool) -> str:
     return "combined with what is there" if reduce else "kept there as it came"
 
 
-def _contents(look: Look, form: Form | None) -> Iterator[Line]:
+def _contents(look: Look, form: Form | None, frames: Sequence[Frame]) -> Iterator[Line]:
     if look.reduced and look.n > 1:
         some = tuple(rank for rank in range(look.n) if rank != 1) if look.n > 2 else (0,)
         yield _some(look, form, some), f"holds {_of(some, look.n)}{_then(form)}"
@@ -64,7 +70,8 @@ def _contents(look: Look, form: Form | None) -> Iterator[Line]:
         Text(look.mark.right, style=f"bold {colours.RIGHT}"),
         "is complete, and where it has to be at the end",
     )
-    if form is not None and len(look.names) > 1:
+    held = {len(chunks) for frame in frames for chunks in frame.held}
+    if form is not None and min(held, default=0) < len(look.names):
         yield Text(look.mark.absent, style=colours.QUIET), "is not held"
 
 
@@ -95,3 +102,8 @@ def _changes(look: Look, frames: Sequence[Frame]) -> Iterator[Line]:
         yield Text(look.mark.came, style="bold"), "came in this round"
     if look.wrong:
         yield Text(look.mark.wrong, style=colours.WRONG), "is not what it should be by now"
+
+
+def _times(frames: Sequence[Frame]) -> Iterator[Line]:
+    if any(frame.moments for frame in frames):
+        yield Text("µs, ms"), "of a round: mostly waiting for others; --compare times whole runs"

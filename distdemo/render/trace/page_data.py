@@ -7,7 +7,8 @@ from typing import Any
 
 from distdemo.dtypes import DTYPES
 from distdemo.render.numbers import number
-from distdemo.render.trace.page_words import SIGNS, runs, sentences, wrong_words
+from distdemo.render.trace.page_words import SIGNS, runs, sentences
+from distdemo.render.trace.words import wrong_words
 from distdemo.scheduling import Transfer
 from distdemo.tracing import Cell, Played, TraceReport
 
@@ -41,7 +42,7 @@ def page_data(report: TraceReport) -> dict[str, Json]:
                 "rank": each.rank,
                 "chunk": each.chunk,
                 "since": len(report.rounds) if each.round is None else each.round,
-                "words": wrong_words(report, each),
+                "words": wrong_words(each, report.chunk_names),
             }
             for each in report.wrong
         ],

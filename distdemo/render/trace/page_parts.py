@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from html import escape
 
@@ -10,7 +10,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.render.console import Signs
 from distdemo.render.numbers import duration, plural, shape_text
 from distdemo.render.trace.amounts import letters_line, mark, sameness, whole_bytes
-from distdemo.render.trace.page_words import fault_words, wrong_words
+from distdemo.render.trace.words import spoiled, wrong_words
 from distdemo.render.written import line_of
 from distdemo.scheduling import Checked
 from distdemo.tracing import Played, TraceReport
@@ -21,6 +21,7 @@ NAMES = {
     "busiest": "Through the busiest rank",
     "total": "Sent in all",
 }
+IN_SIGHT = 4  # wrong chunks that are named above the picture
 WORDS = {
     "same": "the same",
     "different": "different",
@@ -37,6 +38,7 @@ def parts(report: TraceReport) -> dict[str, str]:
         "source": clean(report.about.source),
         "last": str(len(report.rounds)),
         "verdict": verdict(report),
+        "no_times": clean(no_times(report)),
         "rounds": rounds(report),
         "counts": counts(report),
         "misprints": misprints(report),
@@ -70,18 +72,19 @@ def verdict(report: TraceReport) -> str:
 
 
 def _verdict(report: TraceReport) -> Iterator[str]:
-    spoiled = report.spec.fault
-    if spoiled is not None:
-        yield f'<p class="spoiled">⚠ Spoiled on purpose: {clean(fault_words(spoiled))}.</p>'
+    fault = report.spec.fault
+    if fault is not None:
+        yield f'<p class="spoiled">⚠ {clean(spoiled(fault))}</p>'
     if report.world is not None and report.world.verdict is not None:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {clean(why.what)} {clean(why.why)} {clean(why.hint)}</p>'
     elif report.wrong or not report.ok:
         yield f'<p class="bad">✗ Wrong: {_how_wrong(report)}</p>'
-        yield _list(wrong_words(report, each) for each in report.wrong)
+        yield _list([wrong_words(each, report.chunk_names) for each in report.wrong])
     elif report.verifications:
         checked = sum(each.checked for each in report.verifications)
-        yield f'<p class="good">✓ Verified: {plural(checked, "element")}, every one right.</p>'
+        right = f"Verified: {plural(checked, 'element')}, every one right."
+        yield f'<p class="good">✓ {right if checked else "There is no element to verify."}</p>'
     else:
         told = "On paper: nothing was run, so there are no times and nothing was verified."
         yield f'<p class="paper">{told}</p>'
@@ -95,9 +98,25 @@ def _how_wrong(report: TraceReport) -> str:
     return f"{plural(wrong, 'element')}."
 
 
-def _list(texts: Iterable[str]) -> str:
+def _list(texts: Sequence[str]) -> str:
+    """The first in sight, all others on demand: they would push the picture off the screen."""
+    shown, hidden = _items(texts[:IN_SIGHT]), texts[IN_SIGHT:]
+    if not hidden:
+        return shown
+    more = f"{plural(len(hidden), 'wrong chunk')} more"
+    return f'{shown}<details class="wrong"><summary>{more}</summary>{_items(hidden)}</details>'
+
+
+def _items(texts: Sequence[str]) -> str:
     items = "".join(f"<li>✗ {clean(text)}</li>" for text in texts)
     return f'<ul class="wrong">{items}</ul>' if items else ""
+
+
+def no_times(report: TraceReport) -> str:
+    """Why nobody was busy."""
+    if report.world is None:
+        return "On paper: nothing was run, so there are no times."
+    return "No rank sent a message, so there are no times."
 
 
 # -------------------------------------------------------------------------------------- counts
@@ -150,11 +169,15 @@ def misprints(report: TraceReport) -> str:
     if not report.misprints:
         return ""
     items = "".join(
-        f"<li><code>{clean(each.formula)}</code> gives {clean(whole_bytes(each.value))}, not "
-        f"{clean(whole_bytes(report.counts.total))}. {clean(each.why)}</li>"
+        f"<li><code>{clean(each.formula)}</code> gives {clean(whole_bytes(each.value))}, "
+        f"{_against(each.value, report.counts.total)}. {clean(each.why)}</li>"
         for each in report.misprints
     )
     return f"<h3>Also in print</h3><ul>{items}</ul>"
+
+
+def _against(value: Fraction | int, total: int) -> str:
+    return "as was counted" if value == total else f"not {clean(whole_bytes(total))}"
 
 
 def by_rank(report: TraceReport) -> str:

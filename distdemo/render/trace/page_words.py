@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-from distdemo.render.numbers import distinct, plural
+from distdemo.render.numbers import plural
+from distdemo.render.trace.words import listed, spoiled
 from distdemo.scheduling import Fault, Transfer
-from distdemo.tracing import Cell, Played, TraceReport, WrongChunk
+from distdemo.tracing import Cell, Played, TraceReport
 
 MOST = 8  # messages or chunks that a sentence names; the others are counted
 SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
@@ -16,17 +17,24 @@ VERBS = {"sum": "adds", "avg": "adds", "premul_sum": "adds", "product": "multipl
 Held = tuple[dict[int, Cell], ...]
 
 
-def sentences(report: TraceReport) -> list[str]:
-    """One text before the first round, and one after each."""
+Sentence = tuple[str, str, str]  # which round, what is sent in it, and what came of it
+
+
+def sentences(report: TraceReport) -> list[Sentence]:
+    """One before the first round, and one for each; its parts, as a round under way has no end."""
     states = list(report.states())
-    found = [f"Before the first round. {_progress(report, states[0], None)}"]
+    head = "Before the first round" if report.rounds else "No round is needed"
+    found = [(head, "", _progress(report, states[0], None))]
     for played, (before, after) in zip(report.rounds, pairwise(states), strict=True):
         head = f"Round {played.step.number} of {len(report.rounds)}"
         phase = f", {played.step.phase}" if played.step.phase else ""
-        parts = [f"{head}{phase}: {_messages(report, played)}", _progress(report, after, before)]
-        parts += _spoiled(report.spec.fault, played)
-        found.append(" ".join(parts))
+        came = [_progress(report, after, before), *_spoiled(report.spec.fault, played)]
+        found.append((f"{head}{phase}", _messages(report, played), " ".join(came)))
     return found
+
+
+def _spoiled(fault: Fault | None, played: Played) -> list[str]:
+    return [spoiled(fault)] if fault and fault.round == played.step.number else []
 
 
 def runs(numbers: Sequence[int]) -> list[int]:
@@ -60,12 +68,6 @@ def _span(names: Sequence[str], first: int, last: int) -> list[str]:
     if last > first + 1:
         return [f"{names[first]}–{names[last]}"]
     return [names[each] for each in range(first, last + 1)]
-
-
-def listed(parts: Iterable[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _messages(report: TraceReport, played: Played) -> str:
@@ -111,7 +113,7 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
     fresh = sorted(done - _complete(report, before)) if before is not None else []
     if not fresh:
         return f"{told}."
-    names = [f"{report.chunk_names[chunk]} on rank {rank}" for rank, chunk in fresh[:MOST]]
+    names = [f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in fresh[:MOST]]
     if len(fresh) > MOST:
         names.append(f"{len(fresh) - MOST:,} more")
     return f"{told}; new: {listed(names)}."
@@ -124,42 +126,3 @@ def _complete(report: TraceReport, state: Held) -> set[tuple[int, int]]:
         for chunk in wanted
         if chunk in state[rank] and state[rank][chunk].complete
     }
-
-
-# ---------------------------------------------------------------------------- what goes wrong
-
-
-def fault_words(fault: Fault) -> str:
-    """What was done wrong on purpose."""
-    message = f"the message of rank {fault.src} in round {fault.round}"
-    if fault.kind == "drop":
-        return f"{message} is left out"
-    if fault.kind == "twice":
-        return f"{message} is reduced twice"
-    return f"{message} goes to the rank after the right one"
-
-
-def _spoiled(fault: Fault | None, played: Played) -> list[str]:
-    if fault is None or fault.round != played.step.number:
-        return []
-    return [f"Spoiled on purpose: {fault_words(fault)}."]
-
-
-def wrong_words(report: TraceReport, wrong: WrongChunk) -> str:
-    """Which chunk, what is there and should be, whose contribution is missing or too many."""
-    name = report.chunk_names[wrong.chunk]
-    parts = [f"Rank {wrong.rank}, chunk {name}: {_found(wrong)}"]
-    for verb, ranks in (("lacks", wrong.missing), ("has too much of", wrong.extra)):
-        if ranks:
-            parts.append(f"{verb} rank{'s' if len(ranks) > 1 else ''} {listed(map(str, ranks))}")
-    if wrong.round is not None:
-        parts.append(f"wrong since round {wrong.round}" if wrong.round else "wrong from the start")
-    return "; ".join(parts) + "."
-
-
-def _found(wrong: WrongChunk) -> str:
-    if wrong.got is None or wrong.expected is None:
-        return "it is not there" if wrong.got is None else f"holds {wrong.got}"
-    got, expected = distinct(wrong.got, wrong.expected)
-    place = "it" if wrong.element is None else f"element {wrong.element}"
-    return f"{place} is {got}, should be {expected}"

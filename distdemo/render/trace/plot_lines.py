@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from distdemo.contending import CompareReport, Contender
 from distdemo.fitting import Crossover
-from distdemo.render.bench.numbers import short_size
+from distdemo.render.trace.amounts import short_bytes
 from distdemo.render.trace.plot_looks import QUIET, Look, Measure, looks, measure, row_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _crossovers(axes: Axes, report: CompareReport) -> None:
         last = each.size > max(sizes) / EDGE
         axes.axvline(each.size, color=QUIET, linestyle=":", linewidth=1.2, zorder=1)
         axes.annotate(
-            short_size(each.size),
+            short_bytes(each.size),
             xy=(each.size, 1),
             xycoords=("data", "axes fraction"),
             xytext=(-3 if last else 3, -15 if lower else -3),
@@ -120,7 +120,7 @@ def _frame(axes: Axes, report: CompareReport, shown: Measure) -> None:
     axes.set_xlabel("Size")
     axes.set_ylabel(shown.title)
     axes.xaxis.set_major_locator(FixedLocator(sorted(sizes[::-1][::step])))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_size(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_bytes(value)))
     axes.xaxis.set_minor_locator(FixedLocator(sizes))
     axes.yaxis.set_major_locator(LogLocator(shown.base, numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(shown.tick(value))))

@@ -10,7 +10,7 @@ from distdemo.render import colours
 from distdemo.render.console import Signs
 from distdemo.render.numbers import distinct, duration, plural, shape_text
 from distdemo.render.trace.amounts import whole_bytes
-from distdemo.render.trace.cells import Look, numbered
+from distdemo.render.trace.cells import UNICODE, Look, Marks, runs
 from distdemo.render.trace.frames import Frame
 from distdemo.scheduling import Fault
 from distdemo.tracing import Moment, TraceReport, WrongChunk
@@ -102,14 +102,29 @@ def verdict(report: TraceReport, sign: Signs) -> Text:
     """Right or wrong, in one line, and what was sent."""
     if report.ok:
         return Text(f"{sign.right} {_right(report)}", style=colours.RIGHT)
-    chunks = plural(len(report.wrong), "chunk")
-    checked = sum(each.checked for each in report.verifications)
-    wrong = sum(each.wrong for each in report.verifications)
-    elements = f", {wrong:,} of {checked:,} elements," if checked else ""
     ranks = sorted({each.rank for each in report.wrong})
     who = ", ".join(map(str, ranks[:8])) + (sign.more if len(ranks) > 8 else "")
-    noun = "rank" if len(ranks) == 1 else "ranks"
-    return Text(f"{sign.wrong} Wrong: {chunks}{elements} on {noun} {who}.", style=colours.WRONG)
+    where = f"on {'rank' if len(ranks) == 1 else 'ranks'} {who}"
+    told = f"{plural(len(report.wrong), 'chunk')}{_wrong_elements(report)} {where}"
+    return Text(f"{sign.wrong} Wrong: {told}{_by_chance(report)}.", style=colours.WRONG)
+
+
+def _wrong_elements(report: TraceReport) -> str:
+    """How many numbers are wrong, if any is."""
+    checked = sum(each.checked for each in report.verifications)
+    wrong = sum(each.wrong for each in report.verifications)
+    return f", {wrong:,} of {checked:,} elements," if wrong else ""
+
+
+def _by_chance(report: TraceReport) -> str:
+    """What is wrong where no number shows it; empty where numbers do, or there are none."""
+    numbers = [each for each in report.wrong if each.got is not None]
+    if len(numbers) < len(report.wrong) or any(each.got != each.expected for each in numbers):
+        return ""
+    lacking = "missing" * any(each.missing for each in numbers)
+    twice = "too many" * any(each.extra for each in numbers)
+    found = " or ".join(filter(None, (lacking, twice)))
+    return f": all numbers are right by chance, but contributions are {found}" if found else ""
 
 
 def _right(report: TraceReport) -> str:
@@ -129,15 +144,16 @@ def _right(report: TraceReport) -> str:
 def wrong_lines(report: TraceReport, look: Look) -> Iterator[Text]:
     """A line for each of the first wrong chunks: where, what, and who is missing or twice."""
     for each in report.wrong[:MANY]:
-        yield Text(_wrong_line(each, look), style=colours.WRONG)
+        yield Text(wrong_words(each, look.names, look.mark), style=colours.WRONG)
     hidden = len(report.wrong) - MANY
     if hidden > 0:
         yield Text(f"{look.sign.more} {plural(hidden, 'wrong chunk')} more", style=colours.QUIET)
 
 
-def _wrong_line(each: WrongChunk, look: Look) -> str:
-    where = f"rank {each.rank}, chunk {look.names[each.chunk]}"
-    return f"{where}{_got(each)}{_whose(each, look)}{_since(each)}"
+def wrong_words(each: WrongChunk, names: Sequence[str], mark: Marks = UNICODE) -> str:
+    """Where, what is there and should be, whose contribution is missing or too many, since when."""
+    where = f"rank {each.rank}, chunk {names[each.chunk]}"
+    return f"{where}{_got(each)}{_whose(each, mark)}{_since(each)}"
 
 
 def _got(each: WrongChunk) -> str:
@@ -149,14 +165,33 @@ def _got(each: WrongChunk) -> str:
     return f", element {each.element}: got {got}, expected {expected}"
 
 
-def _whose(each: WrongChunk, look: Look) -> str:
+def _whose(each: WrongChunk, mark: Marks) -> str:
     told = ""
     if each.missing and each.got is not None:
-        told += f"; without rank {numbered(each.missing, look.mark)}"
+        told += f"; without {_ranks(each.missing, mark)}"
     if each.extra:
-        told += f"; too much of rank {numbered(each.extra, look.mark)}"
+        told += f"; too much of {_ranks(each.extra, mark)}"
     return told
 
 
+def _ranks(numbers: Sequence[int], mark: Marks) -> str:
+    """``rank 1``, ``ranks 0, 1 and 3``, ``ranks 0–3 and 5``."""
+    told: list[str] = []
+    for first, last in runs(numbers):
+        if last > first + 1:
+            told.append(f"{first}{mark.to}{last}")
+        else:
+            told += map(str, range(first, last + 1))
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listed(told)}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _since(each: WrongChunk) -> str:
-    return "." if each.round is None else f"; wrong since round {each.round}."
+    if each.round is None:
+        return "."
+    return f"; wrong since round {each.round}." if each.round else "; wrong from the start."

@@ -2,8 +2,10 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 let ways = null; // the layer above the ranks
-let travellers = []; // { chip, way }
+let travellers = []; // { chip, way, aside, rest: how far on its way it is seen best }
 let shownRound = null;
+const RESTS = [0.4, 0.55, 0.3, 0.65, 0.22, 0.75]; // near the middle many ways cross
+const BARE = 46; // pixels of a way that have to be seen beside what travels on it
 
 function svg(tag, attributes, parent) {
   const element = document.createElementNS(SVG, tag);
@@ -17,12 +19,12 @@ function newWays() {
   shownRound = null;
 }
 
-// The messages of a round (0: none), t of their way gone.
+// The messages of a round (0: none), t of their way gone; without t where they are seen best.
 function showMessages(layout, round, t) {
   if (round !== shownRound) drawMessages(layout, round);
-  for (const { chip, way } of travellers) {
-    const [x, y] = pointOn(way, t);
-    chip.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+  for (const each of travellers) {
+    const [x, y] = chipAt(each, t ?? each.rest);
+    each.chip.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
   }
 }
 
@@ -39,7 +41,36 @@ function drawMessages(layout, round) {
     return { way, message };
   });
   // Above all ways, or they would strike through what travels.
-  travellers.forEach((each) => Object.assign(each, { chip: drawChip(each.message, layout) }));
+  travellers.forEach((each) => {
+    each.chip = drawChip(each.message, layout);
+    each.size = ["width", "height"].map((name) => Number(each.chip.firstChild.getAttribute(name)));
+    each.aside = layout.kind === "row" ? [0, 0] : asideOf(each.way, each.size);
+  });
+  travellers.forEach((each, at) => {
+    const before = travellers.slice(0, at);
+    each.rest = RESTS.find((t) => !before.some((other) => covers(each, t, other))) ?? RESTS[0];
+  });
+}
+
+function chipAt({ way, aside }, t) {
+  const [x, y] = pointOn(way, t);
+  return [x + aside[0], y + aside[1]];
+}
+
+function covers(each, t, other) {
+  const [one, two] = [chipAt(each, t), chipAt(other, other.rest)];
+  return [0, 1].every((i) => Math.abs(one[i] - two[i]) < (each.size[i] + other.size[i]) / 2 + 2);
+}
+
+// How far a chip stands from its way: beside one that it would cover, on the side of its bow.
+function asideOf([a, b, c], [width, height]) {
+  const [dx, dy] = [c[0] - a[0], c[1] - a[1]];
+  const length = Math.hypot(dx, dy) || 1;
+  const along = (Math.abs(dx) * width + Math.abs(dy) * height) / length;
+  if (length > along + BARE) return [0, 0];
+  const across = (Math.abs(dy) * width + Math.abs(dx) * height) / length / 2 + 7;
+  const side = Math.sign(dy * (b[0] - a[0]) - dx * (b[1] - a[1])) || 1;
+  return [(side * across * dy) / length, (-side * across * dx) / length];
 }
 
 function drawWay([a, b, c], reduce) {

@@ -28,8 +28,8 @@ function drawRank(layout, rank, slots) {
   Object.assign(card.style, { left: `${x}px`, top: `${y}px`, width: `${w}px`, height: `${h}px` });
   const title = made("h3", "", card);
   made("span", "swatch", title).style.background = colourOf(rank);
-  card.classList.toggle("tiny", w < 66);
-  title.append(w < 66 ? String(rank) : `Rank ${rank}`);
+  card.classList.toggle("tiny", w < 84);
+  title.append(w < 84 ? String(rank) : `Rank ${rank}`);
   const grid = made("div", "cells", card);
   grid.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   slots.forEach((chunk) => drawCell(grid, rank, chunk, layout.size));
@@ -85,6 +85,32 @@ function fillText(line, size, cell) {
   // Where there is little room, that it is complete says whose are in it.
   if (size === "short" && cell.complete && DATA.reduced) return;
   made("span", "who", line).textContent = rankList(cell.ranks, 2);
+}
+
+const BAR = DATA.reduced ? "; the bar has a place for each rank" : "; the bar has that rank's colour";
+const ORDER = "row by row in order of number";
+const MORE = "hover or focus tells value and ranks";
+
+// A chunk as it is drawn here, in large, and below it what stands where.
+function drawSample(size) {
+  const item = document.getElementById("legend-chunk");
+  item.replaceChildren();
+  const element = made("span", `cell specimen ${size}`, item);
+  element.setAttribute("aria-hidden", "true");
+  const cell = sampleCell(size === "small" ? 0.25 : 0);
+  fill({ element, size, chunk: cell.chunk }, { ...cell, complete: false });
+  if (size === "small") return item.append(`chunks ${ORDER}${BAR}; ${MORE}`);
+  const value = size === "large" && cell.values.length ? ["value"] : [];
+  const parts = ["chunk", ...value, DATA.reduced ? "from ranks" : "from rank"];
+  const line = made("span", "parts", element);
+  parts.forEach((part) => { made("span", "", line).textContent = part; });
+  item.append(`${parts.join(" · ")}${BAR}`);
+}
+
+// One that has come after this share of all, or is there at the start.
+function sampleCell(share) {
+  const came = DATA.rounds.flatMap((each) => Object.values(each.arrived).flat());
+  return cellOf(came[Math.floor(share * came.length)] ?? DATA.start.flat()[0]);
 }
 
 // A place for each rank where contributions are reduced; else the one whose data it is.

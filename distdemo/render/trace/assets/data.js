@@ -40,12 +40,12 @@ function changed(before, round) {
   });
 }
 
-// What came in round k, as "rank:chunk".
+// What came in round k, as "rank:chunk"; a chunk without elements came by no message.
 function arrivedIn(k) {
   const found = new Set();
   if (k === 0) return found;
-  for (const [rank, cells] of Object.entries(DATA.rounds[k - 1].arrived)) {
-    cells.forEach((each) => found.add(`${rank}:${each[0]}`));
+  for (const { dst, chunks } of DATA.rounds[k - 1].messages) {
+    expanded(chunks).forEach((chunk) => found.add(`${dst}:${chunk}`));
   }
   return found;
 }

@@ -4,23 +4,30 @@
 const SIZES = [
   { name: "large", width: 116, least: 96, height: 38, gap: 56 },
   { name: "short", width: 74, least: 44, height: 24, gap: 40 },
-  { name: "small", width: 20, least: 8, height: 15, gap: 14 },
+  { name: "small", width: 20, least: 8, height: 15, gap: 26 },
 ];
 const TITLE = 20; // height of a rank's heading
 const BETWEEN = 3; // between two chunks
 const EDGE = 5; // of a card: border and padding
-const LOW = 560; // a picture that is seen whole on most screens
+const LOW = 480; // a picture that is seen whole on most screens, and what is said below it
+const SAID = 90; // for that
 const TALLEST = 860;
-const POWERS = [1, 0.8, 0.6]; // an ellipse, and squarer ones, where less ranks crowd at the ends
+const POWERS = [1, 0.8, 0.6, 0.4]; // an ellipse, and squarer ones
+const POINTS = 120; // of its outline that are measured
+const BENDS = [0.1, 0.22, -0.16, -0.28, 0.34, -0.4]; // of a way, in lengths of the straight line
 const MOST_RANKS = { circle: 20, row: 40 };
 
-// The best that fits, or null: then there is no picture, and the table tells all.
-function layoutOf(kind, width) {
+// The best that fits, or null: then there is no picture, and the table tells all. `room` is what is
+// left of the window's height: more is taken only where chunks would be too small to be seen.
+function layoutOf(kind, width, room) {
+  const heights = [Math.min(Math.max(room, LOW), TALLEST), TALLEST];
   if (DATA.n > MOST_RANKS[kind]) return null;
   const most = Math.max(1, ...DATA.slots.map((each) => each.length));
-  for (const size of SIZES) {
-    const found = (kind === "row" ? rowOf : circleOf)(size, most, width);
-    if (found) return { ...found, kind, size };
+  for (const highest of heights) {
+    for (const size of SIZES) {
+      const found = (kind === "row" ? rowOf : circleOf)(size, most, width, highest);
+      if (found) return { ...found, kind, size };
+    }
   }
   return null;
 }
@@ -36,16 +43,19 @@ function cardOf(size, slots, columns) {
 
 // ------------------------------------------------------------------------------ in a circle
 
-// With as few columns of chunks as a low picture allows; else as low as can be.
-function circleOf(size, slots, width) {
+// With as few columns of chunks, and as round, as a low picture allows; else as low as can be.
+function circleOf(size, slots, width, highest) {
+  const low = Math.max(LOW, highest - SAID);
   let best = null;
   for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
+    // A last row of few chunks takes room for nothing.
+    if (slots % columns && slots % columns < columns / 2) continue;
     const card = cardOf(size, slots, columns);
     for (const power of POWERS) {
       const found = ellipse(card, size.gap, width, power);
-      if (found && (!best || found.height < best.height)) best = found;
+      if (found && found.height <= low) return found;
+      if (found && found.height <= highest && !(best?.height <= found.height)) best = found;
     }
-    if (best && best.height <= LOW) break;
   }
   return best;
 }
@@ -56,21 +66,32 @@ function ellipse(card, gap, width, power) {
   if (across < 0) return null;
   for (let down = 0; 2 * down + card.h <= TALLEST + card.h / 2; down += 10) {
     const centres = places(across, down, power);
-    if (!apart(centres, card, gap)) continue;
-    const found = circleAt(centres, card, width);
-    return found.height <= TALLEST ? found : null;
+    if (apart(centres, card, gap)) return circleAt(centres, card, width);
   }
   return null;
 }
 
-// Rank 0 stands at the top left; four ranks stand in the corners.
+// All equally far apart along the outline. Rank 0 stands at the top left, rank 1 at the top right.
 function places(across, down, power) {
-  const turn = (2 * Math.PI) / DATA.n;
-  const squarer = (value) => Math.sign(value) * Math.abs(value) ** power;
+  const points = Array.from({ length: POINTS + 1 }, (_, at) => outline(across, down, power, at));
+  const lengths = [0];
+  for (let at = 1; at <= POINTS; at += 1) {
+    const [[x, y], [u, v]] = [points[at - 1], points[at]];
+    lengths.push(lengths[at - 1] + Math.hypot(x - u, y - v));
+  }
   return Array.from({ length: DATA.n }, (_, rank) => {
-    const angle = -Math.PI / 2 - turn / 2 + rank * turn;
-    return [across * squarer(Math.cos(angle)), down * squarer(Math.sin(angle))];
+    const wanted = (((rank - 0.5 + DATA.n) % DATA.n) / DATA.n) * lengths[POINTS];
+    const at = lengths.findIndex((each) => each >= wanted);
+    const share = (wanted - lengths[at - 1]) / (lengths[at] - lengths[at - 1]);
+    return [0, 1].map((i) => points[at - 1][i] + share * (points[at][i] - points[at - 1][i]));
   });
+}
+
+// From the top on, clockwise.
+function outline(across, down, power, at) {
+  const angle = (2 * Math.PI * at) / POINTS - Math.PI / 2;
+  const squarer = (value) => Math.sign(value) * Math.abs(value) ** power;
+  return [across * squarer(Math.cos(angle)), down * squarer(Math.sin(angle))];
 }
 
 function apart(centres, card, gap) {
@@ -90,7 +111,7 @@ function circleAt(centres, card, width) {
 
 // -------------------------------------------------------------------------------- in a row
 
-function rowOf(size, slots, width) {
+function rowOf(size, slots, width, highest) {
   const between = Math.max(2, Math.min(24, width / DATA.n / 8));
   const room = width / DATA.n - between - 2 * EDGE;
   for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
@@ -98,7 +119,7 @@ function rowOf(size, slots, width) {
     if (own < size.least) return null;
     const fitting = { ...size, width: Math.min(own, 1.3 * size.width) };
     const found = rowAt(cardOf(fitting, slots, columns), width, between);
-    if (found.height <= TALLEST) return found;
+    if (found.height <= highest) return found;
   }
   return null;
 }
@@ -136,7 +157,7 @@ function arch(ranks) {
 // A curve from card to card: three points of a parabola. `twin` tells equal messages apart.
 function wayOf(layout, message, twin) {
   const [from, to] = [layout.cards[message.src], layout.cards[message.dst]];
-  return layout.kind === "row" ? archWay(from, to, message, twin) : bentWay(from, to, twin);
+  return layout.kind === "row" ? archWay(from, to, message, twin) : freeWay(layout, from, to, twin);
 }
 
 function archWay(from, to, { src, dst }, twin) {
@@ -147,10 +168,31 @@ function archWay(from, to, { src, dst }, twin) {
   return [[x, y], [(x + u) / 2, y + 2 * high], [u, y]];
 }
 
-// To the left of the straight line, so that the way back lies on its other side.
-function bentWay(from, to, twin) {
+// To the left of the straight line, so that the way back lies on its other side; around other cards
+// where that can be.
+function freeWay(layout, from, to, twin) {
+  const others = layout.cards.filter((each) => each !== from && each !== to);
+  const ways = BENDS.map((bend) => bentWay(from, to, bend + 0.08 * twin));
+  const crossed = (way) => others.filter((card) => meets(way, card)).length;
+  const hits = ways.map((way) => crossed(way) + out(way, layout));
+  return ways[hits.indexOf(Math.min(...hits))];
+}
+
+// Far beyond the picture's edge is worse than across any card.
+function out(way, { width, height }) {
+  const [x, y] = pointOn(way, 0.5);
+  return x < 0 || x > width || y < 0 || y > height ? DATA.n : 0;
+}
+
+function meets(way, { x, y, w, h }) {
+  return [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9].some((t) => {
+    const [u, v] = pointOn(way, t);
+    return u > x - 6 && u < x + w + 6 && v > y - 6 && v < y + h + 6;
+  });
+}
+
+function bentWay(from, to, bend) {
   const [a, b] = [middle(from), middle(to)];
-  const bend = 0.1 + 0.08 * twin;
   const bow = [(a[0] + b[0]) / 2 + (b[1] - a[1]) * bend, (a[1] + b[1]) / 2 - (b[0] - a[0]) * bend];
   return [border(from, bow, 3), bow, border(to, bow, 6)];
 }

@@ -1,6 +1,7 @@
 // All of it put together: what is shown, the controls and the keys.
 
 const by = (id) => document.getElementById(id);
+const [said, heard] = [by("said"), by("heard")];
 let layout = null;
 let shown = ""; // what was shown last
 
@@ -15,12 +16,22 @@ function show() {
     if (layout) showMessages(layout, round, t / MOVING);
     showTimes(k, t / MOVING);
   } else {
-    // At rest the messages of the round that is over stand on their ways; in the very middle those
-    // of ways that cross would hide each other.
-    if (layout) showMessages(layout, state, 0.4);
+    // At rest the messages of the round that is over stand on their ways.
+    if (layout) showMessages(layout, state);
     showTimes(state, 0);
   }
+  showSaid(state, moving);
   showState(state);
+}
+
+// Those who listen are told once a round, when it is over.
+function showSaid(state, moving) {
+  tell(said, moving ? underWayWords(state + 1) : roundWords(state));
+  tell(heard, roundWords(state));
+}
+
+function tell(element, text) {
+  if (element.textContent !== text) element.textContent = text;
 }
 
 function showState(state) {
@@ -29,7 +40,6 @@ function showState(state) {
   shown = now;
   if (layout) showCells(state);
   showTable(state);
-  by("said").textContent = DATA.words[state];
   by("state-when").textContent = when(state);
   document.querySelectorAll(".jump").forEach((button) => {
     if (Number(button.dataset.round) === state) button.setAttribute("aria-current", "step");
@@ -62,9 +72,12 @@ function draw() {
   const kind = by("layout").value;
   const other = kind === "circle" ? "row" : "circle";
   const width = stage.clientWidth;
-  layout = layoutOf(kind, width) ?? layoutOf(other, width);
+  // A little less than the window, so that the picture's end is seen; its top is that of the page.
+  const room = window.innerHeight - stage.getBoundingClientRect().top - window.scrollY - 8;
+  layout = layoutOf(kind, width, room) ?? layoutOf(other, width, room);
   drawRanks(layout);
   if (layout) newWays();
+  if (layout) drawSample(layout.size.name);
   sayFit(kind);
   document.querySelector(".legend").hidden = layout === null;
   drawTimes();
@@ -84,14 +97,13 @@ function sayFit(kind) {
 
 // For the longest sentence, so that nothing below it jumps while it plays.
 function keepRoom() {
-  const said = by("said");
+  const texts = DATA.words.map((_, k) => roundWords(k));
   said.style.minHeight = "0";
-  said.textContent = DATA.words.reduce((long, each) => (each.length > long.length ? each : long));
+  said.textContent = texts.reduce((long, each) => (each.length > long.length ? each : long));
   said.style.minHeight = `${said.offsetHeight}px`;
 }
 
 function drawLegend() {
-  drawBar(by("legend-bar"), DATA.reduced ? [0, 1].slice(0, DATA.n) : [0]);
   by("legend-wrong").hidden = DATA.wrong.length === 0;
 }
 

@@ -1,21 +1,21 @@
 // Chunks in words and signs.
 
-// "0 1 2 3", and of more than `few` their runs: "0–6 9". What is in it twice: "0×2 1".
+// "0 1 2 3", and of more than `few` their runs: "0–6 9". What is in it twice: "0 1 +0".
 function rankList(ranks, few = 4) {
-  const counts = new Map();
-  ranks.forEach((rank) => counts.set(rank, (counts.get(rank) || 0) + 1));
-  const once = [...counts.keys()];
+  const once = [...new Set(ranks)];
   const parts = [];
   for (let at = 0; at < once.length; ) {
-    const times = counts.get(once[at]);
     let end = at;
-    while (once[end + 1] === once[end] + 1 && counts.get(once[end + 1]) === times) end += 1;
+    while (once[end + 1] === once[end] + 1) end += 1;
     if (end - at < 2 || once.length <= few) end = at;
-    const run = end > at ? `${once[at]}–${once[end]}` : `${once[at]}`;
-    parts.push(times > 1 ? `${run}×${times}` : run);
+    parts.push(end > at ? `${once[at]}–${once[end]}` : `${once[at]}`);
     at = end + 1;
   }
-  return parts.join(" ");
+  return [...parts, ...again(ranks).map((rank) => `+${rank}`)].join(" ");
+}
+
+function again(ranks) {
+  return ranks.filter((rank, at) => ranks.indexOf(rank) < at);
 }
 
 function markOf(cell, wrong) {
@@ -37,20 +37,34 @@ function cellWords(k, rank, chunk) {
   const lines = [`Rank ${rank}, chunk ${DATA.chunks[chunk]}, ${when(k)}`];
   lines.push(...(cell ? heldWords(cell) : ["Not there."]));
   if (DATA.wanted[rank].includes(chunk)) lines.push("This rank has to hold it at the end.");
-  if (wrong) lines.push(`✗ Wrong. ${wrong.words}`);
+  if (wrong) lines.push(`✗ Wrong: ${wrong.words}`);
   return lines.join("\n");
 }
 
 function heldWords(cell) {
-  const whose = cell.ranks.length
-    ? `Holds the contribution${cell.ranks.length > 1 ? "s" : ""} of ${rankList(cell.ranks)}.`
+  const once = [...new Set(cell.ranks)];
+  const more = again(cell.ranks).map((rank) => `, ${rank} once more`).join("");
+  const whose = once.length
+    ? `Holds the contribution${cell.ranks.length > 1 ? "s" : ""} of ${rankList(once)}${more}.`
     : "Holds nobody’s contribution.";
   const lines = [cell.complete ? `${whose} ✓ Complete.` : `${whose} Not complete.`];
   if (cell.values.length) lines.push(`Numbers: ${cell.values.join(" ")}`);
   return lines;
 }
 
+// What was done in a round and what came of it; of one that is under way nobody knows that yet.
+function roundWords(k) {
+  const [head, sent, after] = DATA.words[k];
+  return sent ? `${head}: ${sent} ${after}` : `${head}. ${after}`;
+}
+
+function underWayWords(k) {
+  const [head, sent] = DATA.words[k];
+  return `${head}, under way: ${sent}`;
+}
+
 function when(k) {
+  if (LAST === 0) return "from the start on";
   if (k === 0) return "before the first round";
   return `after round ${k} of ${LAST}`;
 }

@@ -80,6 +80,12 @@ def test_other_formulas_in_print_are_named_where_they_differ() -> None:
     assert found["doubling"] == ()
 
 
+def test_where_nothing_is_sent_no_other_formula_is_named() -> None:
+    for each in algorithms.of_op("all_reduce"):
+        assert misprints(each, 1, each.chunks(1), 100) == ()
+        assert misprints(each, 4, each.chunks(4), 0) == ()
+
+
 def test_the_ring_of_a_hundred_thousand() -> None:
     """Rounds are forgotten, not stored; unequal chunks are still counted rank by rank."""
     (ring,) = (each for each in algorithms.of_op("all_reduce") if each.name == "ring")

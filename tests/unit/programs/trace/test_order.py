@@ -71,8 +71,11 @@ def test_shared_links_are_the_reason_where_they_put_it_right() -> None:
     )
     assert first.startswith("Of the pairs that can be told apart, 1 of 1 is not in the order")
     assert worst == "The model has ring before tree (500 ms and 1 s); measured are 3 s and 1 s."
-    assert "one of two at once, 4.0 times the α and 2.0 times the β where there are 4" in why
-    assert why.endswith("the order is as measured.")
+    assert why == (
+        "The model gives every pair of ranks a link of its own. Here 4 ranks share 2 cores. Beside "
+        "one of two messages at once, one of 4 costs 4.0 times the α and 2.0 times the β. With "
+        "that the order is as measured."
+    )
     assert figures.endswith("1.0 to 1.2 times with links that are shared.")
 
 
@@ -132,8 +135,36 @@ def test_what_nothing_explains_is_said_to_be_unexplained() -> None:
 
 
 def test_rounds_that_cost_far_more_than_alpha_are_waiting() -> None:
-    *_, last = said(contender("a", 8e-3, 5e-4), contender("b", 4e-3, 4e-4))
-    assert last.startswith("A round took 1 ms to 2 ms of any of them, and α is 100 µs")
+    *_, rounds, slices = said(contender("a", 8e-3, 5e-4), contender("b", 4e-3, 4e-4))
+    assert rounds.startswith("A round took 1 ms to 2 ms of any of them, and α is 100 µs")
+    assert slices.startswith("4 ranks share 2 cores: a rank may wait for its turn")
+
+
+def test_a_slice_is_spoken_of_only_where_figures_have_it() -> None:
+    late, early = contender("a", 8e-3, 4e-4), contender("b", 9e-4, 3e-4)
+    assert any("a slice" in each for each in said(late, early))
+    for others, around in (
+        ((late, early), ALONE),
+        ((contender("a", 7e-4, 3e-4), early), HERE),
+        ((contender("a", 8e-3, 5e-3, rounds=50), contender("b", 6e-3, 4e-3, rounds=40)), HERE),
+        ((contender("a", 8e-2, 5e-3), contender("b", 9e-2, 4e-3)), HERE),
+    ):
+        assert not any("a slice" in each for each in said(*others, around=around))
+
+
+def test_one_alone_is_told_beside_one_of_two() -> None:
+    source = LinkSource(PAIR, "measured", TOGETHER, Link(5e-5, 5e-11))
+    _, _, why, *_ = said(
+        contender("ring", 3.0, 0.5, shared=2.5),
+        contender("tree", 1.0, 1.0, shared=1.0),
+        around=Circumstances("gloo", 4, 8.0, source),
+    )
+    assert "own. Beside one of two messages at once, one alone costs 0.5 times the α" in why
+
+
+def test_hours_are_hours() -> None:
+    _, worst, *_ = said(contender("a", 1.0, 9000.0), contender("b", 2.0, 7200.0))
+    assert worst.startswith("The model has b before a (2 h and 2.5 h)")
 
 
 def test_the_backends_own_call_stands_beside_the_fastest() -> None:

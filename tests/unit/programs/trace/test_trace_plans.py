@@ -38,8 +38,8 @@ def test_an_unknown_algorithm_is_refused_with_what_there_is(op, name, what, hint
 @pytest.mark.parametrize(
     ("name", "chunks", "what"),
     [
-        ("tree", 3, "tree cuts the tensor as it has to: --chunks has no meaning for it."),
-        ("chain", 0, "A tensor can't be cut in 0 chunks."),
+        ("tree", 3, "--chunks 3: tree of broadcast cuts as it must."),
+        ("chain", 0, "--chunks 0 is out of range: 1 to 4,096."),
     ],
 )
 def test_chunks_that_an_algorithm_can_not_have_are_refused(name, chunks, what):

@@ -11,7 +11,9 @@ import pytest
 from arenas import contest
 from measurements import made_failure
 
-from distdemo.contending import Arena, CompareReport, Contender, Timing
+from distdemo.contending import Arena, CompareReport, Contender, LinkSource, Timing
+from distdemo.fitting import Link
+from distdemo.model import WorldSpec
 from distdemo.render.document import dumps
 from distdemo.render.numbers import duration
 from distdemo.render.trace.amounts import short_bytes
@@ -111,6 +113,22 @@ def test_the_document_has_the_numbers_of_the_table(draw: Draw) -> None:
     assert [each["name"] for each in found["algorithms"]][:2] == ["all_gather", "ring"]
 
 
+def test_the_document_has_the_users_limit_and_every_link() -> None:
+    lone, together = Link(20e-6, 0.4e-9), Link(60e-6, 0.0)
+    link = LinkSource(Link(30e-6, 0.5e-9), "measured", together, lone)
+    world = WorldSpec(4, timeout=604_800.0, patience=42.0, start_method="fork")
+    found = parsed(contest(sizes=(1024,), link=link, world=world))
+    assert (found["world"]["timeout"], found["world"]["start_method"]) == (42.0, "fork")
+    assert found["link"]["lone"]["alpha_seconds"] == lone.alpha
+    assert found["link"]["together"] == {
+        "alpha_seconds": together.alpha,
+        "beta_seconds_per_byte": together.beta,
+        "bandwidth_bytes_per_second": None,
+    }
+    given = parsed(contest(sizes=(1024,)))["link"]
+    assert (given["lone"], given["together"]) == (None, None)
+
+
 def test_what_was_refused_says_why_and_wins_nothing(draw: Draw) -> None:
     report = contest(sizes=(1024,), refused="doubling")
     text = draw(view(report))
@@ -161,7 +179,7 @@ def test_a_simulation_says_that_nothing_was_run(draw: Draw) -> None:
     assert "1,024 ranks" in text
     rows = [flat(line.replace("│", " ")) for line in text.splitlines()]
     assert "ring 2,046 2 TiB 4 TiB 2 PiB 1098 s" in rows
-    assert "aggregator 2,046 1,023 TiB 2 PiB 2 PiB 13.0 days" in rows
+    assert "aggregator 2,046 1,023 TiB 2 PiB 2 PiB 312 h" in rows
     assert "★ doubling is the fastest by the model at 1 KiB." in rows
     assert all(each in flat(text) for each in ASSUMPTIONS)
     assert "rank 0 of aggregator" in flat(text)
@@ -174,6 +192,12 @@ def test_a_simulation_says_that_nothing_was_run(draw: Draw) -> None:
     )
     assert found["sizes"][0]["rows"][0]["counts"]["sent_bytes"]["ranks"] == 1024
     assert found["assumptions"]
+
+
+def test_sentences_have_bytes_as_the_table_has_them(draw: Draw) -> None:
+    text = flat(draw(view(contest(n=100_000, sizes=(1 << 30,), simulated=True))))
+    assert "ring at 1 GiB, in all: 2nB = 195 TiB, 2 GiB more than was counted." in text
+    assert "000 GiB" not in text
 
 
 def test_without_a_link_only_bytes_are_told(draw: Draw) -> None:

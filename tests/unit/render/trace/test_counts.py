@@ -145,11 +145,13 @@ def test_numbers_of_a_document_are_whole_or_fractions() -> None:
 
 
 def test_long_times_and_ratios() -> None:
-    assert [took(s) for s in (0.00085, 3600.0, 70_372.0, 1e6)] == [
+    assert [took(s) for s in (0.00085, 3599.0, 3600.0, 7037.0, 70_372.0, 1e7)] == [
         "850 µs",
-        "3600 s",
+        "3599 s",
+        "1.00 h",
+        "1.95 h",
         "19.5 h",
-        "11.6 days",
+        "2,778 h",
     ]
     assert [times(r) for r in (0.6, 12.34, 340.2, float("inf"))] == ["0.60×", "12.3×", "340×", "—"]
 
