@@ -12,7 +12,7 @@ Verdict = Literal["slower", "faster", "no change", "cannot be told"]
 Side = Literal["old", "new"]
 
 THRESHOLD = 0.10
-"""A ratio within so much of 1, either way, is no change."""
+"""A ratio within so much of 1, either way, is no change, if its interval is not far wider."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from distdemo.comparing import Comparison, Judged
+from collections.abc import Iterator
+
+from distdemo.comparing import Comparison, Judged, Verdict
 from distdemo.recorded import SeriesKey
 from distdemo.render.bench.names import UNSAID
 from distdemo.render.numbers import plural
@@ -57,12 +59,7 @@ def verdict(comparison: Comparison) -> str:
 
 def _suspects(comparison: Comparison) -> str:
     """How many there are, and the worst of them, in a sentence; empty if there are none."""
-    found = [
-        judged
-        for each in comparison.series
-        for judged in (each.overall, *each.rows)
-        if judged.suspect
-    ]
+    found = [judged for judged in _all(comparison) if judged.suspect]
     if not found:
         return ""
     rows = sum(row.suspect for each in comparison.series for row in each.rows)
@@ -71,8 +68,8 @@ def _suspects(comparison: Comparison) -> str:
     if any(each.explained_by for each in found):
         noise, advice = "what the machine itself did", "measure both again, in turn"
     return (
-        f"{_counted(len(found) - rows, rows)} beyond {limit}, but not clearly apart from {noise}: "
-        f"up to {ratio(worst)} times as long; {advice}."
+        f"{_counted(len(found) - rows, rows)} may be slower by more than {limit}, up to "
+        f"{ratio(worst)} times as long, but not clearly apart from {noise}: {advice}."
     )
 
 
@@ -84,23 +81,35 @@ def _outcome(comparison: Comparison) -> str:
         told = _counted(comparison.failing - rows, rows)
         return f"Slower by more than {percent(limit)}: {told}."
     changed = [
-        f"{count} {name}" for name in ("slower", "faster") if (count := _count(comparison, name))
+        f"{count} {name}"
+        for name in ("slower", "faster")
+        if (count := sum(_counts(comparison, name)))
     ]
+    if not changed:
+        return _unchanged(comparison)
     unknown = comparison.count("cannot be told")
-    if changed:
-        text = f"Changed by more than {percent(comparison.rule.threshold)}: {', '.join(changed)}"
-    elif _explained(comparison):
-        limit_words = percent(comparison.rule.threshold)
-        text = f"No change beyond {limit_words} but what the machine itself may explain"
-    elif unknown == comparison.rows and not _told(comparison):
-        return (
-            "It cannot be told whether anything changed: the launches are too few, or scatter "
-            "too widely."
-        )
-    else:
-        text = f"No change beyond {percent(comparison.rule.threshold)}"
     rest = f", {unknown} of them cannot be told" if unknown else ""
-    return f"{text} ({plural(comparison.rows, 'size')} compared{rest})."
+    return (
+        f"Changed by more than {percent(comparison.rule.threshold)}: {', '.join(changed)} "
+        f"({plural(comparison.rows, 'size')} compared{rest})."
+    )
+
+
+def _unchanged(comparison: Comparison) -> str:
+    """Of what nothing is known to have changed: how much is known not to have, and what is not."""
+    limit, unknown = percent(comparison.rule.threshold), _counts(comparison, "cannot be told")
+    same, explained = _counts(comparison, "no change"), _explained(comparison)
+    if not any(unknown):
+        return f"No change beyond {limit} ({plural(comparison.rows, 'size')} compared)."
+    if not any(same):
+        why = "the launches are too few, or scatter too widely"
+        why = "the machine itself may explain what did" if explained else why
+        return f"It cannot be told whether anything changed: {why}."
+    worst = max(each.ratio for each in _all(comparison) if each.verdict == "cannot be told")
+    more = [f"up to {ratio(worst)} times as long"] * (worst > 1 + comparison.rule.threshold)
+    more += ["the machine itself may have a part in it"] * explained
+    rest = f" ({'; '.join(more)})" if more and not comparison.suspects else ""
+    return f"{_counted(*same)} unchanged within {limit}, {_counted(*unknown)} cannot be told{rest}."
 
 
 def _counted(series: int, rows: int) -> str:
@@ -109,20 +118,19 @@ def _counted(series: int, rows: int) -> str:
     return " and ".join(filter(None, parts))
 
 
-def _count(comparison: Comparison, name: str) -> int:
-    """Rows and series with this verdict."""
-    series = sum(each.overall.verdict == name for each in comparison.series)
-    rows = sum(row.verdict == name for each in comparison.series for row in each.rows)
-    return rows + series
+def _counts(comparison: Comparison, verdict: Verdict) -> tuple[int, int]:
+    """Series and rows with this verdict."""
+    series = sum(each.overall.verdict == verdict for each in comparison.series)
+    return series, comparison.count(verdict)
 
 
 def _explained(comparison: Comparison) -> bool:
     """Whether the machine itself may be why anything changed."""
-    return any(
-        judged.explained_by for each in comparison.series for judged in (each.overall, *each.rows)
-    )
+    return any(judged.explained_by for judged in _all(comparison))
 
 
-def _told(comparison: Comparison) -> bool:
-    """Whether any series could be judged as a whole."""
-    return any(each.overall.verdict != "cannot be told" for each in comparison.series)
+def _all(comparison: Comparison) -> Iterator[Judged]:
+    """Each series as a whole, and its rows."""
+    for each in comparison.series:
+        yield each.overall
+        yield from each.rows

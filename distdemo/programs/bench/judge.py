@@ -37,8 +37,8 @@ SLOW_MESSAGE = 50e-6
 microsecond, but torch and a backend's own code take some ten for a call, whatever carries it."""
 SLOW_FIXED = 4
 """Times the smallest sizes' medians, where the transport's latency is not known, as on a GPU."""
-FEW_BYTES = 0.1
-"""Share of a time in which the bytes could travel, up to which they don't matter."""
+FEW = 0.1
+"""Share of a time up to which it doesn't matter what takes it, as the bytes of a small message."""
 LIKE_SMALL = 3
 """Times the smallest sizes' medians, up to which a time is a fixed cost too: messages of some KiB
 take other ways through a backend than those of some bytes (gloo: twice as long)."""
@@ -181,7 +181,7 @@ def _cost(case: _Case) -> str:
 
 def _unusually_slow(case: _Case) -> Judgement:
     row, latency = case.row, case.latency
-    if case.bytes_alone >= FEW_BYTES * (case.allowed or 0.0):
+    if case.bytes_alone >= FEW * (case.allowed or 0.0):
         why = f"{rate_text(row.busbw)} is {share_text(case.share)} of {_bound(case)}"
     elif latency is not None:
         ratio = row.p10 / latency
@@ -197,13 +197,23 @@ def _unusually_slow(case: _Case) -> Judgement:
 
 def _latency_bound(case: _Case) -> Judgement | None:
     row, fixed = case.row, case.fixed
-    if fixed is None or case.share > FEW_BYTES or row.median > LIKE_SMALL * fixed:
+    if fixed is None or case.share > FEW or row.median > LIKE_SMALL * fixed:
         return None
     why = (
-        f"Nearly all of {time_text(row.median)} is a fixed cost ({time_text(fixed)} at the "
-        f"smallest sizes): at the limit its bytes would take {time_text(case.bytes_alone)}."
+        f"Its bytes would take {time_text(case.bytes_alone)} at the limit, not "
+        f"{time_text(row.median)}: the rest is a fixed cost of messages{_beside(case, fixed)}."
     )
     return Judgement("latency-bound", why, "Send more at a time: fewer, larger ops.", case.share)
+
+
+def _beside(case: _Case, fixed: float) -> str:
+    """How much of a time the fixed cost explains; nothing where it is all of it."""
+    whole = case.row.median
+    if fixed >= whole:
+        return ""
+    known = f" ({time_text(fixed)} at the smallest sizes)"
+    unknown = whole - fixed - case.bytes_alone
+    return f"{known} and of what grows slowly with size" * (unknown > FEW * whole) or known
 
 
 def _below(case: _Case) -> Judgement:

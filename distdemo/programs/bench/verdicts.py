@@ -22,6 +22,9 @@ DRIFT = 0.05
 differ in all rows at once, by what was in its caches, its heat and its neighbours."""
 SERIES_DRIFT = 0.02
 """The same for the ratio over all sizes; more would miss changes of 20 %."""
+REACH = 3
+"""Times the threshold that the interval of "no change" may reach, either way: beyond that a change
+hides in it that nobody would call none."""
 
 
 def judged(
@@ -66,7 +69,8 @@ def _verdict_beside(
 def _verdict(found: Shift, threshold: float, drift: float) -> Verdict:
     """A change is beyond the threshold, and its interval beyond what runs differ by anyway.
 
-    A ratio beyond the threshold whose interval is not is neither a change nor none.
+    None is within it, and its interval within ``REACH`` times the threshold, both ways. All else,
+    and what has no interval, cannot be told.
     """
     if found.interval is None:
         return "cannot be told"
@@ -75,7 +79,8 @@ def _verdict(found: Shift, threshold: float, drift: float) -> Verdict:
         return "slower" if low > 1 + drift else "cannot be told"
     if found.ratio < 1 / (1 + threshold):
         return "faster" if high < 1 / (1 + drift) else "cannot be told"
-    return "no change"
+    most = 1 + REACH * threshold
+    return "no change" if 1 / most <= low and high <= most else "cannot be told"
 
 
 def error_of(sizes: Sizes, count: int, most: float) -> float:

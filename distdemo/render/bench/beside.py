@@ -38,7 +38,7 @@ def beside(report: BenchReport, console: Console) -> Iterator[RenderableType]:
         yield _table(chunk, series, sizes, names, signs(console))
     if any(_contest(each, series) for each in series):
         best = marks(signs(console)).best
-        text = f"{best} fastest of its op; several where their intervals meet."
+        text = f"{best} fastest of its op; several where their intervals meet: any of them may be."
         yield Text(text, style=colours.QUIET)
 
 
@@ -99,10 +99,8 @@ def _contest(own: Series, series: Sequence[Series]) -> list[Series]:
 
 
 def _is_best(row: Row, others: Sequence[Row]) -> bool:
-    """Nobody was surely faster, and somebody was surely slower."""
-    if any(_faster(other, row) for other in others):
-        return False
-    return any(_faster(row, other) for other in others)
+    """Nobody was surely faster: it is the fastest, or may be."""
+    return not any(_faster(other, row) for other in others)
 
 
 def _faster(one: Row, other: Row) -> bool:

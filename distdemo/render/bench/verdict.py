@@ -18,7 +18,7 @@ FEW = 8  # series whose averages are told one by one
 
 
 def verdict_line(report: BenchReport, sign: Signs) -> Text:
-    """Whether every element was right, and the best bandwidth beside its limit."""
+    """Whether every element was right, how many sizes are unsteady, and the best bandwidths."""
     if report.ok:
         return Text(f"{sign.right} {verdict(report)}", style=colours.RIGHT)
     return Text(f"{sign.wrong} {verdict(report)}", style=colours.WRONG)
@@ -33,9 +33,8 @@ def verdict(report: BenchReport) -> str:
     wrong = f"{plural(report.wrong, 'wrong element')}{_checked(report)}"
     sizes = f"{plural(rows, 'size')}{_in_series(report)}"
     lead = f"{trouble} " if trouble else ""
-    moving = any(row.size for series in report.series for row in series.rows)
-    best = f"; busbw up to {_best(report)}" if moving else ""
-    return f"{lead}{sizes}, {wrong}{best}."
+    unsteady = f"{len(report.unsteady)} of {rows} not steady" if report.unsteady else ""
+    return "; ".join(filter(None, (f"{lead}{sizes}, {wrong}", unsteady, _bests(report)))) + "."
 
 
 def why_none(report: BenchReport) -> str:
@@ -77,13 +76,23 @@ def _in_series(report: BenchReport) -> str:
     return f" in {count} series" if count > 1 else ""
 
 
-def _best(report: BenchReport) -> str:
-    """``3.90 GB/s at 4 MiB (62% of a TCP stream)``."""
-    pairs = [(series, row) for series in report.series for row in series.rows]
-    series, row = max(pairs, key=lambda pair: pair[1].busbw)
-    who = f", {labels(report.series)[report.series.index(series)]}"
-    several = len(measured(report)) > 1
-    text = f"{rate_text(row.busbw)} at {short_size(row.size)}{who if several else ''}"
+def _bests(report: BenchReport) -> str:
+    """The best busbw of each backend; empty where nothing crosses a bus."""
+    found: dict[str, tuple[Series, Row]] = {}
+    for series in report.series:
+        for row in series.rows:
+            before = found.get(series.spec.backend)
+            if row.busbw > (before[1].busbw if before else 0):
+                found[series.spec.backend] = series, row
+    told = " and ".join(_best(report, *each) for each in found.values())
+    return f"busbw up to {told}" if told else ""
+
+
+def _best(report: BenchReport, series: Series, row: Row) -> str:
+    """``3.90 GB/s at 4 MiB (62% of a TCP stream)``, of several series with the one's name."""
+    names = dict(zip(map(id, report.series), labels(report.series), strict=True))
+    who = f", {names[id(series)]}" if len(measured(report)) > 1 else ""
+    text = f"{rate_text(row.busbw)} at {short_size(row.size)}{who}"
     return f"{text}{_share(report, series, row)}"
 
 
@@ -96,9 +105,9 @@ def _share(report: BenchReport, series: Series, row: Row) -> str:
 
 
 def average_line(report: BenchReport) -> Text | None:
-    """The average busbw over the sizes: of each series, of many that of all; None of nothing."""
+    """The average busbw over the sizes: of each series, of many that of all; None of no busbw."""
     found = measured(with_sizes(report))
-    if not found:
+    if not any(row.busbw for series in found for row in series.rows):
         return None
     if len(found) == 1 or len(found) > FEW:
         whole = _average([row for series in found for row in series.rows])

@@ -84,6 +84,13 @@ SAME = replace(
 )
 
 
+CORES = GaugeShift("mpi", "core to core", 0.21e-6, 0.33e-6, 1.57, (1.5, 1.64), moved=True)
+
+
+def without_suspects(rows: tuple[ComparedRow, ...]) -> tuple[ComparedRow, ...]:
+    return tuple(replace(each, suspect=False) for each in rows)
+
+
 def table(found: Comparison):
     return lambda console: compare_table(found, console)
 
@@ -138,7 +145,25 @@ def test_quiet_is_one_line(draw):
             [row(8, 1.0), row(9, 1.0, "cannot be told", interval=None)],
             overall(1.0),
             0.1,
-            "No change beyond 10 % (2 sizes compared, 1 of them cannot be told).",
+            "1 series and 1 size unchanged within 10 %, 1 size cannot be told.",
+        ),
+        (
+            [row(8, 1.0), row(9, 2.05, "cannot be told"), row(9, 1.01, "cannot be told")],
+            overall(1.09, "cannot be told"),
+            None,
+            (
+                "1 size unchanged within 10 %, 1 series and 2 sizes cannot be told (up to 2.05 "
+                "times as long)."
+            ),
+        ),
+        (
+            [row(8, 1.5, "cannot be told", explained_by=CORES)],
+            overall(1.3, "cannot be told", explained_by=CORES),
+            None,
+            (
+                "It cannot be told whether anything changed: the machine itself may explain what "
+                "did."
+            ),
         ),
         (
             [row(9, 1.0, "cannot be told", interval=None)],
@@ -167,11 +192,15 @@ def test_what_looks_like_a_failure_is_told_wherever_the_verdict_is(draw):
     rows = (row(8, 10.0, "cannot be told", interval=None, suspect=True), row(32, 1.0))
     series = ComparedSeries(KEY, rows, overall(1.3, suspect=True))
     found = replace(SAME, series=(series,), rule=Rule(fail_over=0.1))
-    words = "1 series and 1 size beyond 10 %, but not clearly apart from noise: up to 10.0 times"
+    words = (
+        "1 series and 1 size may be slower by more than 10 %, up to 10.0 times as long, but not "
+        "clearly apart from noise: more --launches would tell."
+    )
     assert words in verdict(found)
     assert found.ok
     quiet = draw(lambda console: verdict_line(found, signs(console)))
-    assert quiet.startswith("! No change beyond 10 % (2 sizes compared")
+    lead = "! 1 series and 1 size unchanged within 10 %, 1 size cannot be told."
+    assert " ".join(quiet.split()) == f"{lead} {words}"
     shown = draw(table(found))
     assert "can't tell !" in shown
     assert "no change ! (from" in shown
@@ -182,9 +211,6 @@ def test_what_looks_like_a_failure_is_told_wherever_the_verdict_is(draw):
     assert entry["overall"][0]["suspect"] is True
 
 
-CORES = GaugeShift("mpi", "core to core", 0.21e-6, 0.33e-6, 1.57, (1.5, 1.64), moved=True)
-
-
 def test_what_the_machine_may_explain_is_not_called_noise(draw):
     rows = (
         row(8, 1.5, "cannot be told", suspect=True, explained_by=CORES),
@@ -193,9 +219,14 @@ def test_what_the_machine_may_explain_is_not_called_noise(draw):
     series = ComparedSeries(KEY, rows, overall(1.0))
     found = replace(SAME, series=(series,), rule=Rule(fail_over=0.1), gauges=(CORES,))
     assert verdict(found) == (
-        "No change beyond 10 % but what the machine itself may explain (2 sizes compared, 1 of "
-        "them cannot be told). 1 size beyond 10 %, but not clearly apart from what the machine "
-        "itself did: up to 1.50 times as long; measure both again, in turn."
+        "1 series and 1 size unchanged within 10 %, 1 size cannot be told. 1 size may be slower by "
+        "more than 10 %, up to 1.50 times as long, but not clearly apart from what the machine "
+        "itself did: measure both again, in turn."
+    )
+    unasked = replace(found, series=(ComparedSeries(KEY, without_suspects(rows), overall(1.0)),))
+    assert verdict(unasked) == (
+        "1 series and 1 size unchanged within 10 %, 1 size cannot be told (up to 1.50 times as "
+        "long; the machine itself may have a part in it)."
     )
     assert "can't tell !" in draw(table(found))
     entry = json.loads(dumps(compare_document(found)))

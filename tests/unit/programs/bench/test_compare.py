@@ -15,6 +15,8 @@ from distdemo.comparing import Comparison, Rule
 from distdemo.errors import UsageError
 from distdemo.programs.bench.compare import compare, means
 from distdemo.programs.bench.reading import read
+from distdemo.programs.bench.shifts import Shift
+from distdemo.programs.bench.verdicts import DRIFT, SERIES_DRIFT, judged
 from distdemo.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
 
 KEY = SeriesKey("gloo", "all-reduce", "tensor", True, False, 2, "float32", "sum")
@@ -194,7 +196,28 @@ def test_a_ratio_beyond_the_threshold_that_may_be_noise_is_not_called_no_change(
     old = recording(tmp_path, "old.json", scaled(1.0, launches=6, noise=1.0))
     new = recording(tmp_path, "new.json", scaled(1.5, launches=6, noise=1.0, seed=2))
     for row in compare(old, new, Rule()).series[0].rows:
-        assert (row.verdict == "no change") == (1 / 1.1 <= row.ratio <= 1.1)
+        if not 1 / 1.1 <= row.ratio <= 1.1:
+            assert row.verdict != "no change"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "verdict"),
+    [
+        (1.09, (0.01, 46.4), "cannot be told"),
+        (1.0, (0.78, 1.29), "no change"),
+        (1.0, (0.78, 1.31), "cannot be told"),
+        (1.0, (0.76, 1.29), "cannot be told"),
+        (1.09, (1.06, 1.6), "cannot be told"),
+        (1.5, (1.06, 46.4), "slower"),
+        (0.5, (0.01, 0.94), "faster"),
+    ],
+)
+@pytest.mark.parametrize("drift", [DRIFT, SERIES_DRIFT])
+def test_no_change_is_said_only_where_none_could_hide_in_the_interval(
+    drift, ratio, interval, verdict
+):
+    found = judged(Shift(ratio, interval), Rule(fail_over=0.1), drift, (6, 6), None)
+    assert (found["verdict"], found["fails"]) == (verdict, verdict == "slower")
 
 
 def test_sizes_whose_change_could_go_unseen_are_counted(tmp_path):

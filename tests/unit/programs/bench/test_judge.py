@@ -69,9 +69,27 @@ def test_one_that_takes_five_times_as_long_is_unusually_slow(bandwidth: float) -
 def test_the_reason_says_what_the_bytes_alone_would_take() -> None:
     first = judged(rows(GLOO), setup(7e9))[1]
     assert first.kind == "latency-bound"
-    assert "70 µs" in first.why
-    assert "56 µs at the smallest sizes" in first.why
-    assert "would take 146 ns" in first.why
+    assert first.why == (
+        "Its bytes would take 146 ns at the limit, not 70 µs: the rest is a fixed cost of messages "
+        "(56 µs at the smallest sizes) and of what grows slowly with size."
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "end"),
+    [
+        (60e-6, "of messages (56 µs at the smallest sizes)."),
+        (50e-6, "of messages."),
+        (100e-6, "(56 µs at the smallest sizes) and of what grows slowly with size."),
+    ],
+)
+def test_of_the_fixed_cost_no_more_is_said_than_the_figures_support(
+    seconds: float, end: str
+) -> None:
+    found = judged(rows({8: 56e-6, 1 << 13: seconds}), setup(7e9))
+    assert [each.kind for each in found] == ["latency-bound"] * 2
+    assert found[0].why.endswith("not 56 µs: the rest is a fixed cost of messages.")
+    assert found[1].why.endswith(end)
 
 
 def test_share_is_that_of_the_bound() -> None:

@@ -96,11 +96,28 @@ def test_series_stand_side_by_side_and_the_best_is_marked_by_a_sign(draw: Draw) 
     assert "Not measured: mpi has no such thing." in text
 
 
-def test_as_fast_as_each_other_is_no_best(draw: Draw) -> None:
-    report = made_report(made_series(both=True), made_series(both=True, in_place=True))
-    text = draw(lambda console: bench_table(report, console))
-    beside = text[text.index("Side by side") : text.index("Time")]
-    assert "★" not in beside.partition("★ fastest of its op")[0]
+@pytest.mark.parametrize(
+    ("intervals", "stars"),
+    [
+        (((1e-4, 2e-4), (1.9e-4, 3e-4), (2.5e-4, 3e-4)), [True, True, False]),
+        (((1e-4, 9e-3), (2e-4, 9e-2), (5e-5, 9e-4)), [True, True, True]),  # nobody can tell
+        (((1e-4, 2e-4), (3e-4, 4e-4), (3e-4, 4e-4)), [True, False, False]),
+        ((None, (1e-4, 2e-4), None), [True, False, False]),  # the medians alone
+    ],
+)
+def test_whatever_may_be_the_fastest_is_marked(
+    draw: Draw, intervals: tuple[tuple[float, float] | None, ...], stars: list[bool]
+) -> None:
+    rows = [
+        made_row(8, median=(1 + place) * 1e-4, interval=each)
+        for place, each in enumerate(intervals)
+    ]
+    backends = ("gloo", "mpi", "ucc")
+    series = [made_series(backend=b, rows=(row,)) for b, row in zip(backends, rows, strict=True)]
+    text = draw(lambda console: bench_table(made_report(*series, setups={}), console))
+    beside = text[text.index("Side by side") :]
+    line = next(each for each in beside.splitlines() if " 8 B │" in each)
+    assert [("★" in cell) for cell in line.split("│")[2:5]] == stars
 
 
 def test_neighbouring_sizes_with_one_verdict_are_one_line(draw: Draw) -> None:
@@ -184,7 +201,20 @@ def test_the_verdict_counts_and_compares() -> None:
 def test_the_verdict_names_the_best_of_several_series() -> None:
     text = verdict_line(several(), Signs()).plain
     assert "36 sizes in 3 series" in text
-    assert "at 8 MiB, all-reduce mpi" in text or "at 8 MiB, mpi" in text
+    assert "busbw up to 2.47 GB/s at 32 MiB, all-reduce gloo out of place (62% of a TCP" in text
+    assert text.endswith(" stream) and 9.55 GB/s at 8 MiB, all-reduce mpi (239% of a TCP stream).")
+
+
+def test_the_verdict_counts_what_is_not_steady() -> None:
+    rough = [made_row(size, steady=False) for size in (32, 128)]
+    text = verdict_line(made_report(made_series(rows=(made_row(8), *rough))), Signs()).plain
+    assert text.startswith("✓ 3 sizes, 0 wrong elements of 84; 2 of 3 not steady; busbw up to ")
+
+
+def test_where_nothing_crosses_a_bus_no_bandwidth_is_told(draw: Draw) -> None:
+    report = made_report(made_series(rows=(replace(made_row(8), factor=0.0, judgement=None),)))
+    text = draw(lambda console: bench_table(report, console))
+    assert text.endswith("✓ 1 size, 0 wrong elements of 4.\n")
 
 
 def test_wrong_elements_are_a_failure() -> None:
