@@ -1,4 +1,4 @@
-"""A headless browser for the pages that the project writes: one, with one page, for all of them.
+"""A headless browser for the pages that the project writes: one, with one page, for each file.
 
 It is the system's own Chromium, driven by Playwright through a pipe: no port, nothing downloaded.
 """
@@ -28,7 +28,7 @@ SIZE = {"width": 1200, "height": 900}  # of the window, in pixels
 FLAGS = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """Chromium's page, and after it the proof that all its processes and files are gone."""
     playwright = pytest.importorskip(
