@@ -12,15 +12,16 @@ from distdemo.algorithms.contract import (
     Formula,
     Formulas,
     Number,
+    bits_set,
     log,
     masks,
 )
-from distdemo.algorithms.schedule import Round, Sends, Shift, WithBit, with_bit
+from distdemo.algorithms.schedule import Round, Sends, Shift, WithBit
 
 
 def _sent(n: int, _: int) -> Number:
     """A part for the rank d further is sent once for each bit of d."""
-    return Fraction(sum(with_bit(n, bit) for bit in masks(n)), n)
+    return Fraction(bits_set(n), n)
 
 
 class BruckAllToAll(Algorithm):

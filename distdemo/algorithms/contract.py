@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from distdemo.algorithms.schedule import Round
+from distdemo.algorithms.schedule import Round, with_bit
 from distdemo.algorithms.task import TASKS
 
 Number = int | Fraction
@@ -137,3 +137,8 @@ def several(n: int) -> int:
 def masks(n: int) -> tuple[int, ...]:
     """1, 2, 4, ... below n."""
     return tuple(1 << bit for bit in range(log(n)))
+
+
+def bits_set(n: int) -> int:
+    """How many bits are set in all the numbers below n: how often what goes bit by bit is sent."""
+    return sum(with_bit(n, bit) for bit in masks(n))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.algorithms.contract import power
+from distdemo.algorithms.contract import masks, power
 from distdemo.algorithms.schedule import Chunks, Flip, Round, Sends, Shift
 
 
@@ -30,3 +30,9 @@ def unfold(n: int, chunks: Chunks) -> Iterator[Round]:
 def flip(n: int, bit: int, chunks: Chunks, phase: str, *, reduce: bool = False) -> Round:
     """A round in which each of the p ranks exchanges with the one that differs in a bit."""
     return Round((Sends(range(power(n)), Flip(bit), chunks, reduce),), phase)
+
+
+def stood_for(n: int) -> int:
+    """Ranks beyond p that rank 0's block stands for, over all blocks from 1 rank to p / 2."""
+    core = power(n)
+    return sum(min(bit, n - core) for bit in masks(core))

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from distdemo.algorithms.contract import THAKUR, Algorithm, Formula, Formulas, Number, log, masks
-from distdemo.algorithms.schedule import Block, Round, Sends, Shift, with_bit
+from distdemo.algorithms.contract import (
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    Number,
+    bits_set,
+    log,
+    masks,
+)
+from distdemo.algorithms.schedule import Block, Round, Sends, Shift
 
 
 def _sent(n: int, _: int) -> Number:
@@ -19,7 +28,7 @@ def _sent(n: int, _: int) -> Number:
 
 def _total(n: int, _: int) -> Number:
     """A tensor travels once for each bit that is set in its rank's number."""
-    return Fraction(sum(with_bit(n, bit) for bit in masks(n)), n)
+    return Fraction(bits_set(n), n)
 
 
 class TreeGather(Algorithm):

@@ -16,7 +16,7 @@ from distdemo.algorithms.contract import (
     odd,
     power,
 )
-from distdemo.algorithms.folded import flip, fold, unfold
+from distdemo.algorithms.folded import flip, fold, stood_for, unfold
 from distdemo.algorithms.schedule import Block, Round, Window, everything
 
 
@@ -25,8 +25,7 @@ def _busiest(n: int, _: int) -> Number:
     core = power(n)
     if core == n:
         return Fraction(2 * (n - 1), n)
-    stood_for = sum(min(bit, n - core) for bit in masks(core))
-    return Fraction(n + core - 1 + stood_for + n - 1, n)
+    return Fraction(n + core - 1 + stood_for(n) + n - 1, n)
 
 
 class HalvingReduceScatter(Algorithm):

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from distdemo.algorithms.contract import THAKUR, Algorithm, Formula, Formulas, Number, log, masks
-from distdemo.algorithms.schedule import Block, Round, Sends, Shift, with_bit
+from distdemo.algorithms.contract import (
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    Number,
+    bits_set,
+    log,
+    masks,
+)
+from distdemo.algorithms.schedule import Block, Round, Sends, Shift
 
 
 def _total(n: int, _: int) -> Number:
     """A part travels once for each bit that is set in its rank's number."""
-    return Fraction(sum(with_bit(n, bit) for bit in masks(n)), n)
+    return Fraction(bits_set(n), n)
 
 
 class TreeScatter(Algorithm):

@@ -20,10 +20,19 @@ OUTPUT = "Output"
 SCOPE = "Scope"
 
 
-def among(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """A shell completion that offers those of the names that begin with what was typed."""
-    known = tuple(names)
-    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+def among(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A shell completion that offers those of the names that begin with what was typed.
+
+    Args:
+        names: or what gives them, where to know them takes imports that only a shell waits for.
+    """
+    known = names if callable(names) else tuple(names)
+
+    def offered(incomplete: str) -> list[str]:
+        every = known() if callable(known) else known
+        return [name for name in every if name.startswith(incomplete)]
+
+    return offered
 
 
 def text_option(  # noqa: PLR0913 - an option is declared in one call
@@ -32,7 +41,7 @@ def text_option(  # noqa: PLR0913 - an option is declared in one call
     metavar: str,
     text: str,
     default: str | None = None,
-    offers: Iterable[str] = (),
+    offers: Iterable[str] | Callable[[], Iterable[str]] = (),
     kind: Any = str | None,  # noqa: ANN401 - a type or a union of types
 ) -> tuple[Any, Any]:
     """An option with a value: its annotation and default."""

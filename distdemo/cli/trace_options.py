@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distdemo import algorithms
+from distdemo import ops
 from distdemo.cli.option_kinds import (
     DATA,
     OPERATION,
@@ -17,7 +17,9 @@ from distdemo.cli.option_kinds import (
     text_option,
 )
 from distdemo.fitting import MOST_RANKS
-from distdemo.scheduling import FaultKind
+
+if TYPE_CHECKING:
+    from distdemo.scheduling import FaultKind
 
 VIEWS = "What to see"
 MODEL = "Predicted times: α a message, β a byte"
@@ -30,15 +32,24 @@ FAULTS: dict[FaultKind, str] = {
 }
 """What can be done wrong on purpose, and what that means."""
 
+_OPS = tuple(
+    op.command for op in ops.REGISTRY.values() if not op.meets and "pattern" not in op.takes
+)
+
+
+def _algorithms() -> list[str]:
+    """Their names, for a shell; no other command waits until all of them are imported."""
+    from distdemo import algorithms
+
+    return list(dict.fromkeys(each.name for each in algorithms.REGISTRY))
+
+
 _OP = typer.Argument(
     metavar="OP",
-    help="all-reduce (the default), "
-    + ", ".join(name.replace("_", "-") for name in algorithms.ops()[1:])
-    + ".",
+    help=f"{', '.join(_OPS)}. By default all-reduce.",
     show_default=False,
-    autocompletion=among(name.replace("_", "-") for name in algorithms.ops()),
+    autocompletion=among(_OPS),
 )
-_NAMES = tuple(dict.fromkeys(each.name for each in algorithms.REGISTRY))
 
 TRACE_OPTIONS: dict[str, tuple[Any, Any]] = {
     "trace_op": (Annotated[str | None, _OP], None),
@@ -49,7 +60,7 @@ TRACE_OPTIONS: dict[str, tuple[Any, Any]] = {
         metavar="NAME[,NAME]",
         text="ring, naive, ...; --list says which there are. By default the operation's first, "
         "with --compare and --simulate all.",
-        offers=_NAMES,
+        offers=_algorithms,
     ),
     "trace_chunks": text_option(
         "--chunks",

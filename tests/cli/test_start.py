@@ -10,14 +10,15 @@ import sys
 import pytest
 from helpers import commanded, distdemo
 
-# Runs each argument as a command line, all in one process; the status of each, and whether torch
-# is loaded after it, are the last line of standard error.
+# Runs each argument as a command line, all in one process; the status of each, and what is loaded
+# after it of what it does not need, are the last line of standard error.
 CHECK = """
 import json, sys
 from distdemo.cli.main import run
+NEEDLESS = "torch", "distdemo.algorithms", "distdemo.programs.trace"
 ends = []
 for line in sys.argv[1:]:
-    ends.append([line, run(line.split()), "torch" in sys.modules])
+    ends.append([line, run(line.split()), [name for name in NEEDLESS if name in sys.modules]])
 sys.stderr.write("\\n" + json.dumps(ends))
 """
 WITHOUT_TORCH = {
@@ -37,12 +38,12 @@ WITHOUT_TORCH = {
 }
 
 
-def test_torch_is_not_imported():
+def test_torch_is_not_imported_nor_what_other_commands_need():
     command = [sys.executable, "-c", CHECK, *WITHOUT_TORCH]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ends = json.loads(done.stderr.rpartition("\n")[2])
-    assert ends == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
+    assert ends == [[line, status, []] for line, status in WITHOUT_TORCH.items()]
 
 
 def test_no_argument_shows_the_help():

@@ -8,6 +8,7 @@ import pytest
 from recordings import SIZES, document, one_row, one_series, written
 
 from distdemo import algorithms
+from distdemo.cli import trace_options
 from distdemo.programs.bench.models import find
 
 OPS = [name.replace("_", "-") for name in algorithms.ops()]
@@ -183,3 +184,11 @@ def test_the_list_names_every_algorithm_once(command):
 def test_ranks_reduce_by_themselves_what_the_backend_would_not(command, flags):
     code, out, _ = command("trace", "-n", "3", "-q", *flags.split())
     assert (code, "9 elements on 3 ranks right" in out) == (0, True)
+
+
+def test_the_ops_that_help_names_are_those_that_have_algorithms():
+    assert sorted(trace_options._OPS) == sorted(OPS)
+
+
+def test_a_shell_is_offered_algorithms():
+    assert trace_options._algorithms()[0] == "ring"

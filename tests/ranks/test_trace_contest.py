@@ -152,7 +152,7 @@ def test_a_rank_that_dies_leaves_the_sizes_before() -> None:
     assert report.failure is not None
     assert report.failure.verdict is not None
     assert report.failure.verdict.ranks == (1,)
-    assert "The world failed before 2 of 3 sizes were done." in report.notes
+    assert "The world failed: 2 of 3 sizes are missing." in report.notes
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
@@ -172,7 +172,7 @@ def test_a_signal_leaves_the_sizes_before(stop: type[BaseException]) -> None:
     assert (seen[0].now, seen[0].done) == ("16 B", 0.0)
     assert seen[-1].done == 0.5
     assert report.notes[0] == "Cut."
-    assert report.notes[-1] == "The run was interrupted before 1 of 2 sizes were done."
+    assert report.notes[-1] == "The run was interrupted: 1 of 2 sizes are missing."
 
 
 def test_an_algorithm_that_the_op_lacks_is_found_before_any_rank_starts() -> None:

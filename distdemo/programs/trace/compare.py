@@ -194,7 +194,7 @@ class _Run:
         missing = len(self._drafts) - len(made.arenas)
         if missing:
             why = "The run was interrupted" if made.interrupted else "The world failed"
-            notes.append(f"{why} before {missing} of {len(self._drafts)} sizes were done.")
+            notes.append(f"{why}: {missing} of {len(self._drafts)} sizes are missing.")
         return notes
 
 

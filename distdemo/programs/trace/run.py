@@ -77,6 +77,7 @@ class Record:
 
     def __call__(self, number: int) -> None:
         """Round ``number`` has ended; 0: the first one is about to begin."""
+        self._rank.synchronize()
         now = time.perf_counter()
         if now - self._told > SIGN_OF_LIFE:
             self._rank.tell(None)

@@ -94,7 +94,7 @@ class Runner:
 
         Args:
             note: called when the first round begins, with 0, and after each with its number, when
-                its data is in place; the device is waited for then.
+                its data is in place; on a device, when that is under way.
         """
         for act in self._before:
             act()
@@ -107,22 +107,17 @@ class Runner:
             act()
         self._held = self._in_the_end
         if note is not None and self._rounds:
-            self._tell(note, len(self._rounds))
+            note(len(self._rounds))
 
     def _play_each(self, note: Callable[[int], None]) -> None:
         self._held = self._after_rounds(0)
-        self._tell(note, 0)
+        note(0)
         for number, (role, play) in enumerate(zip(self.roles, self._rounds, strict=True), 1):
             if play is not None:
                 play()
             self._held = self._held.difference(role.gone).union(role.arrived)
             if number < len(self._rounds):  # the last one ends with what comes after it
-                self._tell(note, number)
-
-    def _tell(self, note: Callable[[int], None], number: int) -> None:
-        if self._device != "cpu":
-            torch.cuda.synchronize(self._device)
-        note(number)
+                note(number)
 
     # ------------------------------------------------------------------------- looking at it
 
