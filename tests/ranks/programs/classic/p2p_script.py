@@ -27,6 +27,7 @@ def main():
     elif rank == 1:
         dist.recv(tensor, src=0)
     print("rank", rank, "has", tensor.item())
+    dist.barrier()  # gloo's group of a rank that has left can't be joined by one that is late
     dist.destroy_process_group()
 
 
