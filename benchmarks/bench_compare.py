@@ -35,8 +35,8 @@ from distdemo.ops.all_reduce import AllReduce
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
     from distdemo.ops.parts import Buffers, Call
+    from distdemo.ops.spec import OpSpec
 
 TRIES = 10
 MORE = 0.20  # work that the slowed op does in addition, as a share of its own time

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from distdemo.programs.bench.shifts import Shift, critical, shift
+from distdemo.bench.shifts import Shift, critical, shift
 
 PATIENCE = 300  # seconds until a benchmarked command is given up
 ERROR = 0.05  # probability that an interval misses its ratio
@@ -72,7 +72,7 @@ def command(words: Sequence[str], before: Callable[[], None] | None = None) -> t
         RuntimeError: it did not end in time.
     """
     import distdemo.cli.app  # noqa: F401 - once for all forks
-    from distdemo.torch_import import load_torch
+    from distdemo.launcher.torch_import import load_torch
 
     load_torch()
     with tempfile.TemporaryDirectory() as folder:

@@ -94,7 +94,7 @@ def take_part(store: str) -> None:
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore  # torch.distributed's own, typed
 
-    import distdemo.backends.mpi  # noqa: F401 - makes "mpi" a backend
+    import distdemo.mpi  # noqa: F401 - makes "mpi" a backend
 
     dist.init_process_group("mpi", store=FileStore(store))
     gloo = dist.new_group(backend="gloo")

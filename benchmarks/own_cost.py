@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from contests import PATIENCE, Result, document, in_words
 
 if TYPE_CHECKING:
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 LOOP = 2e-6  # seconds that an iteration of the loop may cost
 FEW, MANY = 5_000, 25_000  # iterations, from whose difference an iteration's cost follows
@@ -61,8 +61,8 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
     Raises:
         RuntimeError: a world failed.
     """
-    from distdemo.model import WorldSpec
-    from distdemo.programs.starting import run_outfitted
+    from distdemo.backends.starting import run_outfitted
+    from distdemo.launcher.spec import WorldSpec
 
     costs, reported = [], []
     for _ in range(WORLDS):
@@ -78,8 +78,8 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
 
 def nothing_timed(rank: Rank) -> tuple[float, float]:
     """On a rank: what an iteration of the real loop takes around nothing, and what it reports."""
-    from distdemo.programs.bench.align import aligner
-    from distdemo.programs.bench.loop import timed
+    from distdemo.bench.align import aligner
+    from distdemo.bench.loop import timed
 
     meet = aligner(rank).meet
     gc.freeze()  # the loop collects garbage first, which is not what is looked for
@@ -134,7 +134,7 @@ def spread(row: dict[str, Any]) -> float:
 
 def _marked(row: dict[str, Any], text: str) -> bool:
     """Whether the table marks the row as not steady: ``8 B │ 53.5 µs │ ±32%!``."""
-    from distdemo.render.bench.numbers import size_text
+    from distdemo.bench.view_numbers import size_text
 
     size = re.escape(size_text(row["bytes"]))
     return bool(re.search(rf"^\W*{size} +[│|].*!", text, re.MULTILINE))

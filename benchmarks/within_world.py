@@ -26,7 +26,7 @@ from contests import Result, in_words
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 WORLDS = 31
 BLOCKS = 6  # of each loop in a world
@@ -38,10 +38,10 @@ Times = dict[str, list[float]]
 def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     """On a rank: each takes how many iterations, and gives their times."""
     from distdemo import ops
-    from distdemo.model import OpSpec
-    from distdemo.programs.bench import payload
-    from distdemo.programs.bench.align import aligner
-    from distdemo.programs.bench.loop import timed
+    from distdemo.bench import payload
+    from distdemo.bench.align import aligner
+    from distdemo.bench.loop import timed
+    from distdemo.ops.spec import OpSpec
 
     op = ops.REGISTRY["all_reduce"]
     spec = OpSpec("all_reduce", rank.world_size, shape=(size // 4,), reduce_op="sum")
@@ -92,8 +92,8 @@ def medians(size: Size) -> dict[str, float]:
     Raises:
         RuntimeError: the world failed.
     """
-    from distdemo.model import WorldSpec
-    from distdemo.programs.starting import run_outfitted
+    from distdemo.backends.starting import run_outfitted
+    from distdemo.launcher.spec import WorldSpec
 
     world = WorldSpec(2, backend="gloo", start_method="fork", timeout=60.0)
     report = run_outfitted(world, take_turns, (size.bytes, size.iterations))
@@ -120,7 +120,7 @@ def measure() -> Iterator[Result]:
 
 def result(size: Size, worlds: Sequence[dict[str, float]], other: str) -> Result:
     """How bench's loop stands to that one."""
-    from distdemo.programs.bench.summary import interval
+    from distdemo.bench.summary import interval
 
     shares = [each["bench"] / each[other] for each in worlds]
     middle, ends = statistics.median(shares), interval(shares)

@@ -23,14 +23,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from distdemo.errors import DistdemoError, UsageError, WorldError, WorldInterrupted
-    from distdemo.launchers.api import launch
+    from distdemo.launcher.api import launch
 
 _HOMES = {
     "DistdemoError": "distdemo.errors",
     "UsageError": "distdemo.errors",
     "WorldError": "distdemo.errors",
     "WorldInterrupted": "distdemo.errors",
-    "launch": "distdemo.launchers.api",
+    "launch": "distdemo.launcher.api",
 }
 
 

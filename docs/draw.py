@@ -20,17 +20,18 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from distdemo import ops
-from distdemo.launchers.local import run_world
-from distdemo.linking import LinksSpec
-from distdemo.measuring import BenchSpec, SeriesSpec, Sized
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.programs.explain import explain
-from distdemo.render.links_table import links_table
-from distdemo.render.op_table import op_table
-from distdemo.render.picture import picture
-from distdemo.render.trace.rounds import Rounds, preamble
-from distdemo.torch_import import load_torch
-from distdemo.tracing import TraceReport, TraceSpec
+from distdemo.bench.linking import LinksSpec
+from distdemo.bench.records import BenchSpec, SeriesSpec, Sized
+from distdemo.bench.view_links_table import links_table
+from distdemo.demo.explain import explain
+from distdemo.demo.view_op_table import op_table
+from distdemo.demo.view_picture import picture
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.torch_import import load_torch
+from distdemo.ops.spec import OpSpec
+from distdemo.trace.tracing import TraceReport, TraceSpec
+from distdemo.trace.view_rounds import Rounds, preamble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
     Raises:
         SystemExit: it failed or its result was wrong; nothing is drawn then.
     """
-    from distdemo.programs.demo import demo, report
+    from distdemo.demo.demo import demo, report
 
     op = ops.REGISTRY[spec.op]
     world_spec = WorldSpec(spec.world_size, capture=True, lazy=op.lazy)
@@ -152,7 +153,7 @@ def linked(console: Console) -> RenderableType:
     Raises:
         SystemExit: not all of them were measured; nothing is drawn then.
     """
-    from distdemo.programs.bench.links.measure import measure_links
+    from distdemo.bench.links.measure import measure_links
 
     report = measure_links(LinksSpec(WorldSpec(RANKS, capture=True, timeout=PATIENCE)), run_world)
     if not report.ok:
@@ -175,8 +176,8 @@ def traced() -> TraceReport:
     Raises:
         SystemExit: it failed or its result was wrong; nothing is drawn then.
     """
-    from distdemo.programs.trace.report import report
-    from distdemo.programs.trace.run import trace
+    from distdemo.trace.report import report
+    from distdemo.trace.run import trace
 
     spec = TraceSpec(OpSpec("all_reduce", RANKS, reduce_op="sum"), "ring")
     world = run_world(WorldSpec(RANKS, capture=True, lazy=False), trace, (spec,))
@@ -194,9 +195,9 @@ def curves() -> str:
     Raises:
         SystemExit: the measurement failed; nothing is drawn then.
     """
-    from distdemo.programs.bench.conductor import measure
-    from distdemo.programs.starting import run_outfitted
-    from distdemo.render.bench.plot import plot
+    from distdemo.backends.starting import run_outfitted
+    from distdemo.bench.conductor import measure
+    from distdemo.bench.view_plot import plot
 
     report = measure(BenchSpec(tuple(map(series, CURVES))), run_outfitted)
     if not report.ok:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from draw import traced  # the folder of a script is on its path
 
-from distdemo.render.trace.page import trace_page
-from distdemo.torch_import import load_torch
+from distdemo.launcher.torch_import import load_torch
+from distdemo.trace.view_page import trace_page
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("chromium", "google-chrome", "google-chrome-stable")

@@ -8,14 +8,15 @@ from typing import Any
 from traces import about
 
 from distdemo import ops
-from distdemo.algorithms import of_op
-from distdemo.algorithms.plan import plan_of
-from distdemo.contending import Arena, CompareReport, Contender, LinkSource, Timing
+from distdemo.bench.fitting import Crossover, Link
 from distdemo.dtypes import DTYPES
-from distdemo.fitting import Crossover, Link
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.programs.trace.count import checks, count, misprints
-from distdemo.scheduling import About
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.trace.algorithms import of_op
+from distdemo.trace.algorithms.plan import plan_of
+from distdemo.trace.contending import Arena, CompareReport, Contender, LinkSource, Timing
+from distdemo.trace.count import checks, count, misprints
+from distdemo.trace.scheduling import About
 
 LINK = LinkSource(Link(30e-6, 0.5e-9), "measured between ranks 0 and 1 of this world")
 SLOWNESS = {"ring": 1.3, "naive": 0.9, "aggregator": 1.1}

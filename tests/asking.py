@@ -9,10 +9,10 @@ import pytest
 from distdemo import ops
 from distdemo.cli import options
 from distdemo.cli.options import ALL as OPTIONS
-from distdemo.cli.parse_op import Request, parse_op
+from distdemo.demo.parse_op import Request, parse_op
 from distdemo.errors import UsageError
-from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
+from distdemo.ops.spec import OpSpec
 
 DEFAULTS: dict[str, Any] = {"root": None} | {
     name: default for name, (_, default) in OPTIONS.items() if name != "op"

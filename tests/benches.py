@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from distdemo import ops
-from distdemo.measuring import BenchSpec, SeriesSpec, Sized
-from distdemo.model import OpSpec, WorldSpec
+from distdemo.bench.records import BenchSpec, SeriesSpec, Sized
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
 
 SMALL = (8, 4096)
 

@@ -7,7 +7,7 @@ world would take the slower start method.
 
 from __future__ import annotations
 
-from distdemo.torch_import import load_torch
+from distdemo.launcher.torch_import import load_torch
 
 load_torch()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from distdemo import backends
-from distdemo.programs import matrix
-from distdemo.programs.cases import Case
+from distdemo.check import matrix
+from distdemo.check.cases import Case
 
 
 @cache

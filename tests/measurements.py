@@ -6,12 +6,13 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from distdemo.linking import Link, LinksReport, LinksSpec
-from distdemo.measuring import BenchReport, BenchSpec, RankSkew, Row, Series, SeriesSpec, Sized
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.outcomes import Died, Stopped, Verdict, WorldReport
-from distdemo.programs.bench.links.slow import judged
-from distdemo.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
+from distdemo.bench.linking import Link, LinksReport, LinksSpec
+from distdemo.bench.links.slow import judged
+from distdemo.bench.records import BenchReport, BenchSpec, RankSkew, Row, Series, SeriesSpec, Sized
+from distdemo.bench.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
+from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
 
 ALPHA_BETA = {"gloo": (50e-6, 2.6e9), "mpi": (2e-6, 10e9)}
 """Seconds of the smallest message, and bytes a second of the largest."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from traces import paper
 
-from distdemo.scheduling import Fault
+from distdemo.trace.scheduling import Fault
 
 Page = Any
 Open = Callable[..., Page]

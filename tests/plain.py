@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 Held = list[list[Any]]
 """By rank and piece: a piece is a list of numbers, or an object."""

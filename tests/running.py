@@ -10,14 +10,15 @@ from plain import SHOULD
 from strategies import name_of
 
 from distdemo import ops
-from distdemo.holdings import Holding, Piece, RankRecord
-from distdemo.launchers.local import run_world
-from distdemo.launchers.rank import Rank
-from distdemo.model import OpSpec, WorldSpec
+from distdemo.demo.demo import demo, report
+from distdemo.demo.holdings import Holding, Piece, RankRecord
+from distdemo.demo.reports import OpReport
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import Returned
+from distdemo.launcher.rank import Rank
+from distdemo.launcher.spec import WorldSpec
 from distdemo.ops.contract import Op
-from distdemo.outcomes import Returned
-from distdemo.programs.demo import demo, report
-from distdemo.reports import OpReport
+from distdemo.ops.spec import OpSpec
 
 Groups = tuple[OpSpec, ...]
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from distdemo import ops
 from distdemo.backends.gloo import Gloo
 from distdemo.dtypes import DTYPES, DType
-from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Form
 from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.spec import OpSpec
 
 OPS = list(ops.REGISTRY.values())
 FORMS = [(op, form) for op in OPS for form in op.all_forms]

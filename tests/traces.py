@@ -7,18 +7,19 @@ from itertools import zip_longest
 from typing import Any
 
 from distdemo import ops
-from distdemo.algorithms import of_op
-from distdemo.algorithms.plan import Plan, plan_of
+from distdemo.demo.holdings import Verification
 from distdemo.dtypes import DTYPES
-from distdemo.holdings import Verification
-from distdemo.model import OpSpec, WorldSpec
+from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import element, plan_for
-from distdemo.outcomes import Returned, WorldReport
-from distdemo.programs.trace.board import Board, Contributions, contributions
-from distdemo.programs.trace.count import checks, count, misprints
-from distdemo.programs.trace.faults import spoiled
-from distdemo.scheduling import About, Fault, Step
-from distdemo.tracing import Cell, Moment, Played, TraceReport, TraceSpec, WrongChunk
+from distdemo.trace.algorithms import of_op
+from distdemo.trace.algorithms.plan import Plan, plan_of
+from distdemo.trace.board import Board, Contributions, contributions
+from distdemo.trace.count import checks, count, misprints
+from distdemo.trace.faults import spoiled
+from distdemo.trace.scheduling import About, Fault, Step
+from distdemo.trace.tracing import Cell, Moment, Played, TraceReport, TraceSpec, WrongChunk
 
 Values = tuple[float, ...]
 FIRST = 8  # numbers of a chunk that are kept

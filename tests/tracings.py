@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdemo.model import OpSpec, WorldSpec
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
 
 REDUCED = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")

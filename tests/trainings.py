@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from distdemo.model import WorldSpec
-from distdemo.outcomes import Returned, WorldReport
-from distdemo.training import (
+from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.train.records import (
     MODES,
     REFERENCE,
     Epoch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distdemo.backends.contract import Backend
 from distdemo.backends.gloo import Gloo
 from distdemo.backends.gpus import check_gpus, count_gpus, gpus_in_sight, versions_of
-from distdemo.backends.mpi_entry import Mpi
+from distdemo.backends.mpi import Mpi
 from distdemo.backends.nccl import Nccl
 from distdemo.backends.ucc import Ucc
 from distdemo.backends.xccl import Xccl
@@ -33,7 +33,7 @@ def automatic(world_size: int, device: str | None) -> Backend:
     """
     if device == "cpu" or not gpus_in_sight():
         return REGISTRY["gloo"]
-    from distdemo.torch_import import load_torch
+    from distdemo.launcher.torch_import import load_torch
 
     load_torch()
     nccl = REGISTRY["nccl"]

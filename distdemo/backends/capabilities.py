@@ -16,12 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdemo.reports import CapabilityMap
+from distdemo.demo.reports import CapabilityMap
 from distdemo.versions import torch_version
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
     from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 FOLDER = Path(__file__).parent / "maps"
 

@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.backends.capabilities import capabilities, refusal
+from distdemo.bench.yardsticks import TCP_STREAM
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import why_undefined
-from distdemo.yardsticks import TCP_STREAM
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec, WorldSpec
+    from distdemo.launcher.spec import WorldSpec
     from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 
 class Backend(ABC):

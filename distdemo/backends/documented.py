@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from distdemo.dtypes import DTYPES
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
     from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 NOT_THERE = {"mpi@torch": frozenset({"reduce_scatter"})}
 """Crosses in the table's columns of the devices that distdemo uses."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
-from distdemo.yardsticks import TCP_STREAM
+from distdemo.bench.yardsticks import TCP_STREAM
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
     from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 
 class Gloo(Backend):

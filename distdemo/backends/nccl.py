@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
 from distdemo.backends.gpus import count_gpus, gpus_in_sight, nccl_version, why_none
-from distdemo.yardsticks import DEVICE_COPY
+from distdemo.bench.yardsticks import DEVICE_COPY
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
     from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 _FACTORS = frozenset({"float16", "float32", "float64"})
 """What every torch from 2.8 to 2.15 takes (``unpackPreMulSum`` in ProcessGroupNCCL.cpp): bfloat16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
-from distdemo.yardsticks import SHARED_MEMORY
+from distdemo.bench.yardsticks import SHARED_MEMORY
 
 
 class Ucc(Backend):

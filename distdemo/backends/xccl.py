@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend
-from distdemo.yardsticks import DEVICE_COPY
+from distdemo.bench.yardsticks import DEVICE_COPY
 
 
 class Xccl(Backend):

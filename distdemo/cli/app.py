@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from distdemo import ops
 from distdemo.cli import options
-from distdemo.cli.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.cli.words import joined
+from distdemo.demo.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.ops.contract import Op
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
@@ -66,14 +66,14 @@ def root(
     """Collective communication in PyTorch: run it on real ranks, prove it right, see it."""
 
 
-def _later(name: str) -> Callable[[dict[str, Any]], None]:
-    """The function of this name, of ``cli``'s module of this name, imported when it is called.
+def _later(home: str, name: str) -> Callable[[dict[str, Any]], None]:
+    """The function of a feature's module of this name, imported when it is called.
 
     So no command waits for what another one needs.
     """
 
     def run(flags: dict[str, Any]) -> None:
-        getattr(import_module(f"distdemo.cli.{name}"), name)(flags)
+        getattr(import_module(f"distdemo.{home}.{name}"), name)(flags)
 
     return run
 
@@ -118,7 +118,7 @@ app.command(
     epilog="Try: distdemo trace; distdemo trace broadcast -a chain -n 5 --animate; distdemo trace "
     "--html ring.html; distdemo trace --compare; distdemo trace --list",
     rich_help_panel=COLLECTIVES,
-)(options.with_options(_later("run_trace"), options.TRACE))
+)(options.with_options(_later("trace", "run_trace"), options.TRACE))
 
 app.command(
     "bench",
@@ -129,7 +129,7 @@ app.command(
     epilog="Try: distdemo bench; distdemo bench all-reduce all-gather -n 4 -e 1M; distdemo bench "
     "all --backend gloo,mpi --output new.json --plot new.svg",
     rich_help_panel=MEASURE,
-)(options.with_options(_later("run_bench"), options.BENCH))
+)(options.with_options(_later("bench", "run_bench"), options.BENCH))
 
 app.command(
     "bench links",
@@ -137,7 +137,7 @@ app.command(
     "named.",
     epilog="Try: distdemo bench links; distdemo bench links -n 8 --plot links.svg",
     rich_help_panel=MEASURE,
-)(options.with_options(_later("run_links"), options.LINKS))
+)(options.with_options(_later("bench", "run_links"), options.LINKS))
 
 app.command(
     "bench compare",
@@ -147,7 +147,7 @@ app.command(
     epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
     "distdemo bench compare old.json new.json --fail-over 10%",
     rich_help_panel=MEASURE,
-)(options.with_options(_later("run_compare"), options.COMPARE))
+)(options.with_options(_later("bench", "run_compare"), options.COMPARE))
 
 app.command(
     "bench fit",
@@ -157,7 +157,7 @@ app.command(
     epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
     "--predict 1000 --predict 1000000 --size 1M",
     rich_help_panel=MEASURE,
-)(options.with_options(_later("run_fit"), options.FIT))
+)(options.with_options(_later("bench", "run_fit"), options.FIT))
 
 app.command(
     "run",
@@ -167,7 +167,7 @@ app.command(
     epilog="Try: distdemo run train.py; distdemo run train.py:run -n 2 -- 10; distdemo run --tee "
     "-m package.module",
     rich_help_panel=PROGRAMS,
-)(options.with_options(_later("run_program"), options.RUN))
+)(options.with_options(_later("run", "run_program"), options.RUN))
 
 app.command(
     "train",
@@ -177,7 +177,7 @@ app.command(
     epilog="Try: distdemo train; distdemo train --mode ddp --trace trace.json; distdemo train "
     "--dataset digits --epochs 30 --plot curves.svg",
     rich_help_panel=PROGRAMS,
-)(options.with_options(_later("run_train"), options.TRAIN))
+)(options.with_options(_later("train", "run_train"), options.TRAIN))
 
 app.command(
     "rpc",
@@ -189,7 +189,7 @@ app.command(
     short_help="Remote procedure calls, and a model trained over them (in maintenance mode).",
     epilog="Try: distdemo rpc; distdemo rpc -n 3; distdemo rpc --steps 100 --lr 0.1",
     rich_help_panel=PROGRAMS,
-)(options.with_options(_later("run_rpc"), options.RPC))
+)(options.with_options(_later("rpc", "run_rpc"), options.RPC))
 
 app.command(
     "hello",
@@ -204,7 +204,7 @@ app.command(
     epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
     "--junit-xml report.xml",
     rich_help_panel=AROUND,
-)(options.with_options(_later("run_check"), options.CHECK))
+)(options.with_options(_later("check", "run_check"), options.CHECK))
 
 app.command(
     "backends",
@@ -212,7 +212,7 @@ app.command(
     "With --probe what a backend can do.",
     epilog="Try: distdemo backends; distdemo backends --probe gloo",
     rich_help_panel=AROUND,
-)(options.with_options(_later("run_backends"), options.BACKENDS))
+)(options.with_options(_later("check", "run_backends"), options.BACKENDS))
 
 app.command(
     "doctor",
@@ -222,7 +222,7 @@ app.command(
     epilog="Try: distdemo doctor; distdemo doctor --listen 29600; distdemo doctor --peer "
     "10.0.0.2:29600",
     rich_help_panel=AROUND,
-)(options.with_options(_later("run_doctor"), options.DOCTOR))
+)(options.with_options(_later("doctor", "run_doctor"), options.DOCTOR))
 
 app.command("ops", help="List the operations.", rich_help_panel=AROUND)(
     options.with_options(run_ops, ("format",))

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 import typer
 
-from distdemo.cli.execute import show_error
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View
 from distdemo.cli.signals import code_of_interruption
 from distdemo.cli.writing import write_made
+from distdemo.demo.execute import show_error
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
-from distdemo.outcomes import WorldReport
+from distdemo.launcher.outcomes import WorldReport
 
 Draw = Callable[[Any], Any]
 """From rich's console to what is shown on it."""
@@ -86,8 +86,8 @@ def _show(measured: Measured, view: View) -> None:
     if view.format in measured.texts:
         sys.stdout.write(measured.texts[view.format]())
         return
-    from distdemo.render.console import output, show
-    from distdemo.render.failure import failure
+    from distdemo.view.console import output, show
+    from distdemo.view.failure import failure
 
     console = output()
     if measured.failure is not None:

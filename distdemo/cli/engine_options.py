@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdemo.cli.option_kinds import text_option
-from distdemo.launchers.joined.engines import ENGINES
+from distdemo.launcher.joined.engines import ENGINES
 
 PANEL = "Beyond this machine"
 

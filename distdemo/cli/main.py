@@ -115,13 +115,13 @@ def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
             )  # rank 0 has found the same or was told, unless it could not be told
         return
     if _wants_json(arguments) and not silent:
-        from distdemo.render.document import dumps, error_document
+        from distdemo.view.document import dumps, error_document
 
         sys.stdout.write(dumps(error_document(_command(arguments), error)) + "\n")
         sys.stdout.flush()
         return
-    from distdemo.render.console import messages, show
-    from distdemo.render.failure import error_text
+    from distdemo.view.console import messages, show
+    from distdemo.view.failure import error_text
 
     show(messages(), error_text(error))
 

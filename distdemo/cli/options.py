@@ -6,19 +6,19 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from distdemo.cli.bench_options import BENCH_OPTIONS
-from distdemo.cli.check_options import CHECK_OPTIONS
-from distdemo.cli.compare_options import COMPARE_OPTIONS
-from distdemo.cli.doctor_options import DOCTOR_OPTIONS
+from distdemo.bench.bench_options import BENCH_OPTIONS
+from distdemo.bench.compare_options import COMPARE_OPTIONS
+from distdemo.bench.fit_options import FIT_OPTIONS
+from distdemo.check.check_options import CHECK_OPTIONS
 from distdemo.cli.engine_options import ENGINE_OPTIONS
-from distdemo.cli.fit_options import FIT_OPTIONS
 from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
-from distdemo.cli.rpc_options import RPC_OPTIONS
-from distdemo.cli.run_options import RUN_OPTIONS
-from distdemo.cli.trace_options import TRACE_OPTIONS
-from distdemo.cli.train_options import TRAIN_OPTIONS
+from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
+from distdemo.rpc.rpc_options import RPC_OPTIONS
+from distdemo.run.run_options import RUN_OPTIONS
+from distdemo.trace.trace_options import TRACE_OPTIONS
+from distdemo.train.train_options import TRAIN_OPTIONS
 
 ALL = (
     OPTIONS

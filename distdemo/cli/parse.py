@@ -13,8 +13,8 @@ from typing import Any
 
 from distdemo import backends
 from distdemo.errors import UsageError
-from distdemo.launchers.start_method import METHODS
-from distdemo.model import WorldSpec
+from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.start_method import METHODS
 
 Flags = Mapping[str, Any]
 LONGEST = 1e9  # seconds of a timeout

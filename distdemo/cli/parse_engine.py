@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from distdemo.cli.parse import Flags, choose, parse_world_size, whole
 from distdemo.errors import UsageError
-from distdemo.launchers.joined import engines
-from distdemo.launchers.joined.interfaces import parse_address
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined import engines
+from distdemo.launcher.joined.interfaces import parse_address
+from distdemo.launcher.joined.seat import Seat
 
 PORT = 29500  # torch's own default
 TERMINALS = ("nnodes", "node_rank", "master")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from distdemo.bench.sizes import SizeRange, check_range
 from distdemo.cli.parse import Flags
 from distdemo.errors import UsageError
-from distdemo.programs.bench.sizes import SizeRange, check_range
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

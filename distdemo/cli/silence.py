@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from distdemo.cli.parse_engine import TERMINALS
 from distdemo.cli.words import own
 from distdemo.errors import DistdemoError, UsageError
-from distdemo.launchers.joined import engines
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined import engines
+from distdemo.launcher.joined.seat import Seat
 
 TERMINAL_FLAGS = tuple(f"--{name.replace('_', '-')}" for name in TERMINALS)
 """Options of a person in front of this very terminal."""

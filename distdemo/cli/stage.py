@@ -19,14 +19,14 @@ from distdemo import backends
 from distdemo.backends.outfit import outfitted
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
-from distdemo.launchers.joined.errand import Errand
+from distdemo.launcher.joined.errand import Errand
 
 if TYPE_CHECKING:
-    from distdemo.launchers.joined.follower import Follower, Resume
-    from distdemo.launchers.joined.leader import Leader
-    from distdemo.launchers.joined.seat import Seat
-    from distdemo.model import WorldSpec
-    from distdemo.outcomes import WorldReport
+    from distdemo.launcher.joined.follower import Follower, Resume
+    from distdemo.launcher.joined.leader import Leader
+    from distdemo.launcher.joined.seat import Seat
+    from distdemo.launcher.outcomes import WorldReport
+    from distdemo.launcher.spec import WorldSpec
 
 Start = Callable[..., "WorldReport"]
 
@@ -61,16 +61,16 @@ def stage(
     """
     _check_engine(seat, world)
     if seat is None:
-        from distdemo.programs.starting import run_outfitted
+        from distdemo.backends.starting import run_outfitted
 
         yield run_outfitted
     elif seat.site == 0:
-        from distdemo.launchers.joined.leader import Leader
+        from distdemo.launcher.joined.leader import Leader
 
         with _leading(Leader(seat, _errand(meaning, world), world.timeout)) as leader:
             yield _led(leader, sequel)
     else:
-        from distdemo.launchers.joined.follower import Follower
+        from distdemo.launcher.joined.follower import Follower
 
         follower = Follower(seat, _errand(meaning, world), world.timeout)
         with _following(follower):
@@ -118,7 +118,7 @@ def _leading(leader: Leader) -> Iterator[Leader]:
 @contextmanager
 def _following(follower: Follower) -> Iterator[None]:
     """An error of this site alone is told to the leader, who shows it."""
-    from distdemo.launchers.joined.follower import LeaderLostError, UnheardError
+    from distdemo.launcher.joined.follower import LeaderLostError, UnheardError
 
     try:
         yield
@@ -137,9 +137,9 @@ def _following(follower: Follower) -> Iterator[None]:
 
 def _show_unheard(error: DistdemoError) -> None:
     """Rank 0 will never know of it, so this process speaks; the engine may end it right after."""
-    from distdemo.launchers.joined.through_mpi import call_off
-    from distdemo.render.console import messages, show
-    from distdemo.render.failure import error_text
+    from distdemo.launcher.joined.through_mpi import call_off
+    from distdemo.view.console import messages, show
+    from distdemo.view.failure import error_text
 
     show(messages(), error_text(error))
     call_off()

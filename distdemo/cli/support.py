@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from distdemo import backends, dtypes
 from distdemo.errors import UsageError
-from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
+from distdemo.ops.spec import OpSpec
 
 
 def check_support(op: Op, spec: OpSpec, backend: str, device: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-from distdemo.torch_import import load_torch
+from distdemo.launcher.torch_import import load_torch
 
 
 def look() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-from distdemo.launchers.joined.interfaces import addresses
+from distdemo.launcher.joined.interfaces import addresses
 
 # ioctl numbers and flags of linux/sockios.h and linux/if.h.
 _FLAGS, _MTU = 0x8913, 0x8921

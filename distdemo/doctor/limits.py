@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distdemo.doctor.seen import Seen, broken, fine, size, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.launchers.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, UNLIMITED
+from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, UNLIMITED
 
 FEWEST_FILES = 128  # with less this machine can't hold 16 ranks
 FEW_FILES = 1024  # the usual soft limit

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from distdemo.doctor.network import is_loopback
+from distdemo.doctor.records import ListenReport, Visit
 from distdemo.doctor.system import interfaces, resolve
 from distdemo.doctor.wire import (
     HOSTS_PATIENCE,
@@ -26,8 +27,7 @@ from distdemo.doctor.wire import (
     reason,
 )
 from distdemo.errors import UsageError
-from distdemo.findings import ListenReport, Visit
-from distdemo.launchers.joined.interfaces import address_towards
+from distdemo.launcher.joined.interfaces import address_towards
 from distdemo.versions import versions
 
 VISIT = 30.0  # seconds that a visitor may stay

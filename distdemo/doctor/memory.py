@@ -6,7 +6,7 @@ from pathlib import Path
 
 from distdemo.doctor.seen import Seen, broken, fine, size, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.launchers.limits import MIB, UNLIMITED
+from distdemo.launcher.limits import MIB, UNLIMITED
 
 SHM = "/dev/shm"  # noqa: S108 - the place itself is what is looked at
 LEAST_SHM = 16 * MIB

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from distdemo.doctor import peer_words as words
+from distdemo.doctor.records import Finding
 from distdemo.doctor.seen import Check, Seen
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.doctor.wire import (
@@ -22,7 +23,6 @@ from distdemo.doctor.wire import (
     reason,
     time_of,
 )
-from distdemo.findings import Finding
 from distdemo.versions import versions
 
 CONNECT = 4.0  # seconds

@@ -20,12 +20,12 @@ from distdemo.doctor import (
     torch_build,
     variables,
 )
+from distdemo.doctor.records import TOPICS, DoctorReport, Finding
 from distdemo.doctor.seen import Check, Seen, broken, plain, warning
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.doctor.system import begin_questions, end_questions
 from distdemo.doctor.torch_build import Start
 from distdemo.errors import UsageError
-from distdemo.findings import TOPICS, DoctorReport, Finding
 from distdemo.versions import versions
 
 PATIENCE = 60.0  # seconds until a check that has bounds of its own is given up all the same

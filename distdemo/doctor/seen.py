@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from distdemo.doctor.records import Finding, Level
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.findings import Finding, Level
 
 Facts = tuple[tuple[str, str], ...]
 

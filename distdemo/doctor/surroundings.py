@@ -12,7 +12,7 @@ from pathlib import Path
 from distdemo.doctor import system
 from distdemo.doctor.system import Answer, Clock, Interface, Lookup, Room
 from distdemo.doctor.torch_facts import TorchFacts, torch_facts
-from distdemo.launchers.limits import Limit
+from distdemo.launcher.limits import Limit
 
 
 @dataclass(frozen=True, slots=True)

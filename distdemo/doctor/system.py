@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdemo.doctor.interface_list import Interface, interfaces
-from distdemo.launchers import limits as launcher_limits
-from distdemo.launchers.limits import Limit
-from distdemo.model import WorldSpec
+from distdemo.launcher import limits as launcher_limits
+from distdemo.launcher.limits import Limit
+from distdemo.launcher.spec import WorldSpec
 
 __all__ = ["Answer", "Clock", "Interface", "Lookup", "Room", "interfaces"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdemo.torch_import import load_torch
+from distdemo.launcher.torch_import import load_torch
 
 
 @dataclass(frozen=True, slots=True)

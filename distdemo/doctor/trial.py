@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 
 def add_up(rank: Rank) -> float:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from distdemo.doctor.seen import Seen, broken, fine, plain, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.errors import UsageError
-from distdemo.launchers.joined import engines
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined import engines
+from distdemo.launcher.joined.seat import Seat
 
 PREFIXES = (
     *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),

@@ -5,23 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, bytes_of
-from distdemo.ops.parts import (
-    Buffers,
-    Call,
-    Cut,
-    Form,
-    Result,
-    Source,
-    objects_form,
-)
+from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source, objects_form
+from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 class AllGather(Op):

@@ -6,14 +6,14 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, bytes_of
 from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source
+from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 class AllToAll(Op):

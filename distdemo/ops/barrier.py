@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Buffers, Call, Form, Result
+from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 class Barrier(Op):

@@ -23,7 +23,7 @@ from distdemo.ops.values import batch, element, plan_for
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distdemo.model import Number, OpSpec
+    from distdemo.ops.spec import Number, OpSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Buffers, Call, Result, Source, nothing
+from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 class Bystander(Op):

@@ -23,7 +23,7 @@ from distdemo.ops.parts import Buffers, Call, Cut, Form, Handles, Result, Stage,
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec, Traffic, Words
+    from distdemo.ops.spec import OpSpec, Traffic, Words
 
 
 class Op(ABC):

@@ -10,7 +10,7 @@ from distdemo.ops.parts import Undefined
 from distdemo.ops.values import PERIODS, batch
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 COPIES = 6  # of what is computed at once: values, the same wide, magnitudes, totals, differences
 

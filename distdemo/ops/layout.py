@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 Shape = tuple[int, ...]
 

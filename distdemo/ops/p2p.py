@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each, noun
 from distdemo.ops.parts import (
     Buffers,
@@ -20,11 +19,12 @@ from distdemo.ops.parts import (
     nothing,
     objects_form,
 )
+from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 PATTERNS = {
     "pair": "src to dst",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import Work
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 @dataclass(frozen=True, slots=True)

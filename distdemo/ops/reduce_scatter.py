@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.model import Traffic, Words
 from distdemo.ops.contract import Op, bytes_each
 from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source
 from distdemo.ops.reduction import torch_reduce_op
+from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 class ReduceScatter(Op):

@@ -11,7 +11,7 @@ from distdemo.dtypes import DTYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdemo.model import Number, OpSpec
+    from distdemo.ops.spec import Number, OpSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 
 def value(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON has

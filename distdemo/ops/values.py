@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from distdemo.dtypes import DTYPES
 
 if TYPE_CHECKING:
-    from distdemo.model import OpSpec
     from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 LONE = {
     "band": "lone zero",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import MARK, marked_processes, wait_until
 
-from distdemo.render.trace.page import trace_page
-from distdemo.tracing import TraceReport
+from distdemo.trace.tracing import TraceReport
+from distdemo.trace.view_page import trace_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,8 +10,8 @@ from traces import paper
 
 from distdemo import ops
 from distdemo.ops.buffers import expected
-from distdemo.render.numbers import number
-from distdemo.tracing import Cell
+from distdemo.trace.tracing import Cell
+from distdemo.view.numbers import number
 
 RUNS = {
     "ring": RING,

@@ -9,9 +9,9 @@ import pytest
 from pages import RING, SPOILED, Open, state
 from traces import paper
 
-from distdemo.outcomes import Verdict
-from distdemo.scheduling import Fault
-from distdemo.tracing import Cell, TraceReport
+from distdemo.launcher.outcomes import Verdict
+from distdemo.trace.scheduling import Fault
+from distdemo.trace.tracing import Cell, TraceReport
 
 # ---------------------------------------------------------------------------------- who reads it
 

@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture
 def no_rank_starts(monkeypatch):
     """For command lines that can't be carried out."""
-    from distdemo.launchers import crew
+    from distdemo.launcher import crew
 
     def start(*_):
         pytest.fail("a rank was started")

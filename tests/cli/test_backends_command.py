@@ -14,7 +14,7 @@ def no_rank_starts(monkeypatch):
     def start(*_):
         pytest.fail("a rank was started")
 
-    monkeypatch.setattr("distdemo.launchers.crew.Crew.start", start)
+    monkeypatch.setattr("distdemo.launcher.crew.Crew.start", start)
     monkeypatch.setattr(backends, "gpus_in_sight", lambda: False)
 
 

@@ -14,9 +14,9 @@ import pytest
 from helpers import PATIENCE, children, commanded, free_port, wait_until
 
 from distdemo import backends
+from distdemo.bench.parse_bench import parse_bench
+from distdemo.bench.view_again import again
 from distdemo.cli import options
-from distdemo.cli.parse_bench import parse_bench
-from distdemo.render.bench.again import again
 
 SHORT = ["--iters", "3", "--launches", "1", "-e", "1K", "--no-limits"]
 # A world of it takes a moment, and there are many: something is measured while much is left to do.
@@ -112,7 +112,7 @@ def test_whatever_a_plot_does_the_result_is_shown_and_the_other_file_written(
     def fails(*_):
         raise ValueError("Unknown\nsymbol")
 
-    monkeypatch.setattr("distdemo.render.bench.plot.plot", fails)
+    monkeypatch.setattr("distdemo.bench.view_plot.plot", fails)
     files = ["--plot", f"{tmp_path}/a.svg", "--output", f"{tmp_path}/a.json"]
     code, out, err = command("bench", "barrier", "--iters", "1", "--no-limits", *files)
     assert code == 1

@@ -7,7 +7,7 @@ import json
 import pytest
 from recordings import SIZES, document, one_row, one_series, written
 
-from distdemo.programs.bench.models import find
+from distdemo.bench.models import find
 
 
 @pytest.fixture

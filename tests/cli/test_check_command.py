@@ -12,7 +12,7 @@ import pytest
 import xmlschema
 from helpers import commanded
 
-from distdemo.programs import matrix
+from distdemo.check import matrix
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "junit-10.xsd"
 FEW = ["check", "--op", "barrier", "-n", "2", "--backend", "gloo"]
@@ -255,7 +255,7 @@ def test_what_can_not_be_checked_is_refused_before_any_rank_starts(
     def start(*_):
         pytest.fail("a rank was started")
 
-    monkeypatch.setattr("distdemo.launchers.crew.Crew.start", start)
+    monkeypatch.setattr("distdemo.launcher.crew.Crew.start", start)
     monkeypatch.setattr("distdemo.backends.gpus_in_sight", lambda: False)
     code, out, err = command(*line.split())
     assert (code, out) == (2, "")

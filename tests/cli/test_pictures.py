@@ -13,7 +13,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from forked import in_a_child
 
-from distdemo import linking, measuring
+from distdemo.bench import linking
+from distdemo.bench import records as measuring
 
 DOCS = Path(__file__).parents[2] / "docs"
 LARGEST = 150_000  # bytes of a picture that everybody loads who looks at the README

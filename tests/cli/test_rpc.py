@@ -9,7 +9,7 @@ import signal
 import pytest
 from helpers import commanded, free_port
 
-from distdemo.programs.rpc import loading, remote
+from distdemo.rpc import loading, remote
 
 
 def test_one_command_shows_calls_losses_weights_and_what_state_rpc_is_in(command):

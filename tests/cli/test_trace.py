@@ -7,9 +7,8 @@ import json
 import pytest
 from recordings import SIZES, document, one_row, one_series, written
 
-from distdemo import algorithms
-from distdemo.cli import trace_options
-from distdemo.programs.bench.models import find
+from distdemo.bench.models import find
+from distdemo.trace import algorithms, trace_options
 
 OPS = [name.replace("_", "-") for name in algorithms.ops()]
 

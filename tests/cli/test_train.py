@@ -13,9 +13,9 @@ import torch.distributed as dist
 from helpers import commanded, wait_until
 from trace_format import problems, threads
 
-from distdemo.cli.run_train import _now
-from distdemo.programs.train import loop
-from distdemo.training import Progress
+from distdemo.train import loop
+from distdemo.train.records import Progress
+from distdemo.train.run_train import _now
 
 SHORT = ["train", "-n", "2", "--epochs", "2"]
 
@@ -27,7 +27,7 @@ def no_rank(monkeypatch):
     def start(*_):
         pytest.fail("a rank was started")
 
-    monkeypatch.setattr("distdemo.launchers.crew.Crew.start", start)
+    monkeypatch.setattr("distdemo.launcher.crew.Crew.start", start)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from distdemo.ops.parts import Buffers, Call, Handles
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.model import OpSpec
+    from distdemo.ops.spec import OpSpec
 
 LAG = 0.8  # seconds: more than a launcher gives the others once a rank has failed
 Run = Callable[..., Handles]

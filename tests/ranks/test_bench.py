@@ -9,14 +9,14 @@ import pytest
 from benches import series, spec, world
 
 from distdemo import ops
+from distdemo.bench import align, page
+from distdemo.bench.conductor import measure, order_of, resume
+from distdemo.bench.plan import Plan, Visit
 from distdemo.errors import Terminated, UsageError
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import Died
+from distdemo.launcher.spec import WorldSpec
 from distdemo.ops.all_reduce import AllReduce
-from distdemo.outcomes import Died
-from distdemo.programs.bench import align, page
-from distdemo.programs.bench.conductor import measure, order_of, resume
-from distdemo.programs.bench.plan import Plan, Visit
 
 SHARED = "/dev/shm"  # noqa: S108 - only looked into
 

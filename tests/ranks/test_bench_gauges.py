@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from benches import series, spec
 
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
-from distdemo.programs.bench import align, gauges, page
-from distdemo.programs.bench.conductor import measure
-from distdemo.programs.bench.environment import cores
-from distdemo.programs.bench.gauges import MOMENTS
-from distdemo.programs.bench.plan import SPREAD_OVER
-from distdemo.yardsticks import ARITHMETIC, COPY, CORE_TO_CORE
+from distdemo.bench import align, gauges, page
+from distdemo.bench.conductor import measure
+from distdemo.bench.environment import cores
+from distdemo.bench.gauges import MOMENTS
+from distdemo.bench.plan import SPREAD_OVER
+from distdemo.bench.yardsticks import ARITHMETIC, COPY, CORE_TO_CORE
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 from helpers import segments, tcp_addresses, unused, wait_until
 
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
-from distdemo.programs.bench import copies, lanes, limits, pace, page, streams
-from distdemo.programs.bench.company import company
-from distdemo.programs.bench.limits import bound_of, measure_limits
-from distdemo.programs.bench.streams import LOOPBACK, Door, Streams, open_streams
-from distdemo.yardsticks import Limit
+from distdemo.bench import copies, lanes, limits, pace, page, streams
+from distdemo.bench.company import company
+from distdemo.bench.limits import bound_of, measure_limits
+from distdemo.bench.streams import LOOPBACK, Door, Streams, open_streams
+from distdemo.bench.yardsticks import Limit
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 
 @pytest.fixture(autouse=True)

@@ -16,17 +16,17 @@ import pytest
 import torch.distributed as dist
 from forked import in_a_child
 
+from distdemo.backends.starting import run_outfitted
+from distdemo.bench.linking import LinksReport, LinksSpec
+from distdemo.bench.links import baton, measure_links, program
+from distdemo.bench.records import Course
 from distdemo.errors import Terminated
-from distdemo.launchers.local import run_world
-from distdemo.linking import LinksReport, LinksSpec
-from distdemo.measuring import Course
-from distdemo.model import WorldSpec
-from distdemo.outcomes import WorldReport
-from distdemo.programs.bench.links import baton, measure_links, program
-from distdemo.programs.starting import run_outfitted
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.spec import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 LAG = 0.005  # seconds: a hundred times what the quickest messages take
 

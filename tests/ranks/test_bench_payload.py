@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from strategies import FORMS, example
 
-from distdemo.launchers.local import run_world
-from distdemo.launchers.rank import Rank
-from distdemo.model import OpSpec, WorldSpec
+from distdemo.bench import payload
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import Returned
+from distdemo.launcher.rank import Rank
+from distdemo.launcher.spec import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Undefined, handles
-from distdemo.outcomes import Returned
-from distdemo.programs.bench import payload
+from distdemo.ops.spec import OpSpec
 
 SIZES = (1, 7, 70_001)
 """Elements of a piece: one, an odd number, and more than a period."""

@@ -9,14 +9,14 @@ from forked import in_a_child
 
 from distdemo import backends, dtypes, ops
 from distdemo.backends.capabilities import capabilities, refusal, release_of
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
+from distdemo.check import matrix
+from distdemo.check.cases import Case
+from distdemo.check.checker import Plan, check
+from distdemo.check.matrix import PROBE_RANKS
+from distdemo.demo.reports import CapabilityMap
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.programs import matrix
-from distdemo.programs.cases import Case
-from distdemo.programs.checker import Plan, check
-from distdemo.programs.matrix import PROBE_RANKS
-from distdemo.reports import CapabilityMap
 from distdemo.versions import torch_version
 
 

@@ -19,14 +19,14 @@ from ranks.mutants import (
 )
 
 from distdemo import ops
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
-from distdemo.programs import matrix
-from distdemo.programs.cases import Case
-from distdemo.programs.checker import Plan, check
+from distdemo.check import matrix
+from distdemo.check.cases import Case
+from distdemo.check.checker import Plan, check
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.reports import CheckReport
+    from distdemo.demo.reports import CheckReport
 
 SHORT = 1.0  # seconds without progress after which a case is given up here
 

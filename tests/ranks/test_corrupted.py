@@ -12,7 +12,7 @@ import torch.distributed as dist
 import typer
 from asking import flags_of
 
-from distdemo.cli.execute import run_op
+from distdemo.demo.execute import run_op
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, example, given, settings
 from running import assert_right, run, shown
 from strategies import requests
 
-from distdemo.model import OpSpec
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.p2p import PointToPoint
 from distdemo.ops.reduce import Reduce
+from distdemo.ops.spec import OpSpec
 
 
 @settings(

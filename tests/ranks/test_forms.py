@@ -13,9 +13,9 @@ from strategies import FORMS, example, lengths, splits
 
 from distdemo import ops
 from distdemo.backends.gloo import Gloo
-from distdemo.launchers.local import run_world
-from distdemo.model import OpSpec
-from distdemo.programs.demo import demo
+from distdemo.demo.demo import demo
+from distdemo.launcher.local import run_world
+from distdemo.ops.spec import OpSpec
 
 NESTED: tuple[Any, ...] = (
     {"a": [1, {"b": None}], "ü": "雪"},

@@ -13,9 +13,9 @@ from helpers import distdemo, document
 import distdemo as library
 from distdemo import backends, ops
 from distdemo.backends.gpus import census, why_none
-from distdemo.holdings import EVENTS, HOST
-from distdemo.model import OpSpec
-from distdemo.programs.part import Groups, part_of
+from distdemo.demo.holdings import EVENTS, HOST
+from distdemo.demo.part import Groups, part_of
+from distdemo.ops.spec import OpSpec
 
 GPUS = census().gpus
 HERE = pytest.mark.skipif(GPUS == 0, reason=why_none()[0] if GPUS == 0 else "there are GPUs")

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from forked import in_a_child
 from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
-from distdemo.launchers.local import run_world
-from distdemo.model import Guest, WorldSpec
-from distdemo.outcomes import Died, Raised, Returned, Stopped
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped
+from distdemo.launcher.spec import Guest, WorldSpec
 
 OUTSIDE = threading.Event()  # nobody sets it: what waits for it waits until it is killed
 

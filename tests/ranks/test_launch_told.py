@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from helpers import children
 
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
-from distdemo.outcomes import Raised, Stopped
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import Raised, Stopped
+from distdemo.launcher.spec import WorldSpec
 
 ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
 

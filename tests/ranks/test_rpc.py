@@ -10,14 +10,14 @@ import pytest
 import torch
 from helpers import LOOPBACK, segments, tcp_addresses, unused
 
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
-from distdemo.programs.rpc import program, remote
-from distdemo.programs.rpc.loading import load_rpc
-from distdemo.programs.rpc.parts import Part
-from distdemo.programs.rpc.program import report, rpc
-from distdemo.programs.rpc.training import RemoteModel
-from distdemo.remoting import RpcSpec
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
+from distdemo.rpc import program, remote
+from distdemo.rpc.loading import load_rpc
+from distdemo.rpc.parts import Part
+from distdemo.rpc.program import report, rpc
+from distdemo.rpc.records import RpcSpec
+from distdemo.rpc.training import RemoteModel
 
 CALL_PATIENCE = 60.0
 SOON = 1.0  # seconds without progress after which a worker that hangs is named

@@ -8,21 +8,22 @@ import pytest
 import torch.distributed as dist
 from tracings import spec_of, world
 
-from distdemo import algorithms, ops
-from distdemo.algorithms.broadcast_tree import TreeBroadcast
-from distdemo.algorithms.plan import ScheduleError, plan_of
+from distdemo import ops
+from distdemo.backends.starting import run_outfitted
+from distdemo.demo.verify import verify
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
-from distdemo.launchers.local import run_world
-from distdemo.model import OpSpec
+from distdemo.launcher.local import run_world
 from distdemo.ops.buffers import expected
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.programs.starting import run_outfitted
-from distdemo.programs.trace.count import count
-from distdemo.programs.trace.plans import check_traceable, plan_for
-from distdemo.programs.trace.runner import Runner
-from distdemo.programs.verify import verify
-from distdemo.tracing import TraceSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.broadcast_tree import TreeBroadcast
+from distdemo.trace.algorithms.plan import ScheduleError, plan_of
+from distdemo.trace.count import count
+from distdemo.trace.plans import check_traceable, plan_for
+from distdemo.trace.runner import Runner
+from distdemo.trace.tracing import TraceSpec
 
 REDUCE_OPS = ("sum", "max", "avg", "product", "premul_sum")
 

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch.distributed as dist
 
-from distdemo import algorithms, ops
-from distdemo.contending import CompareReport, Contender, ContestSpec, LinkSource
+from distdemo import ops
+from distdemo.bench.fitting import Link
+from distdemo.bench.records import Course
 from distdemo.errors import Terminated, UsageError
-from distdemo.fitting import Link
-from distdemo.launchers.local import run_world
-from distdemo.measuring import Course
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.outcomes import WorldReport
-from distdemo.programs.trace.compare import compare
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.compare import compare
+from distdemo.trace.contending import CompareReport, Contender, ContestSpec, LinkSource
 
 if TYPE_CHECKING:
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 GIVEN = LinkSource(Link(1e-5, 1e-9), "given")
 

@@ -11,15 +11,15 @@ import pytest
 from running import Numbered
 from tracings import spec_of, world
 
-from distdemo.launchers.local import run_world
-from distdemo.outcomes import Returned
-from distdemo.programs.trace.report import report
-from distdemo.programs.trace.run import trace
-from distdemo.scheduling import Fault
-from distdemo.tracing import TraceSpec
+from distdemo.launcher.local import run_world
+from distdemo.launcher.outcomes import Returned
+from distdemo.trace.report import report
+from distdemo.trace.run import trace
+from distdemo.trace.scheduling import Fault
+from distdemo.trace.tracing import TraceSpec
 
 if TYPE_CHECKING:
-    from distdemo.launchers.rank import Rank
+    from distdemo.launcher.rank import Rank
 
 
 def traced(specs):

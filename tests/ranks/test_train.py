@@ -13,20 +13,20 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distdemo.launchers.local import run_world
-from distdemo.model import WorldSpec
-from distdemo.programs.train.averaging import Averaging
-from distdemo.programs.train.main import train
-from distdemo.programs.train.manual import manual
-from distdemo.programs.train.prepare import preload, prepare
-from distdemo.programs.train.report import report
-from distdemo.programs.train.ways import WAYS
-from distdemo.training import MODES, Progress, TrainReport, TrainSpec
+from distdemo.launcher.local import run_world
+from distdemo.launcher.spec import WorldSpec
+from distdemo.train.averaging import Averaging
+from distdemo.train.main import train
+from distdemo.train.manual import manual
+from distdemo.train.prepare import preload, prepare
+from distdemo.train.records import MODES, Progress, TrainReport, TrainSpec
+from distdemo.train.report import report
+from distdemo.train.ways import WAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdemo.programs.train.averaging import Way
+    from distdemo.train.averaging import Way
 
 SMALL = TrainSpec(epochs=2, batch_size=240)
 """8 steps of 2000 samples each, the same for 1, 2, 3 and 4 ranks."""

@@ -38,13 +38,13 @@ import sys
 import distdemo
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "import distdemo"
 distdemo.UsageError
-import distdemo.model, distdemo.outcomes, distdemo.reports, distdemo.dtypes
+import distdemo.ops.spec, distdemo.launcher.outcomes, distdemo.demo.reports, distdemo.dtypes
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "the records"
-import distdemo.ops, distdemo.backends, distdemo.programs.explain
+import distdemo.ops, distdemo.backends, distdemo.demo.explain
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "ops and explain"
-import distdemo.cli.app, distdemo.cli.main, distdemo.cli.parse_op
-import distdemo.render.document, distdemo.render.op_table, distdemo.render.picture
-import distdemo.launchers.api, distdemo.launchers.limits, distdemo.launchers.verdict
+import distdemo.cli.app, distdemo.cli.main, distdemo.demo.parse_op
+import distdemo.view.document, distdemo.demo.view_op_table, distdemo.demo.view_picture
+import distdemo.launcher.api, distdemo.launcher.limits, distdemo.launcher.verdict
 assert "torch" not in sys.modules, "the command line"
 distdemo.launch
 assert "torch" not in sys.modules, "distdemo.launch"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from distdemo.remoting import Call, Weights, apart, name_of
+from distdemo.rpc.records import Call, Weights, apart, name_of
 
 
 def weights(remote: tuple[float, ...], local: tuple[float, ...]) -> Weights:

@@ -190,7 +190,7 @@ def handles_that_are_dropped(rank: int, n: int) -> None:
     kept = torch.ones(3)
     dist.all_reduce(kept)
     same(kept, [n] * 3)
-    from distdemo.backends.mpi.work import all_done, pending
+    from distdemo.mpi.work import all_done, pending
 
     assert all_done(20)
     assert not pending
@@ -365,10 +365,10 @@ def several_threads(rank: int, n: int) -> None:
 
 @case
 def ended_and_begun_again(rank: int, n: int) -> None:
-    import distdemo.backends.mpi
+    import distdemo.mpi
     from distdemo.errors import UsageError
 
-    assert distdemo.backends.mpi.provided_by == "mpi4py"
+    assert distdemo.mpi.provided_by == "mpi4py"
     assert dist.is_mpi_available()
     assert dist.get_backend() == "mpi"
     dist.destroy_process_group()

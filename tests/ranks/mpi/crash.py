@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from ranks.mpi.matrix import tried
 
-from distdemo.backends.mpi import runtime
+from distdemo.mpi import runtime
 
 
 def forsaken() -> bool:

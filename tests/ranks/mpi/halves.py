@@ -8,7 +8,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from distdemo.backends.mpi.halves import ADDED, LEAST
+from distdemo.mpi.halves import ADDED, LEAST
 
 rank = dist.get_rank()
 wrong = []

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 import ranks.mpi.cases_p2p  # noqa: E402, F401 - adds cases
 from ranks.mpi.cases import CASES  # noqa: E402
 
-import distdemo.backends.mpi  # noqa: E402, F401 - what is tested
+import distdemo.mpi  # noqa: E402, F401 - what is tested
 
 
 def report(name: str, rank: int, problem: str, seconds: float) -> None:

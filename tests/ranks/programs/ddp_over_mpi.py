@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import distdemo.backends.mpi  # noqa: F401 - makes "mpi" a backend
+import distdemo.mpi  # noqa: F401 - makes "mpi" a backend
 
 dist.init_process_group("mpi", store=dist.FileStore(sys.argv[1]))  # type: ignore[attr-defined]  # gloo needs a store
 for backend in ("mpi", "gloo"):

@@ -6,14 +6,14 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from distdemo.torch_import import load_torch
+from distdemo.launcher.torch_import import load_torch
 
 load_torch()
 
 import torch.distributed as dist  # noqa: E402 - after the import that takes note of threads
 
-from distdemo.launchers.local import run_world  # noqa: E402
-from distdemo.programs.survey import survey  # noqa: E402
+from distdemo.check.survey import survey  # noqa: E402
+from distdemo.launcher.local import run_world  # noqa: E402
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from distdemo import algorithms
-from distdemo.algorithms.contract import Algorithm
-from distdemo.algorithms.plan import plan_of
-from distdemo.programs.trace.board import contributions
-from distdemo.programs.trace.count import checks, count
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.contract import Algorithm
+from distdemo.trace.algorithms.plan import plan_of
+from distdemo.trace.board import contributions
+from distdemo.trace.count import checks, count
 
 PAGE = Path(__file__).parents[3] / "CONTRIBUTING.md"
 
@@ -23,7 +23,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Algorithm:
     section = PAGE.read_text(encoding="utf-8").split("## Add an algorithm in one file")[1]
     found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert found is not None
-    names: dict[str, Any] = {"__name__": "distdemo.algorithms.all_gather_direct"}
+    names: dict[str, Any] = {"__name__": "distdemo.trace.algorithms.all_gather_direct"}
     exec(compile(found[1], str(PAGE), "exec"), names)  # noqa: S102 - the page is our own
     made = names["DirectAllGather"]()
     assert isinstance(made, Algorithm)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from distdemo import algorithms, ops
-from distdemo.algorithms.plan import plan_of
-from distdemo.algorithms.task import TASKS
-from distdemo.model import OpSpec
+from distdemo import ops
 from distdemo.ops.parts import Undefined
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.plan import plan_of
+from distdemo.trace.algorithms.task import TASKS
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from distdemo import algorithms, ops
-from distdemo.algorithms.contract import Algorithm
-from distdemo.algorithms.plan import Plan, plan_of
-from distdemo.model import OpSpec
+from distdemo import ops
 from distdemo.ops.buffers import Expected, cuts_of, held_before, reduced, tensors
 from distdemo.ops.parts import Source, Undefined
-from distdemo.programs.trace.board import Board
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.contract import Algorithm
+from distdemo.trace.algorithms.plan import Plan, plan_of
+from distdemo.trace.board import Board
 
 WORLDS = range(1, 18)
 COMBINE: dict[str, Callable[..., Any]] = {

@@ -8,10 +8,10 @@ from strategies import FORMS, example
 from distdemo import backends, ops
 from distdemo.backends.contract import Backend
 from distdemo.dtypes import DTYPES
-from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Form
 from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.spec import OpSpec
 
 ALL = list(backends.REGISTRY.values())
 

@@ -21,9 +21,9 @@ from distdemo.backends.capabilities import (
     release_of,
     text,
 )
-from distdemo.model import OpSpec
+from distdemo.demo.reports import CapabilityMap
 from distdemo.ops.contract import Op
-from distdemo.reports import CapabilityMap
+from distdemo.ops.spec import OpSpec
 
 DIES, RAISES = "kills the process (SIGSEGV)", 'raises ValueError: "no" \\ ünïcode'
 MAP = CapabilityMap(

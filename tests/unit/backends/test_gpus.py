@@ -15,7 +15,8 @@ from strategies import example
 from distdemo import backends, ops
 from distdemo.backends import gpus
 from distdemo.errors import UsageError
-from distdemo.model import OpSpec, WorldSpec
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
 
 Machine = Callable[..., None]
 

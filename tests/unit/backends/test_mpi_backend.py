@@ -33,7 +33,7 @@ def test_without_mpi4py_the_error_says_what_to_install() -> None:
     def work() -> None:
         sys.modules["mpi4py"] = None  # type: ignore[assignment]  # the import system's sign for "not there"
         with pytest.raises(ImportError, match=r"pip install 'distdemo\[mpi\]'"):
-            import distdemo.backends.mpi  # noqa: F401
+            import distdemo.mpi  # noqa: F401
 
         assert not dist.is_mpi_available()
 
@@ -45,7 +45,7 @@ def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
     def work() -> None:
         os.environ["MPI4PY_LIBMPI"] = "/nowhere/libmpi.so"
         with pytest.raises(ImportError, match=r"MPI library .*pip install 'distdemo\[mpi\]'"):
-            import distdemo.backends.mpi  # noqa: F401
+            import distdemo.mpi  # noqa: F401
 
     in_a_child(work)
 
@@ -53,12 +53,12 @@ def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
 @needs_mpi
 def test_an_import_begins_nothing_and_can_be_repeated() -> None:
     def work() -> None:
-        import distdemo.backends.mpi
+        import distdemo.mpi
 
         mpi = importlib.import_module("mpi4py.MPI")
         assert not mpi.Is_initialized()
         assert dist.is_mpi_available()
-        assert importlib.reload(distdemo.backends.mpi).provided_by == "mpi4py"
+        assert importlib.reload(distdemo.mpi).provided_by == "mpi4py"
 
     in_a_child(work)
 
@@ -73,12 +73,12 @@ def test_torchs_own_mpi_backend_stays_as_it_is() -> None:
         before = c10d.init_process_group
         setattr(c10d, "_MPI_AVAILABLE", True)  # noqa: B010 - what torch built with MPI says
         setattr(dist, "ProcessGroupMPI", ProcessGroupMPI)  # noqa: B010
-        import distdemo.backends.mpi
+        import distdemo.mpi
 
-        assert distdemo.backends.mpi.provided_by == "torch"
+        assert distdemo.mpi.provided_by == "torch"
         assert c10d.init_process_group is before
         assert vars(dist)["ProcessGroupMPI"] is ProcessGroupMPI
-        assert "distdemo.backends.mpi.registration" not in sys.modules
+        assert "distdemo.mpi.registration" not in sys.modules
 
     in_a_child(work)
 
@@ -88,7 +88,7 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
     from torch.distributed import init_process_group  # bound before the backend is there
 
     def work() -> None:
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         init_process_group("mpi")
         assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
@@ -102,7 +102,7 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
 @needs_mpi
 def test_a_group_of_another_backend_needs_a_store() -> None:
     def work() -> None:
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         dist.init_process_group("mpi")
         assert "needs a store" in usage_error(lambda: dist.new_group(backend="gloo"))
@@ -114,7 +114,7 @@ def test_a_group_of_another_backend_needs_a_store() -> None:
 @pytest.mark.parametrize("backend", ["mpi", "cpu:mpi"])
 def test_numbers_that_contradict_mpi_are_a_mixed_installation(backend: str) -> None:
     def work() -> None:
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         text = usage_error(lambda: dist.init_process_group(backend, rank=1, world_size=4))
         assert "was to be rank 1 of 4, but MPI says that it is rank 0 of 1" in text
@@ -128,7 +128,7 @@ def test_a_launcher_that_is_not_mpis_is_a_mixed_installation() -> None:
     def work() -> None:
         os.environ["OMPI_COMM_WORLD_SIZE"] = "4"
         os.environ["WORLD_SIZE"] = "4"
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         text = usage_error(lambda: dist.init_process_group("mpi"))
         assert "started 4 processes, but MPI says that each is rank 0 of 1" in text
@@ -140,7 +140,7 @@ def test_a_launcher_that_is_not_mpis_is_a_mixed_installation() -> None:
 def test_a_torchrun_is_told_that_mpi_has_launchers_of_its_own() -> None:
     def work() -> None:
         os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "4"}
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         text = usage_error(lambda: dist.init_process_group("mpi"))
         assert text.startswith("torchrun started 4 processes, but MPI says")
@@ -155,7 +155,7 @@ def test_a_torchrun_is_told_that_mpi_has_launchers_of_its_own() -> None:
 def test_mpich_is_not_begun_where_it_would_end_the_process() -> None:
     def work() -> None:
         os.environ |= {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "job@1", "PMIX_RANK": "0"}
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         mpi = importlib.import_module("mpi4py.MPI")
         if mpi.get_vendor()[0] != "MPICH" or "pmix" in mpi.Get_library_version():
@@ -174,7 +174,7 @@ def test_mpich_is_not_begun_where_it_would_end_the_process() -> None:
 )
 def test_it_is_known_with_what_a_program_means_to_end(status: object, failure: bool) -> None:
     def work() -> None:
-        from distdemo.backends.mpi import leaving
+        from distdemo.mpi import leaving
 
         leaving.listen_to_exits()
         assert not leaving.failed()
@@ -197,8 +197,8 @@ def test_floats_as_whole_numbers_keep_their_order_and_every_bit(
     dtype: torch.dtype, largest: bool
 ) -> None:
     def work() -> None:
-        import distdemo.backends.mpi  # noqa: F401
-        from distdemo.backends.mpi.ordering import BLOCK, order_for
+        import distdemo.mpi  # noqa: F401
+        from distdemo.mpi.ordering import BLOCK, order_for
 
         tiny, huge = torch.finfo(dtype).smallest_normal / 4, torch.finfo(dtype).max
         rising = [float("-inf"), -huge, -1.0, -tiny, -0.0, 0.0, tiny, 1.0, huge, float("inf")]
@@ -226,10 +226,10 @@ def test_the_future_of_a_part_may_ask_for_the_whole() -> None:
             return threading.current_thread() is threading.main_thread()
 
     def work() -> None:
-        import distdemo.backends.mpi  # noqa: F401
+        import distdemo.mpi  # noqa: F401
 
         dist.init_process_group("mpi")
-        from distdemo.backends.mpi.work import MpiWork
+        from distdemo.mpi.work import MpiWork
 
         part = MpiWork("all_reduce", 0, 10, [Request()], [torch.ones(1)])
         whole = MpiWork("batch", 0, 10, [part], [])
@@ -245,10 +245,10 @@ def test_errors_of_mpi_tell_of_lost_peers_in_words_that_a_verdict_knows() -> Non
     def work() -> None:
         from mpi4py import MPI
 
-        import distdemo.backends.mpi  # noqa: F401
-        from distdemo.backends.mpi.errors import late, translated
-        from distdemo.launchers.backend_error import is_backends
-        from distdemo.launchers.verdict import lost_peer
+        import distdemo.mpi  # noqa: F401
+        from distdemo.launcher.backend_error import is_backends
+        from distdemo.launcher.verdict import lost_peer
+        from distdemo.mpi.errors import late, translated
 
         lost = translated(MPI.Exception(MPI.ERR_PROC_FAILED), "recv", 3)
         assert is_backends(lost)
@@ -265,8 +265,8 @@ def test_errors_of_mpi_tell_of_lost_peers_in_words_that_a_verdict_knows() -> Non
 @needs_mpi
 def test_waiting_ends_at_the_deadline() -> None:
     def work() -> None:
-        import distdemo.backends.mpi  # noqa: F401
-        from distdemo.backends.mpi.waiting import done_in_time
+        import distdemo.mpi  # noqa: F401
+        from distdemo.mpi.waiting import done_in_time
 
         answers = iter([False] * 10 + [True])
         assert done_in_time(lambda: next(answers), 10)

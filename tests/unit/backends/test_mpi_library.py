@@ -9,9 +9,9 @@ import sys
 import pytest
 from helpers import warmed
 
-from distdemo.backends import mpi_library
-from distdemo.backends.mpi_library import MpiLibrary
 from distdemo.errors import UsageError
+from distdemo.mpi import library as mpi_library
+from distdemo.mpi.library import MpiLibrary
 
 PLAIN = "MPICH Version: 5.0.2\nMPICH configure: --with-device=ch4:ucx,ofi --with-pm=hydra:gforker"
 HERE = importlib.util.find_spec("mpi4py") is not None
@@ -148,10 +148,10 @@ def test_root_alone_is_allowed_to_be_root(chosen, mpiexec):
 
 ASK = """
 import json
-from distdemo.torch_import import load_torch, threads
+from distdemo.launcher.torch_import import load_torch, threads
 load_torch()
 before = threads()
-from distdemo.backends.mpi_entry import Mpi
+from distdemo.backends.mpi import Mpi
 entry = Mpi()
 seen = [entry.missing(), entry.version(), entry.choice()]
 from mpi4py import MPI
@@ -173,7 +173,7 @@ def test_asking_begins_no_mpi_and_leaves_no_thread(tmp_path):
 
 
 def test_without_mpi4py_it_is_said_how_to_get_it(monkeypatch):
-    from distdemo.backends.mpi_entry import Mpi
+    from distdemo.backends.mpi import Mpi
 
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     mpi_library.library.cache_clear()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distdemo import backends
-from distdemo.launchers import limits
+from distdemo.launcher import limits
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ import torch
 
 from distdemo import backends
 from distdemo.backends import gpus
+from distdemo.check.parse_check import CheckRequest, parse_check
+from distdemo.check.run_check import _on_these_gpus
 from distdemo.cli import options
-from distdemo.cli.execute import check_backend, ranks_sharing
-from distdemo.cli.parse_check import CheckRequest, parse_check
-from distdemo.cli.run_check import _on_these_gpus
+from distdemo.demo.execute import check_backend, ranks_sharing
 from distdemo.errors import UsageError
-from distdemo.launchers.joined.seat import Seat
-from distdemo.model import WorldSpec
+from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.spec import WorldSpec
 
 
 def check(**flags: str) -> CheckRequest:

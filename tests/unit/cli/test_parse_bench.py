@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from distdemo import ops
+from distdemo.bench.bench_options import SECOND_WORDS
+from distdemo.bench.parse_bench import BenchRequest, parse_bench
+from distdemo.bench.parse_measure import FULL_MESH, OUTER_LIMIT
 from distdemo.cli import files, options
-from distdemo.cli.bench_options import SECOND_WORDS
-from distdemo.cli.parse_bench import BenchRequest, parse_bench
-from distdemo.cli.parse_measure import FULL_MESH, OUTER_LIMIT
 from distdemo.cli.parse_sizes import parse_bytes
 from distdemo.errors import UsageError
 
@@ -352,7 +352,7 @@ def test_a_site_that_draws_nothing_needs_no_matplotlib(monkeypatch: pytest.Monke
 def test_a_largest_size_beyond_memory_is_refused_with_one_that_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distdemo.launchers.limits._available", lambda: 1 << 30)
+    monkeypatch.setattr("distdemo.launcher.limits._available", lambda: 1 << 30)
     error = refused("all-gather", max_bytes="4G")
     assert "all-gather of 2G bytes needs" in error.what
     assert "the largest size that fits is" in error.why
@@ -362,12 +362,12 @@ def test_a_largest_size_beyond_memory_is_refused_with_one_that_fits(
 
 
 def test_where_no_size_fits_fewer_ranks_are_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distdemo.launchers.limits._available", lambda: 20 << 20)
+    monkeypatch.setattr("distdemo.launcher.limits._available", lambda: 20 << 20)
     assert "Try fewer ranks." in refused().hint
 
 
 def test_the_machine_has_to_hold_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distdemo.launchers.limits._available", lambda: 45 * 2**20)
+    monkeypatch.setattr("distdemo.launcher.limits._available", lambda: 45 * 2**20)
     assert "5 ranks" in refused(bench_size="5").what
 
 

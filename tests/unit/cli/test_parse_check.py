@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from distdemo.backends import capabilities
+from distdemo.check import matrix
+from distdemo.check.parse_check import CheckRequest, parse_check
 from distdemo.cli import options
 from distdemo.cli.files import writable
-from distdemo.cli.parse_check import CheckRequest, parse_check
 from distdemo.cli.writing import write_file
 from distdemo.errors import DistdemoError, UsageError
-from distdemo.launchers import limits
-from distdemo.programs import matrix
+from distdemo.launcher import limits
 
 DEFAULTS: dict[str, Any] = {name: options.ALL[name][1] for name in options.CHECK}
 

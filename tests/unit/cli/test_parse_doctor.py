@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli.parse_doctor import DoctorRequest, parse_doctor
+from distdemo.doctor.parse_doctor import DoctorRequest, parse_doctor
+from distdemo.doctor.records import TOPICS
 from distdemo.errors import UsageError
-from distdemo.findings import TOPICS
 
 NOTHING = {
     "only_topics": None,

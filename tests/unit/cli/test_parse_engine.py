@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli.parse_check import CheckRequest, parse_check
+from distdemo.check.parse_check import CheckRequest, parse_check
 from distdemo.cli.parse_engine import (
     PORT,
     check_input,
@@ -14,7 +14,7 @@ from distdemo.cli.parse_engine import (
     size_of_world,
 )
 from distdemo.errors import UsageError
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined.seat import Seat
 
 FLAGS: dict[str, Any] = {"launcher": "auto", "nnodes": None, "node_rank": None, "master": None}
 WORLD = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}

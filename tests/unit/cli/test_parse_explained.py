@@ -7,9 +7,9 @@ from asking import DEFAULTS, spec
 
 from distdemo import ops
 from distdemo.cli.options import EXPLAIN
-from distdemo.cli.parse_op import parse_explained
+from distdemo.demo.parse_op import parse_explained
 from distdemo.errors import UsageError
-from distdemo.model import OpSpec
+from distdemo.ops.spec import OpSpec
 
 EXPLAINED = [name for name in EXPLAIN if name != "op"]
 

@@ -13,9 +13,9 @@ from strategies import FORMS
 
 from distdemo import ops
 from distdemo.cli.option_table import OPTIONS
-from distdemo.model import OpSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Form
+from distdemo.ops.spec import OpSpec
 
 # ------------------------------------------------------------------------------------- any form
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from asking import refused, request, spec, specs
 
-from distdemo.cli.parse_groups import named_ranks, parse_groups
+from distdemo.demo.parse_groups import named_ranks, parse_groups
 from distdemo.errors import UsageError
 
 

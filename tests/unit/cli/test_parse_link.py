@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdemo.cli.parse_link import parse_link
+from distdemo.doctor.parse_link import parse_link
 from distdemo.errors import UsageError
 
 

@@ -9,9 +9,9 @@ from asking import refused, request, spec
 
 from distdemo import ops
 from distdemo.dtypes import NAMES
-from distdemo.launchers import limits
-from distdemo.model import OpSpec
+from distdemo.launcher import limits
 from distdemo.ops import reduction
+from distdemo.ops.spec import OpSpec
 
 # ------------------------------------------------------------------------------------ defaults
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli import parse_rpc
 from distdemo.cli.options import ALL, RPC
 from distdemo.errors import UsageError
-from distdemo.remoting import RpcSpec
+from distdemo.rpc import parse_rpc
+from distdemo.rpc.records import RpcSpec
 
 
 def flags(**given: Any) -> dict[str, Any]:

@@ -13,11 +13,11 @@ import pytest
 
 from distdemo.cli.main import _rewritten, _wants_json
 from distdemo.cli.parse import LONGEST
-from distdemo.cli.parse_run import RunRequest, parse_run
-from distdemo.cli.run_options import _files
 from distdemo.cli.silence import speaks
 from distdemo.errors import UsageError
-from distdemo.model import Guest
+from distdemo.launcher.spec import Guest
+from distdemo.run.parse_run import RunRequest, parse_run
+from distdemo.run.run_options import _files
 
 NOTHING: dict[str, Any] = {
     "words": None,

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli import files, options, parse_train
-from distdemo.cli.parse_train import OUTER_LIMIT, TrainRequest
+from distdemo.cli import files, options
 from distdemo.errors import UsageError
-from distdemo.programs.train.generated import generate
-from distdemo.training import TrainSpec
+from distdemo.train import parse_train
+from distdemo.train.generated import generate
+from distdemo.train.parse_train import OUTER_LIMIT, TrainRequest
+from distdemo.train.records import TrainSpec
 
 DEFAULTS: dict[str, Any] = {name: options.ALL[name][1] for name in options.TRAIN}
 
@@ -159,12 +160,12 @@ def test_a_plot_without_matplotlib_is_refused_with_the_way_to_get_it(
 
 
 def test_the_machine_has_to_hold_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distdemo.launchers.limits._available", lambda: 45 * 2**20)
+    monkeypatch.setattr("distdemo.launcher.limits._available", lambda: 45 * 2**20)
     assert "5 ranks" in refused(start="5").what
 
 
 def test_the_machine_has_to_hold_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distdemo.cli.parse_train.free_memory", lambda: 2**30)
+    monkeypatch.setattr("distdemo.train.parse_train.free_memory", lambda: 2**30)
     request().check_memory(generate(1))
     with pytest.raises(UsageError, match="--hidden 99999999999 does not fit"):
         request(hidden="99999999999").check_memory(generate(1))

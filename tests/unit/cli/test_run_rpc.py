@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from distdemo.cli.run_rpc import _follow
-from distdemo.remoting import Progress
+from distdemo.rpc.records import Progress
+from distdemo.rpc.run_rpc import _follow
 
 
 class Terminal(io.StringIO):

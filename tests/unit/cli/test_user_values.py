@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdemo import ops
-from distdemo.cli.values import check_fit, misfit, parse_number, parse_values, roomier
+from distdemo.demo.values import check_fit, misfit, parse_number, parse_values, roomier
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
-from distdemo.model import Number, OpSpec
 from distdemo.ops.buffers import held_before
+from distdemo.ops.spec import Number, OpSpec
 
 
 def refused(given_values: list[str]) -> UsageError:

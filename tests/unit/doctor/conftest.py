@@ -12,7 +12,7 @@ from distdemo.doctor.seen import Seen
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.doctor.system import Answer, Clock, Interface, Lookup, Room
 from distdemo.doctor.torch_facts import TorchFacts
-from distdemo.launchers.limits import MIB, Limit
+from distdemo.launcher.limits import MIB, Limit
 
 Made = Callable[..., Surroundings]
 

@@ -9,7 +9,7 @@ import pytest
 from distdemo.doctor import clock, container, cores, limits, memory
 from distdemo.doctor.system import Clock, Room
 from distdemo.doctor.torch_facts import TorchFacts
-from distdemo.launchers.limits import MIB, UNLIMITED, Limit
+from distdemo.launcher.limits import MIB, UNLIMITED, Limit
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from distdemo.doctor import registry, system
+from distdemo.doctor.records import TOPICS, Finding
 from distdemo.doctor.registry import CHECKS, examine
 from distdemo.doctor.seen import Check, fine
 from distdemo.doctor.surroundings import Remembering
 from distdemo.doctor.system import Answer
 from distdemo.errors import UsageError
-from distdemo.findings import TOPICS, Finding
 
 
 def test_every_check_has_its_name_and_topic() -> None:

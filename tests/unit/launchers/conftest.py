@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdemo.launchers import limits
+from distdemo.launcher import limits
 
 
 @pytest.fixture

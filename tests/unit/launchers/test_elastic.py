@@ -8,8 +8,8 @@ import pytest
 from helpers import LOOPBACK, tcp_addresses
 from torch._C._distributed_c10d import TCPStore
 
-from distdemo.launchers.elastic import HOST, agent, variables
-from distdemo.model import WorldSpec
+from distdemo.launcher.elastic import HOST, agent, variables
+from distdemo.launcher.spec import WorldSpec
 
 
 def test_the_variables_are_torchruns():

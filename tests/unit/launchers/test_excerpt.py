@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distdemo.launchers.excerpt import excerpt
+from distdemo.launcher.excerpt import excerpt
 
 HERE = f'File "{__file__}"'
 

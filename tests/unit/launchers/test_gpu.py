@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from distdemo.errors import DistdemoError
-from distdemo.launchers import gpu
-from distdemo.launchers.gpu import bound_device, device_of, has_nccl, take
+from distdemo.launcher import gpu
+from distdemo.launcher.gpu import bound_device, device_of, has_nccl, take
 
 
 def test_ranks_of_a_host_take_its_gpus_in_turn() -> None:
@@ -81,7 +81,7 @@ def test_what_cuda_says_when_it_starts_is_translated(
 STUCK = """
 import os, sys, threading, time
 import torch.distributed as dist
-from distdemo.launchers import gpu
+from distdemo.launcher import gpu
 
 class Stuck(dist.ProcessGroup):
     def getBackendName(self): return "stuck"

@@ -7,8 +7,8 @@ import sys
 import pytest
 from helpers import wait_until
 
-from distdemo.launchers.guests import Household, stdin_of
-from distdemo.model import Guest
+from distdemo.launcher.guests import Household, stdin_of
+from distdemo.launcher.spec import Guest
 
 
 def test_a_household_whose_keeper_was_killed_does_it_itself():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.launchers.interrupts import Interrupts
+from distdemo.launcher.interrupts import Interrupts
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
-from distdemo.launchers import api
-from distdemo.launchers.api import launch
-from distdemo.model import WorldSpec
-from distdemo.outcomes import Raised, Returned, Stopped, Verdict, WorldReport
+from distdemo.launcher import api
+from distdemo.launcher.api import launch
+from distdemo.launcher.outcomes import Raised, Returned, Stopped, Verdict, WorldReport
+from distdemo.launcher.spec import WorldSpec
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,9 @@ import socket
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launchers import limits
-from distdemo.launchers.limits import (
-    MIB,
-    check_loopback,
-    check_machine,
-    free_memory,
-    open_files,
-)
-from distdemo.model import WorldSpec
+from distdemo.launcher import limits
+from distdemo.launcher.limits import MIB, check_loopback, check_machine, free_memory, open_files
+from distdemo.launcher.spec import WorldSpec
 
 Machine = dict[str, str]
 

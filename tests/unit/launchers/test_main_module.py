@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launchers.channel import dumps_work
-from distdemo.launchers.main_module import check_main_file, is_lost
+from distdemo.launcher.channel import dumps_work
+from distdemo.launcher.main_module import check_main_file, is_lost
 
 
 def work() -> None: ...

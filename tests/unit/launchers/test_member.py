@@ -10,9 +10,9 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from distdemo.launchers.channel import Receiver, Sender, dumps
-from distdemo.launchers.member import KEPT_OUTPUT, Member
-from distdemo.outcomes import Died, Phase, Raised, Returned, Stopped, TimedOut
+from distdemo.launcher.channel import Receiver, Sender, dumps
+from distdemo.launcher.member import KEPT_OUTPUT, Member
+from distdemo.launcher.outcomes import Died, Phase, Raised, Returned, Stopped, TimedOut
 
 
 class Process(BaseProcess):

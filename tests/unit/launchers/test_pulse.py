@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from distdemo.launchers.pulse import Pulse, used
+from distdemo.launcher.pulse import Pulse, used
 
 
 def test_a_process_at_work_uses_time():
@@ -29,7 +29,7 @@ def test_sessions_that_nobody_leads_use_none():
 def clock(monkeypatch):
     """The monotonic clock goes on by 10 s at each look."""
     ticks = iter(range(0, 1000, 10))
-    monkeypatch.setattr("distdemo.launchers.pulse.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("distdemo.launcher.pulse.time.monotonic", lambda: next(ticks))
 
 
 @pytest.mark.parametrize(

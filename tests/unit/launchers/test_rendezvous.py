@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launchers.rendezvous import private_directory, rendezvous
+from distdemo.launcher.rendezvous import private_directory, rendezvous
 
 on_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="has no files in memory")
 

@@ -6,8 +6,8 @@ import sysconfig
 from pathlib import Path
 
 import distdemo
-from distdemo.launchers.stacks import locate
-from distdemo.outcomes import Where
+from distdemo.launcher.outcomes import Where
+from distdemo.launcher.stacks import locate
 
 SITE = sysconfig.get_path("purelib")
 LIBRARY = sysconfig.get_path("stdlib")
@@ -22,8 +22,8 @@ def stack(*frames: tuple[str, int, str]) -> str:
 TORCH = f"{SITE}/torch/distributed/distributed_c10d.py"
 LOGGER = f"{SITE}/torch/distributed/c10d_logger.py"
 LAUNCHER = (
-    (f"{OURS}/launchers/api.py", 75, "_call"),
-    (f"{OURS}/launchers/rank.py", 165, "_work"),
+    (f"{OURS}/launcher/api.py", 75, "_call"),
+    (f"{OURS}/launcher/rank.py", 165, "_work"),
     (f"{LIBRARY}/multiprocessing/process.py", 108, "run"),
 )
 

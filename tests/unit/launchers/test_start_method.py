@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from distdemo.errors import UsageError
-from distdemo.launchers import start_method
-from distdemo.launchers.start_method import METHODS, choose
+from distdemo.launcher import start_method
+from distdemo.launcher.start_method import METHODS, choose
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
 

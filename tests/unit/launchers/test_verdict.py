@@ -4,9 +4,7 @@ import signal
 
 import pytest
 
-from distdemo.launchers.verdict import judge, lost_peer
-from distdemo.model import WorldSpec
-from distdemo.outcomes import (
+from distdemo.launcher.outcomes import (
     NOT_STARTED,
     Died,
     Lost,
@@ -19,6 +17,8 @@ from distdemo.outcomes import (
     Verdict,
     Where,
 )
+from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.verdict import judge, lost_peer
 
 CLOSED = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "

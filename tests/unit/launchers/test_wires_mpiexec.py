@@ -18,13 +18,13 @@ import pytest
 from helpers import wait_until
 
 from distdemo.errors import UsageError
-from distdemo.launchers.interrupts import Interrupts
-from distdemo.launchers.keeper import Keeper
-from distdemo.launchers.wires import confine, shim, starter
-from distdemo.launchers.wires.caller import greet
-from distdemo.launchers.wires.confine import Confinement
-from distdemo.launchers.wires.mpiexec import MpiexecWire
-from distdemo.model import WireUp, WorldSpec
+from distdemo.launcher.interrupts import Interrupts
+from distdemo.launcher.keeper import Keeper
+from distdemo.launcher.spec import WireUp, WorldSpec
+from distdemo.mpi.wires import confine, shim, starter
+from distdemo.mpi.wires.caller import greet
+from distdemo.mpi.wires.confine import Confinement
+from distdemo.mpi.wires.mpiexec import MpiexecWire
 
 IDLE = (sys.executable, "-c", "import select; select.select([], [], [], 60)")
 
@@ -292,7 +292,7 @@ def test_a_keeper_cleans_up_after_a_launcher_that_was_killed(tmp_path):
     folder = full_folder(tmp_path)
     program = f"""
         import json, os, signal, subprocess, sys
-        from distdemo.launchers.keeper import Keeper
+        from distdemo.launcher.keeper import Keeper
         child = subprocess.Popen({IDLE!r}, start_new_session=True)
         keeper = Keeper([{str(folder)!r}])
         keeper.watch(child.pid)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo.launchers.interrupts import Interrupts
-from distdemo.launchers.wires.contract import Ticket, Wire
-from distdemo.launchers.wires.pmi import PmiWire
-from distdemo.launchers.wires.pmi_protocol import LONGEST, Exchange, segment_names
-from distdemo.model import WireUp, WorldSpec
+from distdemo.launcher.interrupts import Interrupts
+from distdemo.launcher.spec import WireUp, WorldSpec
+from distdemo.mpi.wires.contract import Ticket, Wire
+from distdemo.mpi.wires.pmi import PmiWire
+from distdemo.mpi.wires.pmi_protocol import LONGEST, Exchange, segment_names
 
 SHARED = (("UCX_TLS", "self,sm"),)
 

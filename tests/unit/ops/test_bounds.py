@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdemo import ops
-from distdemo.model import OpSpec
+from distdemo.demo.verify import verify
 from distdemo.ops.buffers import Expected, expected, held_before
-from distdemo.programs.verify import verify
+from distdemo.ops.spec import OpSpec
 
 
 def only(op: str, spec: OpSpec) -> Expected:

@@ -10,12 +10,12 @@ from plain import SHOULD, Held
 from strategies import FORMS, example, name_of, requests
 
 from distdemo import ops
+from distdemo.demo.verify import verify
 from distdemo.dtypes import DTYPES, DType
-from distdemo.model import OpSpec
 from distdemo.ops.buffers import expected, expected_things, held_before, make_buffers
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Buffers, Form
-from distdemo.programs.verify import verify
+from distdemo.ops.spec import OpSpec
 
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
 

@@ -11,9 +11,9 @@ from strategies import FORMS, OPS, example, name_of, specs_of
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
-from distdemo.model import OpSpec
 from distdemo.ops.contract import Op, is_joined
 from distdemo.ops.parts import Form, Undefined
+from distdemo.ops.spec import OpSpec
 
 ROOTED = [op for op in OPS if "root" in op.takes]
 CASES = [pytest.param(op, spec, id=name_of(spec)) for op in OPS for spec in specs_of(op)]

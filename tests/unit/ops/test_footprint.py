@@ -11,14 +11,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from distdemo import ops
-from distdemo.model import OpSpec
+from distdemo.bench import payload
+from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint, memory, memory_of_all
 from distdemo.ops.parts import Form
+from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
-from distdemo.programs.bench import payload
-from distdemo.programs.verify import verify
 
 NUMEL = 4096  # large enough for the tensors to outweigh everything that is not counted
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]

@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distdemo.dtypes import DTYPES
-from distdemo.model import OpSpec
 from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import element, plan, plan_for
 
 SIZES = (1, 2, 3, 5, 8, 17, 128)

@@ -14,16 +14,16 @@ import typer
 from matrices import every, supported
 
 from distdemo import ops
-from distdemo.cli import execute, run_check
+from distdemo.check import matrix, run_check
+from distdemo.check.cases import Case
+from distdemo.check.matrix import Setting, make_case
+from distdemo.check.parse_check import CheckRequest, parse_check
 from distdemo.cli.app import app
 from distdemo.cli.main import _rewritten
-from distdemo.cli.parse_check import CheckRequest, parse_check
-from distdemo.cli.parse_op import Request, parse_op
-from distdemo.model import OpSpec
+from distdemo.demo import execute
+from distdemo.demo.parse_op import Request, parse_op
 from distdemo.ops.contract import Op
-from distdemo.programs import matrix
-from distdemo.programs.cases import Case
-from distdemo.programs.matrix import Setting, make_case
+from distdemo.ops.spec import OpSpec
 
 Parsed = Request | CheckRequest
 Typed = Callable[[str], Parsed]

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from distdemo import ops
-from distdemo.holdings import EVENTS, HOST
-from distdemo.model import OpSpec
-from distdemo.programs.clock import EventClock, clock_of
+from distdemo.demo.clock import EventClock, clock_of
+from distdemo.demo.holdings import EVENTS, HOST
+from distdemo.ops.spec import OpSpec
 
 ALL_REDUCE = ops.REGISTRY["all_reduce"]
 

@@ -9,12 +9,12 @@ from hypothesis import assume, given, settings
 from strategies import FORMS, example, name_of, requests
 
 from distdemo import ops
+from distdemo.demo.explain import RANKS, SHOWN, UNPICKLING, explain
+from distdemo.demo.holdings import Holding, Piece, Thing
 from distdemo.dtypes import DTYPES
-from distdemo.holdings import Holding, Piece, Thing
-from distdemo.model import OpSpec
 from distdemo.ops.buffers import expected, expected_things, held_before
 from distdemo.ops.contract import Op
-from distdemo.programs.explain import RANKS, SHOWN, UNPICKLING, explain
+from distdemo.ops.spec import OpSpec
 
 PAIR: dict[str, Any] = {"src": 2, "dst": 0, "pattern": "pair"}
 

@@ -4,8 +4,8 @@ import pickle
 
 import torch
 
-from distdemo.holdings import Holding, Piece, Thing
-from distdemo.programs.holding import ENDS, PIECES, WHOLE, keep, keep_things
+from distdemo.demo.holding import ENDS, PIECES, WHOLE, keep, keep_things
+from distdemo.demo.holdings import Holding, Piece, Thing
 
 
 def pieces_of(holding: Holding) -> list[Piece]:

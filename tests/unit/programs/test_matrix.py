@@ -10,12 +10,12 @@ from matrices import every, supported
 
 from distdemo import ops
 from distdemo.backends.capabilities import form_key
+from distdemo.check import matrix
+from distdemo.check.cases import Case
+from distdemo.check.matrix import Setting, make_case
 from distdemo.dtypes import DTYPES
-from distdemo.model import OpSpec
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.programs import matrix
-from distdemo.programs.cases import Case
-from distdemo.programs.matrix import Setting, make_case
+from distdemo.ops.spec import OpSpec
 
 FORMS = {(op.name, form.name) for op in ops.REGISTRY.values() for form in op.all_forms}
 WHOLE, ENDS, HALVES, STRIDED = None, ((0, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3))

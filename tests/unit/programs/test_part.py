@@ -6,13 +6,13 @@ import pytest
 from strategies import FORMS, example, name_of
 
 from distdemo import ops
-from distdemo.holdings import Attendance, Mismatch, Verification
-from distdemo.model import OpSpec
+from distdemo.demo.attendance import verify_attendance
+from distdemo.demo.holdings import Attendance, Mismatch, Verification
+from distdemo.demo.part import inference, part_of
+from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.bystander import Bystander
-from distdemo.programs.attendance import verify_attendance
-from distdemo.programs.part import inference, part_of
-from distdemo.programs.verify import verify
+from distdemo.ops.spec import OpSpec
 
 
 def grouped(spec: OpSpec, *groups: tuple[int, ...]) -> tuple[OpSpec, ...]:

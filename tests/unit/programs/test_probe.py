@@ -11,17 +11,12 @@ import pytest
 
 from distdemo import ops
 from distdemo.backends.capabilities import read, text
+from distdemo.check import matrix
+from distdemo.check.cases import Case
+from distdemo.check.probe import capabilities_of, differences, disagreements, finding_of
+from distdemo.demo.reports import CapabilityMap, CaseResult
 from distdemo.dtypes import DTYPES
-from distdemo.model import WorldSpec
-from distdemo.programs import matrix
-from distdemo.programs.cases import Case
-from distdemo.programs.probe import (
-    capabilities_of,
-    differences,
-    disagreements,
-    finding_of,
-)
-from distdemo.reports import CapabilityMap, CaseResult
+from distdemo.launcher.spec import WorldSpec
 
 WORLD = WorldSpec(matrix.PROBE_RANKS)
 
@@ -187,7 +182,7 @@ def test_shapes_that_fail_are_named_by_the_form_and_have_no_row() -> None:
 
 
 def test_the_world_of_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distdemo.programs.probe.torch_version", lambda: "2.14.1+cu130")
+    monkeypatch.setattr("distdemo.check.probe.torch_version", lambda: "2.14.1+cu130")
     found = capabilities_of(replace(WORLD, backend="nccl", device="cuda"), [])
     assert (found.backend, found.torch, found.device) == ("nccl", "2.14", "cuda")
 

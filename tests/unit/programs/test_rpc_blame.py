@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.launchers.verdict import judge
-from distdemo.model import WorldSpec
-from distdemo.outcomes import (
+from distdemo.launcher.outcomes import (
     Died,
     Outcome,
     Phase,
@@ -19,7 +17,9 @@ from distdemo.outcomes import (
     Where,
     WorldReport,
 )
-from distdemo.programs.rpc.blame import blamed
+from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.verdict import judge
+from distdemo.rpc.blame import blamed
 
 CALLING = Phase(5, "worker2: rpc_sync root(-9)")
 TRAINING = Phase(9, "training step 7 of 20")

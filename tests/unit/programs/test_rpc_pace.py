@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from distdemo.programs.rpc import pace, reference
-from distdemo.programs.rpc.pace import INTERVAL, Pace
-from distdemo.remoting import Progress, RpcSpec
+from distdemo.rpc import pace, reference
+from distdemo.rpc.pace import INTERVAL, Pace
+from distdemo.rpc.records import Progress, RpcSpec
 
 
 class Clock:

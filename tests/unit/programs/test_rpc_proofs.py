@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.programs.rpc.proofs import proofs
-from distdemo.remoting import Call, Lesson, Weights
+from distdemo.rpc.proofs import proofs
+from distdemo.rpc.records import Call, Lesson, Weights
 
 PING = Call("worker0", "worker1", "rpc_async", "swap('ping')", "pong", "pong", 1.0, 0.5)
 PONG = Call("worker0", "worker1", "rpc_async", "swap('pong')", "ping", "ping", 1.1, 0.4)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from distdemo.demo.holdings import Mismatch
+from distdemo.demo.verify import SHOWN, SMALL, same, verify, verify_things
 from distdemo.dtypes import DTYPES
-from distdemo.holdings import Mismatch
 from distdemo.ops.buffers import Expected
-from distdemo.programs.verify import SHOWN, SMALL, same, verify, verify_things
 
 NAN, INF = math.nan, math.inf
 

@@ -8,12 +8,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from distdemo import ops
-from distdemo.holdings import Attendance, Holding, Piece, RankRecord, Verification
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.outcomes import Outcome, Returned, Verdict, WorldReport
-from distdemo.programs.explain import explain
-from distdemo.render.console import output, show
-from distdemo.reports import OpReport
+from distdemo.demo.explain import explain
+from distdemo.demo.holdings import Attendance, Holding, Piece, RankRecord, Verification
+from distdemo.demo.reports import OpReport
+from distdemo.launcher.outcomes import Outcome, Returned, Verdict, WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.view.console import output, show
 
 Draw = Callable[..., str]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from distdemo.render.annotations import LIMIT, github_annotations
-from distdemo.reports import CaseResult, CheckReport, Status
+from distdemo.check.view_annotations import LIMIT, github_annotations
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
 COMBINATIONS = [each for size in range(4) for each in product(STATUSES, repeat=size)]

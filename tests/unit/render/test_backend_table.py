@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from distdemo.dtypes import DTYPES
-from distdemo.render.backend_document import backend_document, map_document
-from distdemo.render.backend_table import (
+from distdemo.check.view_backend_document import backend_document, map_document
+from distdemo.check.view_backend_table import (
     all_well,
     backend_table,
     map_table,
     verdict,
     verdict_line,
 )
-from distdemo.render.console import ASCII_SIGNS, Signs
-from distdemo.reports import BackendEntry, CapabilityMap, MapReport
+from distdemo.demo.reports import BackendEntry, CapabilityMap, MapReport
+from distdemo.dtypes import DTYPES
+from distdemo.view.console import ASCII_SIGNS, Signs
 
 Draw = Callable[..., str]
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from distdemo.holdings import Holding, Piece, Thing
-from distdemo.render import colours
-from distdemo.render.console import Signs
-from distdemo.render.holding import cell, sizes, sources
+from distdemo.demo.holdings import Holding, Piece, Thing
+from distdemo.demo.view_holding import cell, sizes, sources
+from distdemo.view import colours
+from distdemo.view.console import Signs
 
 SIGNS = Signs()
 

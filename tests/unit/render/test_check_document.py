@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from distdemo.render.check_document import check_document
-from distdemo.render.document import SCHEMA_VERSION, dumps
-from distdemo.reports import CaseResult, CheckReport, Status
+from distdemo.check.view_document import check_document
+from distdemo.demo.reports import CaseResult, CheckReport, Status
+from distdemo.view.document import SCHEMA_VERSION, dumps
 
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
 COMBINATIONS = [each for size in range(4) for each in product(STATUSES, repeat=size)]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from distdemo.check.view_grid import check_grid, verdict_line
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 from distdemo.dtypes import DTYPES, short
-from distdemo.render.check_grid import check_grid, verdict_line
-from distdemo.render.console import ASCII_SIGNS, Signs, output, show
-from distdemo.reports import CaseResult, CheckReport, Status
+from distdemo.view.console import ASCII_SIGNS, Signs, output, show
 
 Make = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.comparing import (
+from distdemo.bench.comparing import (
     ComparedRow,
     ComparedSeries,
     Comparison,
@@ -18,12 +18,12 @@ from distdemo.comparing import (
     Overall,
     Rule,
 )
-from distdemo.recorded import SeriesKey
-from distdemo.render.compare_document import compare_document
-from distdemo.render.compare_table import bar, compare_table, verdict_line
-from distdemo.render.compare_words import ratio, series_words, verdict
-from distdemo.render.console import ASCII_SIGNS, Signs, signs
-from distdemo.render.document import dumps
+from distdemo.bench.recorded import SeriesKey
+from distdemo.bench.view_compare_document import compare_document
+from distdemo.bench.view_compare_table import bar, compare_table, verdict_line
+from distdemo.bench.view_compare_words import ratio, series_words, verdict
+from distdemo.view.console import ASCII_SIGNS, Signs, signs
+from distdemo.view.document import dumps
 
 KEY = SeriesKey("gloo", "all-reduce", "tensor", False, True, 2, "float32", "sum")
 

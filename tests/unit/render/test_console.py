@@ -8,7 +8,7 @@ from rich.box import MINIMAL
 from rich.panel import Panel
 from rich.text import Text
 
-from distdemo.render.console import ASCII_SIGNS, Signs, output, show, signs
+from distdemo.view.console import ASCII_SIGNS, Signs, output, show, signs
 
 
 def stream(encoding: str) -> io.TextIOWrapper:

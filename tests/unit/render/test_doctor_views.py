@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from distdemo.findings import DoctorReport, Finding, ListenReport, Visit
-from distdemo.render.console import ASCII_SIGNS, Signs
-from distdemo.render.doctor_document import doctor_document, listen_document
-from distdemo.render.doctor_table import doctor_table, listen_table, verdict, verdict_line
-from distdemo.render.document import dumps
+from distdemo.doctor.records import DoctorReport, Finding, ListenReport, Visit
+from distdemo.doctor.view_document import doctor_document, listen_document
+from distdemo.doctor.view_table import doctor_table, listen_table, verdict, verdict_line
+from distdemo.view.console import ASCII_SIGNS, Signs
+from distdemo.view.document import dumps
 
 Draw = Callable[..., str]
 

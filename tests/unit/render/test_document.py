@@ -10,12 +10,13 @@ import pytest
 from strategies import example
 
 from distdemo import ops
+from distdemo.demo.explain import explain
+from distdemo.demo.holdings import Event, Holding, Mismatch, Piece, Thing, Verification
+from distdemo.demo.reports import HelloReport, Introduction
 from distdemo.errors import UsageError
-from distdemo.holdings import Event, Holding, Mismatch, Piece, Thing, Verification
-from distdemo.model import OpSpec
-from distdemo.outcomes import Died, Raised, Returned, Stopped, TimedOut, Verdict, Where
-from distdemo.programs.explain import explain
-from distdemo.render.document import (
+from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped, TimedOut, Verdict, Where
+from distdemo.ops.spec import OpSpec
+from distdemo.view.document import (
     SCHEMA_VERSION,
     dumps,
     envelope,
@@ -24,7 +25,6 @@ from distdemo.render.document import (
     hello_document,
     op_document,
 )
-from distdemo.reports import HelloReport, Introduction
 
 Make = Callable[..., Any]
 

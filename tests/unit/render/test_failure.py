@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.outcomes import (
+from distdemo.launcher.outcomes import (
     Died,
     Lost,
     Phase,
@@ -18,7 +18,7 @@ from distdemo.outcomes import (
     Verdict,
     Where,
 )
-from distdemo.render.failure import LONGEST, _shortened, error_text, failure
+from distdemo.view.failure import LONGEST, _shortened, error_text, failure
 
 Make = Callable[..., Any]
 

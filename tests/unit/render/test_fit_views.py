@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from distdemo.fitting import (
+from distdemo.bench.fitting import (
     ASSUMPTIONS,
     Bend,
     Crossover,
@@ -21,12 +21,12 @@ from distdemo.fitting import (
     Predicted,
     Prediction,
 )
-from distdemo.recorded import SeriesKey
-from distdemo.render.console import signs
-from distdemo.render.document import dumps
-from distdemo.render.fit_document import fit_document
-from distdemo.render.fit_table import fit_table, verdict_lines
-from distdemo.render.fit_words import fastest, misfit_words, verdict
+from distdemo.bench.recorded import SeriesKey
+from distdemo.bench.view_fit_document import fit_document
+from distdemo.bench.view_fit_table import fit_table, verdict_lines
+from distdemo.bench.view_fit_words import fastest, misfit_words, verdict
+from distdemo.view.console import signs
+from distdemo.view.document import dumps
 
 KEY = SeriesKey("gloo", "all-reduce", "tensor", True, False, 2, "float32", "sum")
 LINK = Link(30e-6, 0.5e-9)
@@ -185,7 +185,7 @@ def test_the_document_is_in_si_units():
 
 def test_the_picture_has_points_and_curves():
     pytest.importorskip("matplotlib")
-    from distdemo.render.fit_plot import plot
+    from distdemo.bench.view_fit_plot import plot
 
     made = plot(replace(REPORT, series=(SERIES, BAD, SERIES)), "svg")
     root = ET.fromstring(made)  # noqa: S314 - our own
@@ -198,7 +198,7 @@ def test_the_picture_has_points_and_curves():
 @pytest.mark.parametrize("name", ["a$_$b", "$\\frac{1}$", "a$^^$"])
 def test_dollar_signs_in_a_name_are_no_formula(name):
     pytest.importorskip("matplotlib")
-    from distdemo.render.fit_plot import plot
+    from distdemo.bench.view_fit_plot import plot
 
     series = replace(SERIES, key=replace(KEY, backend=name))
     made = plot(replace(REPORT, series=(series,)), "svg").decode()

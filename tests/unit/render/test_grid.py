@@ -6,7 +6,7 @@ import pytest
 from rich.console import RenderableType
 from rich.text import Text
 
-from distdemo.render.grid import NARROW, Column, Grid, fitting
+from distdemo.view.grid import NARROW, Column, Grid, fitting
 
 Draw = Callable[..., str]
 

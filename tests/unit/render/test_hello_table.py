@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from distdemo.outcomes import WorldReport
-from distdemo.render.hello_table import hello_table
-from distdemo.reports import HelloReport, Introduction
+from distdemo.demo.reports import HelloReport, Introduction
+from distdemo.demo.view_hello_table import hello_table
+from distdemo.launcher.outcomes import WorldReport
 
 Make = Callable[..., Any]
 

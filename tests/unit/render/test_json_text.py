@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdemo.errors import UsageError
-from distdemo.render.document import dumps, error_document
+from distdemo.view.document import dumps, error_document
 
 
 def written(document: Any) -> Any:

@@ -10,8 +10,8 @@ import xmlschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.render.junit import junit_xml
-from distdemo.reports import CaseResult, CheckReport, Status
+from distdemo.check.view_junit import junit_xml
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 # The schema of Jenkins' xunit plugin, the strictest of the readers. Its licence (MIT) is in it.
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")

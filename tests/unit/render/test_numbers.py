@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.holdings import Piece
-from distdemo.model import Number
-from distdemo.render.console import ASCII_SIGNS, Signs
-from distdemo.render.numbers import distinct, duration, number, piece_text, plural, shape_text, size
+from distdemo.demo.holdings import Piece
+from distdemo.ops.spec import Number
+from distdemo.view.console import ASCII_SIGNS, Signs
+from distdemo.view.numbers import distinct, duration, number, piece_text, plural, shape_text, size
 
 
 def shown(piece: Piece, signs: Signs | None = None, room: int = 60) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from strategies import FORMS, example, name_of
 
-from distdemo.holdings import Attendance, Holding, Mismatch, Piece, Step, Thing, Verification
-from distdemo.model import OpSpec
-from distdemo.render.op_table import op_table
+from distdemo.demo.holdings import Attendance, Holding, Mismatch, Piece, Step, Thing, Verification
+from distdemo.demo.view_op_table import op_table
+from distdemo.ops.spec import OpSpec
 
 Make = Callable[..., Any]
 SPECS = [example(op, form, 4) for op, form in FORMS]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from distdemo import ops
-from distdemo.holdings import EVENTS, Event, Holding, Mismatch, Piece, RankRecord, Verification
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.outcomes import WorldReport
-from distdemo.render.console import Signs
-from distdemo.render.op_table import op_table, verdict_line
-from distdemo.reports import OpReport
+from distdemo.demo.holdings import EVENTS, Event, Holding, Mismatch, Piece, RankRecord, Verification
+from distdemo.demo.reports import OpReport
+from distdemo.demo.view_op_table import op_table, verdict_line
+from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.view.console import Signs
 
 Make = Callable[..., Any]
 

@@ -6,10 +6,10 @@ import pytest
 from strategies import FORMS, example, name_of
 
 from distdemo import ops
-from distdemo.model import OpSpec
-from distdemo.programs.explain import explain
-from distdemo.render.op_list import op_list
-from distdemo.render.picture import picture
+from distdemo.demo.explain import explain
+from distdemo.demo.view_op_list import op_list
+from distdemo.demo.view_picture import picture
+from distdemo.ops.spec import OpSpec
 
 Draw = Callable[..., str]
 

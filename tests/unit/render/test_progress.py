@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from distdemo.render import redrawn
-from distdemo.render.progress import INTERVAL, Progress
+from distdemo.view import redrawn
+from distdemo.view.progress import INTERVAL, Progress
 
 
 class Terminal(io.StringIO):

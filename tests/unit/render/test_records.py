@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from distdemo.holdings import Attendance, Holding, Mismatch, Piece, Step, Thing, Verification
-from distdemo.model import OpSpec
-from distdemo.render.document import dumps, op_document
+from distdemo.demo.holdings import Attendance, Holding, Mismatch, Piece, Step, Thing, Verification
+from distdemo.ops.spec import OpSpec
+from distdemo.view.document import dumps, op_document
 
 Make = Callable[..., Any]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from distdemo.outcomes import Died, Stopped, Verdict, WorldReport
-from distdemo.programs.rpc.program import MAINTENANCE
-from distdemo.programs.rpc.proofs import proofs
-from distdemo.remoting import Call, Lesson, RpcReport, RpcSpec, Value, Weights
-from distdemo.render.console import Signs
-from distdemo.render.rpc_document import rpc_document
-from distdemo.render.rpc_table import rpc_table, verdict_line
+from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.rpc.program import MAINTENANCE
+from distdemo.rpc.proofs import proofs
+from distdemo.rpc.records import Call, Lesson, RpcReport, RpcSpec, Value, Weights
+from distdemo.rpc.view_document import rpc_document
+from distdemo.rpc.view_table import rpc_table, verdict_line
+from distdemo.view.console import Signs
 
 Make = Callable[..., Any]
 

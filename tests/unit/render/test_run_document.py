@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from distdemo.outcomes import Died, Stopped, Verdict, WorldReport
-from distdemo.render.document import dumps
-from distdemo.render.run_document import run_document
-from distdemo.running import Program, RunReport, Transcript, Value
+from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.run.records import Program, RunReport, Transcript, Value
+from distdemo.run.view_document import run_document
+from distdemo.view.document import dumps
 
 
 def document(report: RunReport, only: frozenset[int] | None = None) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from distdemo.outcomes import Died, Raised, Returned, Stopped, Verdict, WorldReport
-from distdemo.render.console import output
-from distdemo.render.run_table import entries_of, grouped, show_run, show_verdict, span
-from distdemo.running import Program, RunReport, Transcript, Value
+from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped, Verdict, WorldReport
+from distdemo.run.records import Program, RunReport, Transcript, Value
+from distdemo.run.view_table import entries_of, grouped, show_run, show_verdict, span
+from distdemo.view.console import output
 
 World = Callable[..., WorldReport]
 TRACE = 'Traceback (most recent call last):\n  File "x.py", line 3, in run\n    f()\nOSError: no\n'

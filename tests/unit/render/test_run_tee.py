@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from distdemo.render import tee as module
-from distdemo.render.tee import Tee
-from distdemo.render.written import lines_of
+from distdemo.run import view_tee as module
+from distdemo.run.view_tee import Tee
+from distdemo.view.written import lines_of
 
 
 @dataclass

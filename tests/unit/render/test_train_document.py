@@ -8,10 +8,10 @@ from typing import Any
 
 from trainings import broken_report, made_report, made_world, wild_report
 
-from distdemo.outcomes import Died, Returned, Verdict
-from distdemo.render.document import SCHEMA_VERSION, dumps
-from distdemo.render.train_document import train_document
-from distdemo.training import TrainReport, TrainSpec
+from distdemo.launcher.outcomes import Died, Returned, Verdict
+from distdemo.train.records import TrainReport, TrainSpec
+from distdemo.train.view_document import train_document
+from distdemo.view.document import SCHEMA_VERSION, dumps
 
 SETTINGS = {"timeout": 30.0, "plot": None, "trace": "t.json"}
 

@@ -12,8 +12,8 @@ pytest.importorskip("matplotlib")
 
 from trainings import broken_report, made_report
 
-from distdemo.render.train_plot import plot
-from distdemo.training import TrainReport
+from distdemo.train.records import TrainReport
+from distdemo.train.view_plot import plot
 
 BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-", "svg": b"<?xml"}
 

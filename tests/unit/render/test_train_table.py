@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console, RenderableType
 from trainings import broken_report, made_report, wild_report
 
-from distdemo.render.console import Signs
-from distdemo.render.train_grids import FEW, loss_text, places
-from distdemo.render.train_table import train_table, verdict_line
-from distdemo.render.train_words import lesson, verdict
-from distdemo.training import Epoch, TrainReport
+from distdemo.train.records import Epoch, TrainReport
+from distdemo.train.view_grids import FEW, loss_text, places
+from distdemo.train.view_table import train_table, verdict_line
+from distdemo.train.view_words import lesson, verdict
+from distdemo.view.console import Signs
 
 Draw = Callable[..., str]
 

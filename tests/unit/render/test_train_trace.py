@@ -9,8 +9,8 @@ import pytest
 from trace_format import complete, problems, threads
 from trainings import made_report, made_world, spans
 
-from distdemo.render.train_trace import lanes, process_id, trace
-from distdemo.training import Span
+from distdemo.train.records import Span
+from distdemo.train.view_trace import lanes, process_id, trace
 
 
 def traced(**more: Any) -> Any:

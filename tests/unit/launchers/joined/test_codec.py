@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo import holdings, outcomes, reports
-from distdemo.launchers.joined import codec
-from distdemo.launchers.joined.codec import decode, encode
-from distdemo.launchers.watch import End
-from distdemo.model import OpSpec, Traffic, WorldSpec
-from distdemo.programs import check
+from distdemo.check import check
+from distdemo.demo import holdings, reports
+from distdemo.launcher import outcomes
+from distdemo.launcher.joined import codec
+from distdemo.launcher.joined.codec import decode, encode
+from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.watch import End
+from distdemo.ops.spec import OpSpec, Traffic
 
 # ------------------------------------------------------------------------------- what goes round
 
@@ -124,7 +126,7 @@ def test_any_record_that_a_rank_sends_comes_back_as_it_was(record: Any) -> None:
         pytest.param(10**5000, id="longer than what Python reads as decimal text"),
         "\ud800\udc00",  # two lone surrogates, not the one character that JSON makes of them
         {"dict": [1]},
-        {"record": "distdemo.holdings:Piece", "fields": {}},
+        {"record": "distdemo.demo.holdings:Piece", "fields": {}},
         {1: "int", "1": "text", (1,): "tuple", None: "none"},
         {True: 1, 2.5: float("nan")},
         [[[]], (), set(), frozenset(), {}],
@@ -238,23 +240,23 @@ def test_a_planted_record_is_built_but_nothing_else(planted: list[str]) -> None:
         "builtins:eval",
         "distdemo",
         "distdemo:launch",
-        "distdemo.launchers.api:launch",
-        "distdemo.launchers.joined.codec:decode",
-        "distdemo.launchers.joined.codec:sys",
-        "distdemo.launchers.channel:Sender",
+        "distdemo.launcher.api:launch",
+        "distdemo.launcher.joined.codec:decode",
+        "distdemo.launcher.joined.codec:sys",
+        "distdemo.launcher.channel:Sender",
         "distdemo.errors:UsageError",
-        "distdemo.holdings:Piece.__init__",
-        "distdemo.holdings:__builtins__",
-        "distdemo.holdings:Nothing",
-        "distdemo.holdings.Piece:__class__",
-        "distdemo.reports:Piece",
+        "distdemo.demo.holdings:Piece.__init__",
+        "distdemo.demo.holdings:__builtins__",
+        "distdemo.demo.holdings:Nothing",
+        "distdemo.demo.holdings.Piece:__class__",
+        "distdemo.demo.reports:Piece",
         "distdemo..os:system",
         "os.path:join",
         "",
         ":",
         7,
         None,
-        ["distdemo.holdings", "Piece"],
+        ["distdemo.demo.holdings", "Piece"],
     ],
 )
 def test_a_name_of_anything_but_a_record_builds_nothing(name: Any) -> None:
@@ -264,9 +266,9 @@ def test_a_name_of_anything_but_a_record_builds_nothing(name: Any) -> None:
 
 
 def test_a_module_that_is_not_loaded_is_not_imported() -> None:
-    name = "distdemo.render.junit"
+    name = "distdemo.check.view_junit"
     script = (
-        f"import sys; from distdemo.launchers.joined.codec import decode\n"
+        f"import sys; from distdemo.launcher.joined.codec import decode\n"
         f'try: decode(\'{{"record": "{name}:Anything", "fields": {{}}}}\')\n'
         f"except ValueError: print({name!r} in sys.modules)"
     )
@@ -288,7 +290,7 @@ def test_a_module_that_is_not_loaded_is_not_imported() -> None:
     ],
 )
 def test_a_record_takes_its_own_fields_and_no_others(given_fields: Any) -> None:
-    text = json.dumps({"record": "distdemo.holdings:Piece", "fields": given_fields})
+    text = json.dumps({"record": "distdemo.demo.holdings:Piece", "fields": given_fields})
     with pytest.raises(ValueError, match="not made of these fields"):
         decode(text)
 
@@ -325,10 +327,10 @@ def test_a_record_takes_its_own_fields_and_no_others(given_fields: Any) -> None:
         '{"text": "//8="}',
         '{"range": [0, 1, 0]}',
         '{"range": [0, 1.0, 1]}',
-        '{"member": "distdemo.launchers.watch:End", "name": "__class__"}',
-        '{"member": "distdemo.launchers.watch:End", "name": ["x"]}',
-        '{"member": "distdemo.holdings:Piece", "name": "shape"}',
-        '{"record": "distdemo.launchers.watch:End", "fields": {}}',
+        '{"member": "distdemo.launcher.watch:End", "name": "__class__"}',
+        '{"member": "distdemo.launcher.watch:End", "name": ["x"]}',
+        '{"member": "distdemo.demo.holdings:Piece", "name": "shape"}',
+        '{"record": "distdemo.launcher.watch:End", "fields": {}}',
         "1" * 5000,
     ],
 )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launchers.joined import engines
-from distdemo.launchers.joined.engines import ENGINES, detect, named
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined import engines
+from distdemo.launcher.joined.engines import ENGINES, detect, named
+from distdemo.launcher.joined.seat import Seat
 
 # As torch 2.13's torchrun, MPICH 5.0, Open MPI 5.0 and Intel MPI 2021 set them for the second of
 # two ranks on one machine.
@@ -208,7 +208,7 @@ def test_looking_is_without_side_effects() -> None:
         "before = dict(os.environ)\n"
         "def refuse(*a, **k): raise AssertionError('a name was looked up')\n"
         "socket.getaddrinfo = socket.gethostbyname = refuse\n"
-        "from distdemo.launchers.joined import codec, engines, interfaces\n"
+        "from distdemo.launcher.joined import codec, engines, interfaces\n"
         f"for environ in {[environ for environ, _ in SEATS.values()]!r}:\n"
         "    assert engines.detect(environ)\n"
         "assert before == dict(os.environ)\n"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdemo.launchers.joined.errand import Errand
+from distdemo.launcher.joined.errand import Errand
 
 
 def test_the_same_meaning_has_the_same_digest_however_it_was_worded() -> None:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.errors import UsageError
-from distdemo.launchers.joined import interfaces, resolving
-from distdemo.launchers.joined.interfaces import (
+from distdemo.launcher.joined import interfaces, resolving
+from distdemo.launcher.joined.interfaces import (
     address_towards,
     addresses,
     interface_of,

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from distdemo.launchers.joined.link import Ear, Link, Message, linked
+from distdemo.launcher.joined.link import Ear, Link, Message, linked
 
 Ends = tuple[Link, Link]
 

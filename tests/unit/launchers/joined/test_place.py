@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launchers.joined import interfaces
-from distdemo.launchers.joined.meeting import Meeting
-from distdemo.launchers.joined.place import interface_for, meeting_for, prefix_of
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined import interfaces
+from distdemo.launcher.joined.meeting import Meeting
+from distdemo.launcher.joined.place import interface_for, meeting_for, prefix_of
+from distdemo.launcher.joined.seat import Seat
 
 
 def seat(**more: Any) -> Seat:

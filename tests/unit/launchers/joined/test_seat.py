@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo.launchers.joined.seat import Seat
+from distdemo.launcher.joined.seat import Seat
 
 
 def nodes(world_size: int, nodes: int, node: int = 0) -> Seat:

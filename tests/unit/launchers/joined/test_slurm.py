@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.errors import UsageError
-from distdemo.launchers.joined.slurm import find, hosts, port_of
+from distdemo.launcher.joined.slurm import find, hosts, port_of
 
 STEP = {
     "SLURM_JOB_ID": "77",

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from recordings import SIZES, document, hockney, one_row, one_series, setup, written
 
-from distdemo.comparing import Comparison, Rule
+from distdemo.bench.compare import compare, means
+from distdemo.bench.comparing import Comparison, Rule
+from distdemo.bench.reading import read
+from distdemo.bench.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
+from distdemo.bench.shifts import Shift
+from distdemo.bench.verdicts import DRIFT, SERIES_DRIFT, judged
 from distdemo.errors import UsageError
-from distdemo.programs.bench.compare import compare, means
-from distdemo.programs.bench.reading import read
-from distdemo.programs.bench.shifts import Shift
-from distdemo.programs.bench.verdicts import DRIFT, SERIES_DRIFT, judged
-from distdemo.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
 
 KEY = SeriesKey("gloo", "all-reduce", "tensor", True, False, 2, "float32", "sum")
 

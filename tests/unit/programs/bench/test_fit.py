@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from distdemo.bench.fit import fit
+from distdemo.bench.fitting import FittedSeries
+from distdemo.bench.models import ALGORITHMS, Algorithm, find
+from distdemo.bench.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
+from distdemo.bench.squares import bend, chance_of_so_few_runs, residuals, solve
 from distdemo.errors import UsageError
-from distdemo.fitting import FittedSeries
-from distdemo.programs.bench.fit import fit
-from distdemo.programs.bench.models import ALGORITHMS, Algorithm, find
-from distdemo.programs.bench.squares import bend, chance_of_so_few_runs, residuals, solve
-from distdemo.recorded import RecordedRow, RecordedSeries, Recording, SeriesKey
 
 SIZES = tuple(8 * 4**step for step in range(12))
 PAIRS = [(op, way) for op, ways in ALGORITHMS.items() for way in ways]

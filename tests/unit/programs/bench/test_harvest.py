@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from benches import series, spec, world
 
-from distdemo.programs.bench.harvest import Harvest
-from distdemo.programs.bench.plan import Visit
-from distdemo.programs.bench.samples import Sample
-from distdemo.yardsticks import Overlap
+from distdemo.bench.harvest import Harvest
+from distdemo.bench.plan import Visit
+from distdemo.bench.samples import Sample
+from distdemo.bench.yardsticks import Overlap
 
 
 def sample(visit, took, start=0.0, **settings):

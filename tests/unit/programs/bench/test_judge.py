@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.measuring import Row
-from distdemo.model import WorldSpec
-from distdemo.programs.bench.judge import judge
-from distdemo.programs.bench.summary import row
-from distdemo.yardsticks import Judgement, Limit, Setup
+from distdemo.bench.judge import judge
+from distdemo.bench.records import Row
+from distdemo.bench.summary import row
+from distdemo.bench.yardsticks import Judgement, Limit, Setup
+from distdemo.launcher.spec import WorldSpec
 
 # What a machine with two cores measured between two ranks over gloo, all in one run: bytes and
 # seconds of an all_reduce, and the limits beside it.

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from distdemo import backends
-from distdemo.programs.bench.figures import rate_text, share_text, time_text, times_text
-from distdemo.programs.bench.limits import bound_of, merged, pairs_of
-from distdemo.yardsticks import Limit
+from distdemo.bench.figures import rate_text, share_text, time_text, times_text
+from distdemo.bench.limits import bound_of, merged, pairs_of
+from distdemo.bench.yardsticks import Limit
 
 
 def limit(kind: str, ranks: tuple[int, ...], bandwidth: float, *, at_once: bool = False) -> Limit:

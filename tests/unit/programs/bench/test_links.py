@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 
-from distdemo.linking import Link
-from distdemo.programs.bench.links.schedule import counts, fixed_counts, turns, visit_seconds
-from distdemo.programs.bench.links.slow import best, judged, typical
+from distdemo.bench.linking import Link
+from distdemo.bench.links.schedule import counts, fixed_counts, turns, visit_seconds
+from distdemo.bench.links.slow import best, judged, typical
 
 FACTOR = 2.0
 

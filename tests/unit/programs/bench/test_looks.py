@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distdemo.programs.bench.gauges import MOMENTS, moments
-from distdemo.programs.bench.looks import GaugeLog, slowest
-from distdemo.programs.bench.plan import Visit
-from distdemo.programs.bench.samples import Looks
-from distdemo.yardsticks import Gauge
+from distdemo.bench.gauges import MOMENTS, moments
+from distdemo.bench.looks import GaugeLog, slowest
+from distdemo.bench.plan import Visit
+from distdemo.bench.samples import Looks
+from distdemo.bench.yardsticks import Gauge
 
 
 def visits(*launches: int) -> list[Visit]:

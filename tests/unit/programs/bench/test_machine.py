@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from recordings import SIZES, document, gauged, hockney, one_row, one_series, written
 
-from distdemo.comparing import Comparison, Rule
-from distdemo.programs.bench.compare import compare
-from distdemo.programs.bench.reading import read
-from distdemo.recorded import Recording
+from distdemo.bench.compare import compare
+from distdemo.bench.comparing import Comparison, Rule
+from distdemo.bench.reading import read
+from distdemo.bench.recorded import Recording
 
 STEADY = [0.200e-6, 0.203e-6, 0.198e-6, 0.201e-6, 0.202e-6, 0.199e-6, 0.197e-6, 0.204e-6]
 FAR = [3 * each for each in STEADY]

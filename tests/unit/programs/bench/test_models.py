@@ -7,7 +7,7 @@ import math
 import pytest
 
 from distdemo import ops
-from distdemo.programs.bench.models import ALGORITHMS, algorithms, find
+from distdemo.bench.models import ALGORITHMS, algorithms, find
 
 POWERS = (2, 4, 8, 64)
 ANY = (2, 3, 4, 5, 6, 7, 8, 12, 13, 31, 33)

@@ -10,12 +10,12 @@ import torch
 from strategies import FORMS, example
 
 from distdemo import ops
-from distdemo.model import OpSpec
+from distdemo.bench import payload
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.ops.contract import Op
 from distdemo.ops.parts import Buffers, Form, Undefined
+from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS, element, period, plan_for
-from distdemo.programs.bench import payload
 
 USUAL, OTHER = PERIODS
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]

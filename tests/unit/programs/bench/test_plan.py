@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from benches import series, spec
 
-from distdemo.programs.bench import plan
-from distdemo.programs.bench.plan import Visit
+from distdemo.bench import plan
+from distdemo.bench.plan import Visit
 
 
 def two():

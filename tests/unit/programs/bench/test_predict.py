@@ -8,12 +8,12 @@ import time
 import pytest
 from recordings import SIZES, document, one_row, one_series, written
 
+from distdemo.bench.fitting import Link
+from distdemo.bench.models import ALGORITHMS, find
+from distdemo.bench.predict import crossovers
+from distdemo.bench.reading import read
+from distdemo.bench.study import study
 from distdemo.errors import UsageError
-from distdemo.fitting import Link
-from distdemo.programs.bench.models import ALGORITHMS, find
-from distdemo.programs.bench.predict import crossovers
-from distdemo.programs.bench.reading import read
-from distdemo.programs.bench.study import study
 
 LINK = Link(30e-6, 0.5e-9)
 

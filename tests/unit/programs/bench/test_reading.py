@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from measurements import made_report, made_series
 from recordings import SIZES, document, one_series, setup, written
 
+from distdemo.bench import reading
+from distdemo.bench.reading import read
+from distdemo.bench.values import MOST_LAUNCHES
+from distdemo.bench.view_document import bench_document
 from distdemo.errors import UsageError
-from distdemo.programs.bench import reading
-from distdemo.programs.bench.reading import read
-from distdemo.programs.bench.values import MOST_LAUNCHES
-from distdemo.render.bench.document import bench_document
-from distdemo.render.document import dumps
+from distdemo.view.document import dumps
 
 
 def test_what_bench_writes_is_read_whole(tmp_path):

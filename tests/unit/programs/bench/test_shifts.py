@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.programs.bench.shifts import (
+from distdemo.bench.shifts import (
     blocked,
     counts,
     critical,

@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from distdemo import ops
-from distdemo.dtypes import DTYPES
-from distdemo.errors import UsageError
-from distdemo.model import OpSpec
-from distdemo.programs.bench.sizes import (
+from distdemo.bench.sizes import (
     MOST,
     SizeRange,
     check_range,
@@ -21,6 +18,9 @@ from distdemo.programs.bench.sizes import (
     series_sizes,
     size_text,
 )
+from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
+from distdemo.ops.spec import OpSpec
 
 MOVING = [op for op in ops.REGISTRY.values() if not op.meets]
 

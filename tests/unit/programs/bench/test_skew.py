@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdemo.programs.bench.skew import SkewLog
+from distdemo.bench.skew import SkewLog
 
 
 def log(delays, turns=40):

@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from distdemo.programs.bench.summary import interval, median, quantile, row
+from distdemo.bench.summary import interval, median, quantile, row
 
 
 def test_a_quantile_lies_between_two_values_linearly():

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from recordings import document, one_series
 
-from distdemo.contending import LinkSource
+from distdemo.bench.fitting import Link
 from distdemo.errors import UsageError
-from distdemo.fitting import Link
-from distdemo.programs.trace import links
-from distdemo.programs.trace.paper import between
-from distdemo.programs.trace.race import FEWEST, LONGEST, MOST, more, rotated
+from distdemo.trace import links
+from distdemo.trace.contending import LinkSource
+from distdemo.trace.paper import between
+from distdemo.trace.race import FEWEST, LONGEST, MOST, more, rotated
 
 
 def turns(pace: float, budget: float) -> int:

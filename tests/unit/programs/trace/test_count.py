@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from distdemo import algorithms, ops
-from distdemo.algorithms.contract import Algorithm
-from distdemo.algorithms.plan import plan_of
-from distdemo.fitting import Link
-from distdemo.model import OpSpec
-from distdemo.programs.trace.count import checks, count, misprints
+from distdemo import ops
+from distdemo.bench.fitting import Link
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.contract import Algorithm
+from distdemo.trace.algorithms.plan import plan_of
+from distdemo.trace.count import checks, count, misprints
 
 ALL = pytest.mark.parametrize(
     "algorithm", algorithms.REGISTRY, ids=lambda each: f"{each.op}-{each.name}"

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from distdemo import algorithms
-from distdemo.algorithms.contract import Algorithm
-from distdemo.algorithms.plan import Plan, ScheduleError, check, plan_of
 from distdemo.errors import UsageError
-from distdemo.programs.trace.board import contributions
-from distdemo.programs.trace.faults import check_fault, fault_in, harms, spoiled, usual_fault
-from distdemo.scheduling import Fault, FaultKind, Step, Transfer
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.contract import Algorithm
+from distdemo.trace.algorithms.plan import Plan, ScheduleError, check, plan_of
+from distdemo.trace.board import contributions
+from distdemo.trace.faults import check_fault, fault_in, harms, spoiled, usual_fault
+from distdemo.trace.scheduling import Fault, FaultKind, Step, Transfer
 
 KINDS: tuple[FaultKind, ...] = ("drop", "neighbour", "twice")
 

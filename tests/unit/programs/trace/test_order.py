@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distdemo.contending import Contender, LinkSource, Timing
-from distdemo.fitting import Link
-from distdemo.programs.trace.accounts import Circumstances
-from distdemo.programs.trace.order import listed, order
-from distdemo.scheduling import About, Counts
+from distdemo.bench.fitting import Link
+from distdemo.trace.accounts import Circumstances
+from distdemo.trace.contending import Contender, LinkSource, Timing
+from distdemo.trace.order import listed, order
+from distdemo.trace.scheduling import About, Counts
 
 PAIR, TOGETHER = Link(1e-4, 1e-10), Link(4e-4, 2e-10)
 HERE = Circumstances("gloo", 4, 2.0, LinkSource(PAIR, "measured", TOGETHER))

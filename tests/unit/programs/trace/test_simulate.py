@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from distdemo import algorithms, ops
-from distdemo.contending import CompareReport, Contender, ContestSpec, LinkSource
+from distdemo import ops
+from distdemo.bench.fitting import Link
 from distdemo.errors import UsageError
-from distdemo.fitting import Link
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.programs.trace.count import count
-from distdemo.programs.trace.paper import EACH, plan
-from distdemo.programs.trace.simulate import NO_LINK, simulate
-from distdemo.scheduling import Counts
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.contending import CompareReport, Contender, ContestSpec, LinkSource
+from distdemo.trace.count import count
+from distdemo.trace.paper import EACH, plan
+from distdemo.trace.scheduling import Counts
+from distdemo.trace.simulate import NO_LINK, simulate
 
 LINK = LinkSource(Link(5e-6, 1e-10), "given")
 

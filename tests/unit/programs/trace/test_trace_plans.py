@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distdemo import algorithms
-from distdemo.algorithms.schedule import Sizes
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
-from distdemo.model import OpSpec
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.programs.trace.memory import Memory, Scratch, first_numbers, ordered
-from distdemo.programs.trace.plans import about, algorithm, check_traceable, plan_for
-from distdemo.programs.trace.roles import roles
-from distdemo.tracing import TraceSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.schedule import Sizes
+from distdemo.trace.memory import Memory, Scratch, first_numbers, ordered
+from distdemo.trace.plans import about, algorithm, check_traceable, plan_for
+from distdemo.trace.roles import roles
+from distdemo.trace.tracing import TraceSpec
 
 
 def test_an_algorithm_is_found_by_name_and_the_ops_first_one_without():

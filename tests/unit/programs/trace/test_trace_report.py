@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.algorithms.plan import plan_of
-from distdemo.holdings import Verification
-from distdemo.model import OpSpec
-from distdemo.programs.trace.board import contributions
-from distdemo.programs.trace.picture import on_one_clock
-from distdemo.programs.trace.plans import plan_for
-from distdemo.programs.trace.report import on_paper
-from distdemo.programs.trace.truth import untrue
-from distdemo.scheduling import Fault
-from distdemo.tracing import Moment, RankTrace, TraceSpec
+from distdemo.demo.holdings import Verification
+from distdemo.ops.spec import OpSpec
+from distdemo.trace.algorithms.plan import plan_of
+from distdemo.trace.board import contributions
+from distdemo.trace.picture import on_one_clock
+from distdemo.trace.plans import plan_for
+from distdemo.trace.report import on_paper
+from distdemo.trace.scheduling import Fault
+from distdemo.trace.tracing import Moment, RankTrace, TraceSpec
+from distdemo.trace.truth import untrue
 
 RIGHT = Verification(ok=True, checked=1)
 RING = TraceSpec(OpSpec("all_reduce", 3, shape=(3,), reduce_op="sum"), "ring")

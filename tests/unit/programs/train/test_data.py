@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.programs.train import digits
-from distdemo.programs.train.data import Samples, data_of
-from distdemo.programs.train.generated import generate
-from distdemo.programs.train.mnist import read_mnist
-from distdemo.programs.train.prepare import prepare
-from distdemo.training import TrainSpec
+from distdemo.train import digits
+from distdemo.train.data import Samples, data_of
+from distdemo.train.generated import generate
+from distdemo.train.mnist import read_mnist
+from distdemo.train.prepare import prepare
+from distdemo.train.records import TrainSpec
 
 needs_digits = pytest.mark.skipif(
     find_spec("sklearn") is None, reason="needs scikit-learn: pip install 'distdemo[digits]'"

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distdemo.programs.train.clock import HostClock, clock_of
-from distdemo.programs.train.intervals import length, union, until
-from distdemo.programs.train.ledger import Ledger
-from distdemo.programs.train.spans import on_one_clock, spans_of
-from distdemo.training import Span
+from distdemo.train.clock import HostClock, clock_of
+from distdemo.train.intervals import length, union, until
+from distdemo.train.ledger import Ledger
+from distdemo.train.records import Span
+from distdemo.train.spans import on_one_clock, spans_of
 
 
 class Ticks:

@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.errors import UsageError
-from distdemo.programs.train.generated import generate
-from distdemo.programs.train.limits import (
-    check_memory,
-    check_samples,
-    check_train,
-    memory_needed,
-    shares,
-)
-from distdemo.training import TrainSpec
+from distdemo.train.generated import generate
+from distdemo.train.limits import check_memory, check_samples, check_train, memory_needed, shares
+from distdemo.train.records import TrainSpec
 
 
 @pytest.mark.parametrize(
@@ -105,8 +99,8 @@ def test_shares_are_equal_and_account_for_every_sample(batch_size, size, samples
 def test_the_data_is_read_without_torch_and_numpy():
     program = """
 import sys
-from distdemo.programs.train.prepare import prepare
-from distdemo.training import TrainSpec
+from distdemo.train.prepare import prepare
+from distdemo.train.records import TrainSpec
 prepare(TrainSpec(), 4)
 loaded = {"torch", "numpy", "sklearn"} & set(sys.modules)
 assert not loaded, loaded

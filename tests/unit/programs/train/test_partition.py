@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data.distributed import DistributedSampler
 
-from distdemo.programs.train.limits import shares
-from distdemo.programs.train.partition import PARTITIONS, batches
-from distdemo.training import PARTITIONS as NAMES
-from distdemo.training import TrainSpec
+from distdemo.train.limits import shares
+from distdemo.train.partition import PARTITIONS, batches
+from distdemo.train.records import PARTITIONS as NAMES
+from distdemo.train.records import TrainSpec
 
 
 def orders(name, samples, size, epoch, seed=1):

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from distdemo.model import WorldSpec
-from distdemo.outcomes import Returned, TimedOut, Verdict, WorldReport
-from distdemo.programs.train.checksum import checksum
-from distdemo.programs.train.classifier import classifier, count_parameters
-from distdemo.programs.train.data import Samples, data_of
-from distdemo.programs.train.generated import generate
-from distdemo.programs.train.parts import Comparison, EpochPart, ModePart, RankPart
-from distdemo.programs.train.proofs import modes_equal, prove, relative, replicas_alike
-from distdemo.programs.train.reference import difference, nudge, weights_of
-from distdemo.programs.train.report import report
-from distdemo.programs.train.tensors import tensors
-from distdemo.training import TrainSpec
+from distdemo.launcher.outcomes import Returned, TimedOut, Verdict, WorldReport
+from distdemo.launcher.spec import WorldSpec
+from distdemo.train.checksum import checksum
+from distdemo.train.classifier import classifier, count_parameters
+from distdemo.train.data import Samples, data_of
+from distdemo.train.generated import generate
+from distdemo.train.parts import Comparison, EpochPart, ModePart, RankPart
+from distdemo.train.proofs import modes_equal, prove, relative, replicas_alike
+from distdemo.train.records import TrainSpec
+from distdemo.train.reference import difference, nudge, weights_of
+from distdemo.train.report import report
+from distdemo.train.tensors import tensors
 
 
 def mode(name="manual", *, losses=(2.0, 1.0), sums=("aa", "bb")):

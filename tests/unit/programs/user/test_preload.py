@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from distdemo.programs.user.preload import OPTIMIZERS, wanted
-from distdemo.running import Program
+from distdemo.run.preload import OPTIMIZERS, wanted
+from distdemo.run.records import Program
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.programs.user.signature import bound, converted, of_function, of_source
+from distdemo.run.signature import bound, converted, of_function, of_source
 
 HEADS = {
     "def f(): ...": (0, [], None, ()),

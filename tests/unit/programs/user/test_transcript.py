@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo.programs.user.transcript import KEPT_IN_ALL, LEAST, Transcripts
-from distdemo.running import Transcript
+from distdemo.run.records import Transcript
+from distdemo.run.transcript import KEPT_IN_ALL, LEAST, Transcripts
 
 
 def test_pieces_are_put_together_by_rank() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from distdemo.programs.user.value import DEEPEST, LONGEST, MOST, value_of
+from distdemo.run.value import DEEPEST, LONGEST, MOST, value_of
 
 
 class Level(enum.IntEnum):

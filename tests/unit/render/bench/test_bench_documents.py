@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from measurements import SIZES, made_failure, made_overlap, made_report, made_row, made_series
 
-from distdemo.measuring import BenchReport, Sized
-from distdemo.model import OpSpec, WorldSpec
-from distdemo.render.bench.csv import bench_csv
-from distdemo.render.bench.document import bench_document
-from distdemo.render.document import dumps
+from distdemo.bench.records import BenchReport, Sized
+from distdemo.bench.view_csv import bench_csv
+from distdemo.bench.view_document import bench_document
+from distdemo.launcher.spec import WorldSpec
+from distdemo.ops.spec import OpSpec
+from distdemo.view.document import dumps
 
 
 def parsed(report: BenchReport) -> Any:

@@ -16,9 +16,9 @@ from dataclasses import replace
 import pytest
 from measurements import made_report, made_row, made_series
 
-from distdemo.measuring import Course
-from distdemo.render import redrawn
-from distdemo.render.bench.live import INTERVAL, NEWEST, Live
+from distdemo.bench.records import Course
+from distdemo.bench.view_live import INTERVAL, NEWEST, Live
+from distdemo.view import redrawn
 
 Terminal = Callable[..., AbstractContextManager["Screen"]]
 HALF = Course(0.5, 65.0, "all-reduce gloo, 64 KiB")

@@ -17,10 +17,10 @@ pytest.importorskip("matplotlib")
 
 from measurements import SIZES, made_links, made_report, made_row, made_series, made_setup
 
-from distdemo.measuring import BenchReport
-from distdemo.render.bench.plot import plot
-from distdemo.render.links_plot import links_plot
-from distdemo.yardsticks import Limit
+from distdemo.bench.records import BenchReport
+from distdemo.bench.view_links_plot import links_plot
+from distdemo.bench.view_plot import plot
+from distdemo.bench.yardsticks import Limit
 
 BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "html": b"<!DOCTYPE html>"}
 VOID = {"meta", "br", "img", "link"}

@@ -16,12 +16,12 @@ from measurements import (
     made_skew,
 )
 
-from distdemo.measuring import BenchReport, Sized
-from distdemo.model import OpSpec
-from distdemo.render.bench.names import title
-from distdemo.render.bench.table import bench_table, verdict_line
-from distdemo.render.console import ASCII_SIGNS, Signs
-from distdemo.yardsticks import Judgement
+from distdemo.bench.records import BenchReport, Sized
+from distdemo.bench.view_names import title
+from distdemo.bench.view_table import bench_table, verdict_line
+from distdemo.bench.yardsticks import Judgement
+from distdemo.ops.spec import OpSpec
+from distdemo.view.console import ASCII_SIGNS, Signs
 
 Draw = Callable[..., str]
 

@@ -11,11 +11,11 @@ import pytest
 from measurements import made_failure, made_links
 from rich.console import Console
 
-from distdemo.linking import LinksReport
-from distdemo.render.console import Signs
-from distdemo.render.document import dumps
-from distdemo.render.links_document import links_document
-from distdemo.render.links_table import links_table, links_verdict_line
+from distdemo.bench.linking import LinksReport
+from distdemo.bench.view_links_document import links_document
+from distdemo.bench.view_links_table import links_table, links_verdict_line
+from distdemo.view.console import Signs
+from distdemo.view.document import dumps
 
 Draw = Callable[..., str]
 

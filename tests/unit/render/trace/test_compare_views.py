@@ -11,15 +11,15 @@ import pytest
 from arenas import contest
 from measurements import made_failure
 
-from distdemo.contending import Arena, CompareReport, Contender, LinkSource, Timing
-from distdemo.fitting import Link
-from distdemo.model import WorldSpec
-from distdemo.render.document import dumps
-from distdemo.render.numbers import duration
-from distdemo.render.trace.amounts import short_bytes
-from distdemo.render.trace.compare_document import compare_document
-from distdemo.render.trace.compare_table import compare_view
-from distdemo.render.trace.compare_words import ASSUMPTIONS
+from distdemo.bench.fitting import Link
+from distdemo.launcher.spec import WorldSpec
+from distdemo.trace.contending import Arena, CompareReport, Contender, LinkSource, Timing
+from distdemo.trace.view_amounts import short_bytes
+from distdemo.trace.view_compare_document import compare_document
+from distdemo.trace.view_compare_table import compare_view
+from distdemo.trace.view_compare_words import ASSUMPTIONS
+from distdemo.view.document import dumps
+from distdemo.view.numbers import duration
 
 Draw = Callable[..., str]
 

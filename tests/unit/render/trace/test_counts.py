@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import paper
 
-from distdemo.algorithms import REGISTRY
-from distdemo.render.console import ASCII_SIGNS, Signs
-from distdemo.render.trace.amounts import (
+from distdemo.trace.algorithms import REGISTRY
+from distdemo.trace.scheduling import Checked, Fault
+from distdemo.trace.tracing import TraceReport
+from distdemo.trace.view_amounts import (
     exact,
     few_bytes,
     letters_line,
@@ -24,9 +25,8 @@ from distdemo.render.trace.amounts import (
     took,
     whole_bytes,
 )
-from distdemo.render.trace.counts import busiest_words, checks_table
-from distdemo.scheduling import Checked, Fault
-from distdemo.tracing import TraceReport
+from distdemo.trace.view_counts import busiest_words, checks_table
+from distdemo.view.console import ASCII_SIGNS, Signs
 
 MIB = 1 << 20
 Draw = Callable[..., str]

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from measurements import made_failure
 from traces import paper
 
-from distdemo.algorithms import REGISTRY
-from distdemo.holdings import Verification
-from distdemo.render.document import dumps
-from distdemo.render.trace.amounts import whole_bytes
-from distdemo.render.trace.counts import checks_table
-from distdemo.render.trace.document import trace_document
-from distdemo.scheduling import Checked, Fault
-from distdemo.tracing import Cell, TraceReport, WrongChunk
+from distdemo.demo.holdings import Verification
+from distdemo.trace.algorithms import REGISTRY
+from distdemo.trace.scheduling import Checked, Fault
+from distdemo.trace.tracing import Cell, TraceReport, WrongChunk
+from distdemo.trace.view_amounts import whole_bytes
+from distdemo.trace.view_counts import checks_table
+from distdemo.trace.view_document import trace_document
+from distdemo.view.document import dumps
 
 Draw = Callable[..., str]
 

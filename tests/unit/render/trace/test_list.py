@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from traces import about
 
-from distdemo.algorithms import REGISTRY
-from distdemo.algorithms.plan import plan_of
-from distdemo.render.document import dumps
-from distdemo.render.trace.algorithms_list import list_document, list_view
+from distdemo.trace.algorithms import REGISTRY
+from distdemo.trace.algorithms.plan import plan_of
+from distdemo.trace.view_algorithms_list import list_document, list_view
+from distdemo.view.document import dumps
 
 ABOUTS = [(each.op, about(plan_of(each, 4, 4))) for each in REGISTRY]
 

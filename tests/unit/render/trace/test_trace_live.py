@@ -15,10 +15,10 @@ import pytest
 from traces import paper
 
 from distdemo.errors import Terminated
-from distdemo.render.console import output
-from distdemo.render.trace import keys
-from distdemo.render.trace.keys import Keys, TerminalKeys, pressed, split
-from distdemo.render.trace.live import FASTEST, HINT, SECONDS, Player, play
+from distdemo.trace import view_keys as keys
+from distdemo.trace.view_keys import Keys, TerminalKeys, pressed, split
+from distdemo.trace.view_live import FASTEST, HINT, SECONDS, Player, play
+from distdemo.view.console import output
 
 RING = paper("all_reduce", "ring", 4, 4, real=True)
 

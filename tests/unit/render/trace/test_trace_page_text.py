@@ -12,14 +12,14 @@ from dataclasses import replace
 import pytest
 from traces import paper
 
-from distdemo.render.trace.page import trace_page
-from distdemo.render.trace.page_data import data_text
-from distdemo.render.trace.page_parts import parts, took
-from distdemo.render.trace.page_words import runs, sentences
-from distdemo.render.trace.rounds import trace_view
-from distdemo.render.trace.words import wrong_words
-from distdemo.scheduling import Fault
-from distdemo.tracing import Cell, Moment, Played, WrongChunk
+from distdemo.trace.scheduling import Fault
+from distdemo.trace.tracing import Cell, Moment, Played, WrongChunk
+from distdemo.trace.view_page import trace_page
+from distdemo.trace.view_page_data import data_text
+from distdemo.trace.view_page_parts import parts, took
+from distdemo.trace.view_page_words import runs, sentences
+from distdemo.trace.view_rounds import trace_view
+from distdemo.trace.view_words import wrong_words
 
 RING = paper("all_reduce", "ring", 4, 4, real=True)
 

@@ -13,9 +13,9 @@ pytest.importorskip("matplotlib")
 
 from arenas import contest
 
-from distdemo.contending import CompareReport
-from distdemo.fitting import Crossover
-from distdemo.render.trace.plot import plot
+from distdemo.bench.fitting import Crossover
+from distdemo.trace.contending import CompareReport
+from distdemo.trace.view_plot import plot
 
 CROSSED = (
     Crossover(31_234.5, "doubling", "halving-doubling"),

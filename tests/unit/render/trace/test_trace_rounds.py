@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console, RenderableType
 from traces import paper
 
-from distdemo.algorithms import REGISTRY
-from distdemo.algorithms.contract import Algorithm
-from distdemo.outcomes import Died, Stopped, Verdict, WorldReport
-from distdemo.render.trace.cells import ASCII, UNICODE, numbered, spans
-from distdemo.render.trace.frames import frames, telling
-from distdemo.render.trace.rounds import trace_view
-from distdemo.scheduling import Fault
-from distdemo.tracing import TraceReport, WrongChunk
+from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.trace.algorithms import REGISTRY
+from distdemo.trace.algorithms.contract import Algorithm
+from distdemo.trace.scheduling import Fault
+from distdemo.trace.tracing import TraceReport, WrongChunk
+from distdemo.trace.view_cells import ASCII, UNICODE, numbered, spans
+from distdemo.trace.view_frames import frames, telling
+from distdemo.trace.view_rounds import trace_view
 
 Draw = Callable[..., str]
 DROP = Fault("drop", 1, 1)

@@ -1,0 +1,88 @@
+"""mpi: any MPI library, through mpi4py; or torch's own backend, in builds of torch that have it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distdemo.backends.contract import COMMON_DTYPES, Backend
+from distdemo.bench.yardsticks import SHARED_MEMORY
+from distdemo.errors import UsageError
+from distdemo.mpi import library as mpi_library
+
+if TYPE_CHECKING:
+    from distdemo.launcher.spec import WorldSpec
+
+
+class Mpi(Backend):
+    """A stock torch wheel has none: ``distdemo.mpi`` gives it one."""
+
+    name = "mpi"
+    summary = "CPU tensors over MPI; in any torch, through mpi4py."
+    devices = ("cpu",)
+    get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
+    provider = "distdemo.mpi"
+    engines = ("mpi", "slurm")
+    transport = SHARED_MEMORY
+    dtypes = COMMON_DTYPES | {
+        "bool",
+        "int16",
+        "uint16",
+        "uint32",
+        "uint64",
+        "complex64",
+        "complex128",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    }
+
+    def missing(self) -> str | None:
+        """Why it can't be used here; None if it can."""
+        import torch.distributed as dist
+
+        if not dist.is_available():
+            return "This torch was built without torch.distributed."
+        if _torch_has_its_own():
+            return None
+        try:
+            mpi_library.library()
+        except UsageError as error:
+            return f"{error.what} {error.why}"
+        return None
+
+    def version(self) -> str:
+        """Of the MPI library."""
+        try:
+            return mpi_library.library().name
+        except UsageError:  # torch's own backend needs no mpi4py
+            return ""
+
+    def choice(self) -> str:
+        """The library, and how its ranks are started."""
+        try:
+            return f"{mpi_library.wireup().reason}."
+        except UsageError as error:
+            return f"{error.what} {error.why}"
+
+    def map_name(self, device: str | None = None) -> str:
+        """Torch's own backend takes other things than the one through mpi4py."""
+        name = super().map_name(device)
+        return f"{name}@torch" if _torch_has_its_own() else name
+
+    def outfit(self, world: WorldSpec, *, by_engine: bool = False) -> WorldSpec:
+        """With the module that provides the backend, and the way in which MPI begins."""
+        provider = "" if _torch_has_its_own() else self.provider
+        return replace(world, provider=provider, wireup=None if by_engine else mpi_library.wireup())
+
+
+def _torch_has_its_own() -> bool:
+    """Whether torch was built with MPI: never because of what this project registers with it."""
+    import sys
+
+    if "torch.distributed" not in sys.modules:  # maps are read without torch, as if from a wheel
+        return False
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_mpi_available()):
+        return False
+    return not dist.ProcessGroupMPI.__module__.startswith("distdemo.")

@@ -1,0 +1,65 @@
+"""What figures depend on beside the command line: the machine and the variables that tune it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from distdemo.doctor.cores import Share, share
+from distdemo.doctor.surroundings import Surroundings
+from distdemo.launcher.spec import WorldSpec
+
+TUNING = (
+    *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "MPICH_", "MPIR_", "I_MPI_", "OMPI_MCA_", "FI_", "UCX_"),
+)
+"""Beginnings of the names of variables that libraries are tuned with; no others are recorded."""
+
+
+def cores() -> Share:
+    """What of the machine's cores this process and its ranks get."""
+    return share(Surroundings(os.environ, socket.gethostname()))
+
+
+def environment(share: Share, worlds: Sequence[WorldSpec]) -> dict[str, str | int | float]:
+    """For the report, once all ranks are gone: it may ask a GPU for its name.
+
+    Args:
+        share: of the cores.
+        worlds: that were measured.
+    """
+    return {
+        "host": socket.gethostname(),
+        "processor": _processor(),
+        **_gpu(worlds),
+        "cores": share.effective,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        **tuning(os.environ),
+    }
+
+
+def tuning(environ: Mapping[str, str]) -> dict[str, str | int | float]:
+    """The variables that libraries are tuned with."""
+    return {name: environ[name] for name in sorted(environ) if name.startswith(TUNING)}
+
+
+def _processor() -> str:
+    """Its model, as Linux knows it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or "unknown")
+
+
+def _gpu(worlds: Sequence[WorldSpec]) -> dict[str, str]:
+    """The first one's model, if ranks had tensors on GPUs."""
+    if all(world.device == "cpu" for world in worlds):
+        return {}
+    import torch
+
+    return {"gpu": torch.cuda.get_device_name(0)}

@@ -1,0 +1,218 @@
+"""What the views are drawn from: tables, JSON and JUnit are views of one of these. Frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from distdemo.demo.holdings import Holding, RankRecord
+from distdemo.launcher.outcomes import WorldReport
+from distdemo.ops.spec import OpSpec, Traffic, Words
+
+
+@dataclass(frozen=True, slots=True)
+class OpReport:
+    """An op that ran (or a world that failed while running it): what every view is drawn from.
+
+    Attributes:
+        spec: of the first group, or of the whole world.
+        form: which form of the op.
+        calls: the function of torch.distributed.
+        specs: one a group that ran at once.
+    """
+
+    spec: OpSpec
+    world: WorldReport
+    traffic: Traffic
+    ranks: tuple[RankRecord, ...]
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    form: str = "tensor"
+    calls: str = ""
+    specs: tuple[OpSpec, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank returned and every defined element was right."""
+        return self.world.ok and all(record.verification.ok for record in self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What one rank of ``hello`` says of itself."""
+
+    rank: int
+    world_size: int
+    pid: int
+    host: str
+    backend: str
+    device: str
+    startup_seconds: float
+    heard_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReport:
+    """Every rank's introduction."""
+
+    world: WorldReport
+    ranks: tuple[Introduction, ...]
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank came, and heard from all the others."""
+        size = self.world.world.world_size
+        return self.world.ok and all(each.heard_from == size for each in self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An op drawn without running it: what every rank holds before and after, and who gives.
+
+    Attributes:
+        ranks: those that are shown; ``before`` and ``after`` are theirs.
+        edges: (from, to) for whatever moves between two of them.
+        meets: nothing moves; the ranks wait for each other.
+    """
+
+    spec: OpSpec
+    words: Words
+    ranks: tuple[int, ...]
+    before: tuple[Holding, ...]
+    after: tuple[Holding, ...]
+    edges: frozenset[tuple[int, int]]
+    traffic: Traffic
+    notes: tuple[str, ...] = ()
+    meets: bool = False
+
+
+Status = Literal["passed", "failed", "not supported", "not run"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """How one case of ``check`` went.
+
+    Attributes:
+        id: names the case, ``all_gather/single/int32/n3/2x3/async``; unique in a report.
+        op: torch's name of the operation, ``all_gather``.
+        form: which form of it, ``single``.
+        dtype: the element type; ``object`` for object collectives, ``none`` for a barrier.
+        world_size: ranks of its world.
+        seconds: from the moment the first rank entered it until the last one had verified it; 0
+            for a case that did not run.
+        why: one line: what was wrong, why it is not supported, or why it was not run.
+        command: a command line that runs this case alone.
+        details: further lines: wrong elements, how each rank ended.
+    """
+
+    id: str
+    op: str
+    form: str
+    dtype: str
+    world_size: int
+    status: Status
+    seconds: float = 0.0
+    why: str = ""
+    command: str = ""
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """How a whole matrix of cases went.
+
+    Attributes:
+        scope: ``quick`` or ``full``.
+        seed: of the order of the cases and of their values.
+        worlds: how many worlds were started for it.
+        interrupted: a signal ended it early; what was left counts as not run.
+    """
+
+    backend: str
+    device: str
+    scope: str
+    seed: int
+    results: tuple[CaseResult, ...]
+    seconds: float
+    worlds: int
+    versions: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def count(self, status: Status) -> int:
+        """How many cases ended so."""
+        return sum(result.status == status for result in self.results)
+
+    @property
+    def ok(self) -> bool:
+        """Whether at least one case ran, and all that the backend supports ran and passed."""
+        return bool(self.count("passed")) and not (self.count("failed") or self.count("not run"))
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """One backend of torch.distributed, as found here.
+
+    Attributes:
+        devices: whose tensors it takes.
+        missing: why this torch or machine can't use it; empty if it can.
+        get: how to get it where it is missing.
+        version: of the library behind it, if it has one of its own.
+        works: whether it did when it was tried; None if it was not.
+        tried: what came of that.
+    """
+
+    name: str
+    summary: str
+    devices: tuple[str, ...]
+    missing: str = ""
+    get: str = ""
+    version: str = ""
+    works: bool | None = None
+    tried: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityMap:
+    """What a backend takes, as the probe found it.
+
+    Attributes:
+        backend: its name.
+        torch: the release that it was probed on, ``2.13``.
+        device: where the tensors were.
+        dtypes: the columns.
+        findings: what happened, in words; the first is empty, for right.
+        rows: by op, form and reduce op, the finding's place for each dtype.
+        shapes: for ``scalar`` and ``empty`` the findings of forms that don't take such tensors.
+    """
+
+    backend: str
+    torch: str
+    device: str
+    dtypes: tuple[str, ...]
+    findings: tuple[str, ...]
+    rows: Mapping[str, Sequence[int]]
+    shapes: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class MapReport:
+    """What a backend was found to take.
+
+    Attributes:
+        disagreements: where PyTorch's documentation says otherwise, in lines.
+        tried: how many combinations.
+        worlds: in how many worlds.
+        differences: where the built-in map says otherwise, in lines.
+        known: the torch release of the built-in map; empty if there is none.
+    """
+
+    found: CapabilityMap
+    disagreements: tuple[str, ...]
+    tried: int
+    worlds: int
+    seconds: float
+    differences: tuple[str, ...] = ()
+    known: str = ""

@@ -1,0 +1,132 @@
+"""The comparison of what a rank got with what it should have got. No communication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distdemo.demo.holdings import Mismatch, Verification
+from distdemo.ops import things
+from distdemo.ops.buffers import Expected
+from distdemo.ops.spec import Number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SMALL = 1 << 16  # elements of all pieces together up to which they are compared at once
+SHOWN = 8  # mismatches that are kept; the rest is counted
+
+
+def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verification:
+    """Compare every defined element: exactly, or within the bound where one is given.
+
+    NaN counts as equal to NaN, and −0.0 as equal to 0.0.
+
+    Args:
+        got: the pieces that the rank holds, on any device.
+        wanted: what they should be; None: undefined, nothing is compared.
+
+    Raises:
+        ValueError: the number of pieces or a shape differs, which no backend can cause.
+    """
+    if wanted is None:
+        return Verification(ok=True, checked=0)
+    mismatches: list[Mismatch] = []
+    checked = wrong = 0
+    tolerance = 0.0
+    for first, tensor, expected in _batches(got, wanted):
+        bad = _differences(tensor, expected)
+        checked += bad.numel()
+        wrong += int(bad.sum())
+        tolerance = max(tolerance, _largest(expected.bound))
+        mismatches += _mismatches(first, tensor, expected.tensor, bad, SHOWN - len(mismatches))
+    return Verification(wrong == 0, checked, wrong, tolerance, tuple(mismatches))
+
+
+def verify_things(got: Sequence[Any], wanted: Sequence[Any]) -> Verification:
+    """Compare objects: the same as JSON, so True is not 1 and 1 is not 1.0.
+
+    Raises:
+        ValueError: the number of objects differs, which no backend can cause.
+    """
+    pairs = [(things.text(a), things.text(b)) for a, b in zip(got, wanted, strict=True)]
+    misses = [Mismatch(place, (), *pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]]
+    return Verification(not misses, len(pairs), len(misses), 0.0, tuple(misses[:SHOWN]))
+
+
+def _batches(
+    got: Sequence[Tensor], wanted: Sequence[Expected]
+) -> Iterator[tuple[int, Tensor, Expected]]:
+    """Pieces to compare at once, stacked along a new first dimension, and the first one's number.
+
+    Many small pieces are compared in one call; a large one goes alone, so that it isn't copied.
+    """
+    if len(got) != len(wanted):
+        raise ValueError(f"got {len(got)} pieces, not {len(wanted)}")
+    for tensor, expected in zip(got, wanted, strict=True):
+        if tensor.shape != expected.tensor.shape:
+            raise ValueError(f"got shape {tuple(tensor.shape)}, not {tuple(expected.tensor.shape)}")
+    small = sum(tensor.numel() for tensor in got) <= SMALL
+    alike = len({tensor.shape for tensor in got}) == 1
+    if alike and small and all(expected.bound is None for expected in wanted):
+        stacked = Expected(torch.stack([expected.tensor for expected in wanted]))
+        yield 0, torch.stack(list(got)).cpu(), stacked
+        return
+    for piece, (tensor, expected) in enumerate(zip(got, wanted, strict=True)):
+        bound = None if expected.bound is None else expected.bound.unsqueeze(0)
+        yield piece, tensor.cpu().unsqueeze(0), Expected(expected.tensor.unsqueeze(0), bound)
+
+
+def _differences(tensor: Tensor, expected: Expected) -> Tensor:
+    """A boolean tensor: which elements are wrong.
+
+    Bools are compared as bytes: torch takes any byte but 0 for true when it compares, but computes
+    nonsense with one that is neither 0 nor 1.
+    """
+    if tensor.dtype == torch.bool:
+        return tensor.view(torch.uint8) != expected.tensor.view(torch.uint8)
+    same = (tensor == expected.tensor) | (_is_nan(tensor) & _is_nan(expected.tensor))
+    if expected.bound is None:
+        return ~same
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    off = (tensor.to(wide) - expected.tensor.to(wide)).abs()
+    return ~(same | ((off <= expected.bound) & expected.bound.isfinite()))
+
+
+def _is_nan(tensor: Tensor) -> Tensor:
+    return tensor != tensor  # noqa: PLR0124 - only NaN differs from itself; works on every dtype
+
+
+def _largest(bound: Tensor | None) -> float:
+    if bound is None:
+        return 0.0
+    finite = bound[bound.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _mismatches(
+    first: int, got: Tensor, expected: Tensor, bad: Tensor, room: int
+) -> list[Mismatch]:
+    if room <= 0 or not bool(bad.any()):
+        return []
+    found = []
+    for place in bad.nonzero()[:room].tolist():
+        where = tuple(place)
+        wanted = expected[where].item()
+        found.append(Mismatch(first + place[0], where[1:], _element(got[where]), wanted))
+    return found
+
+
+def _element(scalar: Tensor) -> Number | str:
+    """The number; of a bool that is none the byte, in words."""
+    if scalar.dtype == torch.bool and int(scalar.view(torch.uint8)) > 1:
+        return f"byte {int(scalar.view(torch.uint8))}"
+    number: Number = scalar.item()
+    return number
+
+
+def same(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors of one shape hold the same elements, NaN being equal to NaN."""
+    return bool(((left == right) | (_is_nan(left) & _is_nan(right))).all())

@@ -1,0 +1,199 @@
+"""The way back: messages from a rank to the launcher over one pipe.
+
+A message is a frame: 8 bytes of length (big-endian), then that many bytes of pickle. The pipe is
+anonymous and its write end is held by the rank alone, so nobody else can have written into it.
+The launcher reads without blocking and keeps what is not yet whole: neither a large result nor a
+rank that stops in the middle of one can hold it up.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distdemo.launcher.main_module import is_lost
+
+if TYPE_CHECKING:
+    import torch
+
+_LENGTH = struct.Struct(">Q")
+_CHUNK = 1 << 20
+
+
+class Identity:
+    """Which file a descriptor led to, to see later whether it still does.
+
+    A program may close every descriptor that it finds, as daemons do, and open files of its own,
+    which then get the numbers.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._file = self._now()
+
+    def holds(self) -> bool:
+        """Whether the descriptor leads to the same file as before."""
+        return self._file is not None and self._now() == self._file
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            found = os.fstat(self._fd)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+class Sender:
+    """The rank's end. Messages are small tuples, the first item names the kind."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._pipe = Identity(fd)
+        self._alone = threading.Lock()  # a function may speak from several threads
+
+    @property
+    def lost(self) -> bool:
+        """Whether the program that runs here has closed the pipe, with all that it found open."""
+        return not self._pipe.holds()
+
+    def send(self, *message: Any) -> None:  # noqa: ANN401 - anything that pickles
+        """Send one message, waiting while the pipe is full.
+
+        Raises:
+            Exception: whatever pickling the message raises; nothing was sent then.
+            BrokenPipeError: the pipe was closed here; its number may be a file of the user's now.
+        """
+        if self.lost:
+            raise BrokenPipeError("the program has closed the pipe to its launcher")
+        view = memoryview(framed(message))
+        with self._alone:
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+
+def framed(message: tuple[Any, ...]) -> bytes:
+    """A message as it goes through a pipe.
+
+    Raises:
+        Exception: whatever pickling it raises.
+    """
+    payload = dumps(message)
+    return _LENGTH.pack(len(payload)) + payload
+
+
+class Receiver:
+    """The launcher's end: bytes in, whole messages out."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._pending = bytearray()
+        self.closed = False
+
+    def receive(self) -> list[tuple[Any, ...]]:
+        """Every message that is whole by now. Sets ``closed`` once the rank's end is closed."""
+        self._fill()
+        messages = []
+        while (end := self._frame_end()) is not None:
+            messages.append(pickle.loads(bytes(self._pending[_LENGTH.size : end])))  # noqa: S301 - a private pipe of our own child
+            del self._pending[:end]
+        return messages
+
+    def receive_text(self) -> str:
+        """What lies in the pipe, raw: the stack that a rank was asked for at the deadline."""
+        self._fill()
+        text = self._pending.decode(errors="replace")
+        self._pending.clear()
+        return text
+
+    def _fill(self) -> None:
+        while not self.closed:
+            try:
+                data = os.read(self._fd, _CHUNK)
+            except BlockingIOError:
+                return
+            self.closed = not data
+            self._pending += data
+
+    def _frame_end(self) -> int | None:
+        if len(self._pending) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + int(_LENGTH.unpack_from(self._pending)[0])
+        return end if len(self._pending) >= end else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a rank has to do: the function and its arguments, or both packed by ``dumps_work``."""
+
+    target: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    packed: bytes = b""
+
+    def unpack(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function and its arguments, in the rank."""
+        if self.target is not None:
+            return self.target, self.args
+        target, args = pickle.loads(self.packed)  # noqa: S301 - from the program that started us
+        return target, args
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles by value; a tensor of an accelerator travels as a CPU tensor.
+
+    So the launcher never initialises CUDA to look at a result, and no shared-memory segment is
+    made that somebody would have to remove. A tensor that shows less than its storage holds, such
+    as a row of a large matrix, travels alone.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+        import torch
+
+        if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
+            return obj.detach().cpu().__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
+        if type(obj) is torch.Tensor and _is_part(obj):
+            return obj.detach().clone().requires_grad_(obj.requires_grad).__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
+        return NotImplemented
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Whether a CPU tensor shows less than its storage holds."""
+    import torch
+
+    if tensor.layout is not torch.strided:
+        return False
+    return tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
+
+
+class _WorkPickler(_Pickler):
+    """Refuses what a new process could not find, which pickle would only notice over there."""
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
+        if is_lost(obj):
+            raise pickle.PicklingError(
+                f"{obj.__qualname__} was defined in the main program, which new processes can't "
+                "import (it is a prompt, a notebook, -c, stdin or a package's __main__)."
+            )
+        return super().reducer_override(obj)
+
+
+def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+    """Pickle a value that a rank sends back."""
+    return _dumped(_Pickler, value)
+
+
+def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Pickle what a rank in a new process has to do."""
+    return _dumped(_WorkPickler, (target, args))
+
+
+def _dumped(pickler: type[_Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+    buffer = io.BytesIO()
+    pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()

@@ -1,0 +1,180 @@
+"""How the ranks of a world ended, and why it failed if it did. Frozen; no torch, rich or typer.
+
+Times are seconds; ``at`` counts from the moment the launcher began to start ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distdemo.launcher.spec import WorldSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A step that a rank said it reached. ``step`` grows as the rank gets further."""
+
+    step: int
+    name: str
+    at: float = 0.0
+
+
+NOT_STARTED = Phase(-1, "not started")
+UNKNOWN = Phase(-1, "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a rank's main thread was when it was asked.
+
+    Attributes:
+        collective: the torch.distributed function it waited in, empty if none.
+        place: the user's innermost line, ``train.py:12 in step``.
+    """
+
+    collective: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one rank ended; one of the classes below."""
+
+    rank: int
+    phase: Phase = NOT_STARTED
+    at: float = 0.0
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned(Outcome):
+    """The function returned this value.
+
+    Attributes:
+        left: the process of a program of the user's own has gone, with exit code 0, while others
+            may have needed it.
+    """
+
+    value: Any = None
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised(Outcome):
+    """The function raised.
+
+    Attributes:
+        consequence: it only lost a peer that failed before, or waited for one in vain.
+        missing: the ranks that it waited for, if the backend named them (a monitored barrier).
+        excerpt: the traceback without the frames of libraries.
+    """
+
+    type: str
+    message: str
+    traceback: str
+    consequence: bool = False
+    missing: tuple[int, ...] = ()
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Died(Outcome):
+    """The process ended before it was done: by a signal, or with this exit code.
+
+    Attributes:
+        message: what it gave to ``sys.exit`` instead of a number.
+    """
+
+    signal: int | None = None
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut(Outcome):
+    """It was still running at the deadline."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(Outcome):
+    """Nobody can say how it ended: its process or its host is gone, or never came.
+
+    Only in worlds that span several sites, where one process looks after others' from afar.
+
+    Attributes:
+        why: what is known, as the end of a sentence: ``never came``.
+        hint: what to try.
+    """
+
+    phase: Phase = UNKNOWN
+    why: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(Outcome):
+    """The launcher ended it: the world had failed, was interrupted or was ended early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a world failed: the root cause first.
+
+    Attributes:
+        ranks: the ranks at fault; empty if none is (all wait for each other).
+        consequences: ranks that failed or waited because of them.
+        traceback: of the first rank at fault, or of one that names it; empty if there is none.
+        excerpt: the same without the frames of libraries.
+    """
+
+    what: str
+    why: str
+    hint: str
+    ranks: tuple[int, ...] = ()
+    consequences: tuple[int, ...] = ()
+    traceback: str = ""
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldReport:
+    """How a world went.
+
+    Attributes:
+        outcomes: one a rank, in order.
+        verdict: None if every rank returned.
+        seconds: from the start of the first rank until the last one was gone.
+        start_method: the one taken.
+        start_reason: why that one.
+        interrupted_by: the signal that ended it, or None.
+        engine: what started the processes: ``local``, or torchrun, mpi, slurm, ...
+        hosts: the host of each rank, in order; empty if all live on this machine.
+    """
+
+    world: WorldSpec
+    outcomes: tuple[Outcome, ...]
+    verdict: Verdict | None
+    seconds: float
+    start_method: str
+    start_reason: str
+    interrupted_by: int | None = None
+    engine: str = "local"
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank returned."""
+        return self.verdict is None
+
+    @property
+    def values(self) -> list[Any]:
+        """What the ranks returned, in order; only for a world that went well."""
+        return [o.value for o in self.outcomes if isinstance(o, Returned)]
+
+
+def headline(message: str) -> str:
+    """The first line of what an exception said; empty if it said nothing."""
+    return (message.strip().splitlines() or [""])[0]

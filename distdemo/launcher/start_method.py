@@ -1,0 +1,96 @@
+"""Which start method a world takes: the fastest that is safe in this process.
+
+CUDA does not survive a fork: not its contexts, and not ``cuInit`` alone, which already a call like
+``torch.cuda.is_available()`` makes. Torch can't tell (``torch.cuda.is_initialized()`` is false
+then, and ``_is_in_bad_fork`` speaks in the child only), and other libraries call ``cuInit``
+themselves. But nobody can without the driver's library, so what counts is whether ``libcuda.so`` is
+loaded into this process. Counting GPUs through NVML, as ``torch.cuda.device_count()`` does, loads
+another library, which starts no CUDA; ranks forked afterwards may use their GPUs.
+
+Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multiprocessing";
+``torch/cuda/__init__.py`` of 2.8, 2.13 and 2.15; pytorch issues 83973 and 190708.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdemo.errors import UsageError
+from distdemo.launcher.torch_import import fork_hazard
+
+METHODS = ("auto", "fork", "forkserver", "spawn")
+DRIVER = "libcuda.so"
+
+
+@dataclass(frozen=True, slots=True)
+class StartMethod:
+    """A start method and the reason for it."""
+
+    name: str
+    reason: str
+
+
+def choose(wanted: str, device: str) -> StartMethod:
+    """The start method for a world.
+
+    Args:
+        wanted: one of ``METHODS``.
+        device: the ranks' device; CUDA must not have been touched before a fork.
+
+    Raises:
+        UsageError: the method doesn't exist here, or would break the ranks.
+    """
+    if wanted == "auto":
+        return _automatic(device)
+    if wanted not in multiprocessing.get_all_start_methods():
+        raise UsageError(
+            f"There is no start method {wanted!r} on {sys.platform}.",
+            f"Python offers {', '.join(multiprocessing.get_all_start_methods())} here.",
+            "Leave it out to take the fastest safe one.",
+        )
+    if wanted == "fork":
+        _refuse_fork_after_cuda(device)
+    return StartMethod(wanted, "as asked for")
+
+
+def _automatic(device: str) -> StartMethod:
+    if sys.platform != "linux":
+        return StartMethod("spawn", f"forking is not safe on {sys.platform}")
+    hazard = fork_hazard() or _cuda_hazard(device)
+    if hazard is not None:
+        return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
+    if device != "cpu":
+        reason = "torch is imported once, for all ranks, and only they touch CUDA"
+        return StartMethod("fork", reason)
+    return StartMethod("fork", "torch is imported once, for all ranks")
+
+
+def _cuda_hazard(device: str) -> str | None:
+    """Why a forked rank could not use a GPU; None if it could, or does not want to."""
+    if device == "cpu" or driver_loaded() is False:
+        return None
+    return "this process has loaded the CUDA driver"
+
+
+def driver_loaded() -> bool | None:
+    """Whether the CUDA driver's library is in this process; None where the system does not tell."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return any(line.rpartition("/")[2].startswith(DRIVER) for line in maps.splitlines())
+
+
+def _refuse_fork_after_cuda(device: str) -> None:
+    import torch
+
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch does not say its type
+    if used or (device != "cpu" and driver_loaded()):
+        raise UsageError(
+            "Ranks can't be forked from this process.",
+            "It has used CUDA, which does not survive a fork.",
+            "Leave out start_method (a forkserver is taken then), or launch before using the GPU.",
+        )

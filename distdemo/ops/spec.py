@@ -1,0 +1,120 @@
+"""What an operation is asked for, and what it moves: frozen records; no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One operation with all its settings; an op reads those that it takes.
+
+    Attributes:
+        op: torch's own name, ``all_reduce``.
+        world_size: ranks that take part; n of every formula. Ranks below count from 0 to n − 1,
+            within the group if there is one.
+        dtype: torch's name of the element type.
+        shape: of one tensor; () is a scalar.
+        reduce_op: ``sum``, ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor``, ``bxor``,
+            ``premul_sum``.
+        root: the rank that gives (broadcast, scatter) or receives (reduce, gather).
+        src: the sender of a point-to-point pair.
+        dst: its receiver.
+        pattern: of point-to-point, ``pair``, ``ring`` or ``exchange``.
+        async_op: ask for a handle and wait on it.
+        values: the user's own data, a row per label (see ``Op.cut``); None for a row not given.
+        fill: the same number everywhere, or ``rank`` for each rank's own number.
+        seed: mix the default values by this number instead of counting.
+        variant: ``list``, ``single`` (one tensor that holds all pieces) or ``uneven``.
+        sizes: for uneven tensors, the length of each rank's.
+        splits: for uneven parts, a row a rank: the length of its part for each rank.
+        objects: Python objects instead of tensors.
+        things: the user's own objects as JSON, one a label; None for one not given.
+        members: the ranks of the world that form the group; None: all of them.
+        inference: under ``torch.inference_mode``.
+        factor: what ``premul_sum`` multiplies with.
+        monitored: of a barrier, the one that names late ranks.
+        straggler: of a barrier, the rank that comes late, and by how many seconds.
+        patience: of a monitored barrier, the seconds that it waits.
+        in_place: the output lies in the input, or the input in the output, where the call allows
+            both (see ``Op.overlay``).
+    """
+
+    op: str
+    world_size: int
+    dtype: str = "float32"
+    shape: tuple[int, ...] = (4,)
+    reduce_op: str | None = None
+    root: int | None = None
+    src: int | None = None
+    dst: int | None = None
+    pattern: str | None = None
+    async_op: bool = False
+    values: tuple[tuple[Number, ...] | None, ...] | None = None
+    fill: Number | str | None = None
+    seed: int | None = None
+    variant: str | None = None
+    sizes: tuple[int, ...] | None = None
+    splits: tuple[tuple[int, ...], ...] | None = None
+    objects: bool = False
+    things: tuple[str | None, ...] | None = None
+    members: tuple[int, ...] | None = None
+    inference: bool = False
+    factor: float = 2.0
+    monitored: bool = False
+    straggler: tuple[int, float] | None = None
+    patience: float = 10.0
+    in_place: bool = False
+
+    def member(self, rank: int) -> int:
+        """The rank in the world of a rank of the group."""
+        return rank if self.members is None else self.members[rank]
+
+    @property
+    def numel(self) -> int:
+        """Elements of one tensor."""
+        product = 1
+        for length in self.shape:
+            product *= length
+        return product
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What an op moves, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+
+    Attributes:
+        payload: bytes S that algbw counts.
+        payload_words: what S is, in words.
+        factor: busbw is factor × algbw.
+        formula: the factor in terms of n, as text.
+    """
+
+    payload: int
+    payload_words: str
+    factor: float
+    formula: str
+
+    @property
+    def bus_bytes(self) -> float:
+        """Bytes that each rank's link carries at least: S × factor."""
+        return self.payload * self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What an op's own file says of it, in sentences.
+
+    Attributes:
+        summary: one line, what it does.
+        when: when people use it.
+        mistake: the usual mistake with it, and what happens then.
+        call: the torch call that this runs.
+    """
+
+    summary: str
+    when: str
+    mistake: str
+    call: str

@@ -1,1 +1,0 @@
-"""What every rank runs (SPMD): the engines behind the commands."""

@@ -1,7 +1,0 @@
-"""bench links: every pair of ranks, both ways, and which of them are slow."""
-
-from __future__ import annotations
-
-from distdemo.programs.bench.links.measure import measure_links
-
-__all__ = ["measure_links"]

@@ -1,1 +1,0 @@
-"""The views of a measurement: table, live table, JSON, CSV, and plots."""

@@ -1,0 +1,159 @@
+"""What went wrong: one line of what, one of why, one of what to try; then rank by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.errors import DistdemoError
+from distdemo.launcher.outcomes import (
+    Died,
+    Lost,
+    Outcome,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Verdict,
+    WorldReport,
+    headline,
+)
+from distdemo.view import colours
+from distdemo.view.console import Signs, signs
+from distdemo.view.frame import frame
+from distdemo.view.numbers import duration, plural
+
+MANY = 16
+LONGEST = 160  # characters of an exception's text in a cell
+LAST_LINES = 5  # of what the rank at fault wrote
+
+
+def error_text(error: DistdemoError) -> Text:
+    """An error of ours in three lines."""
+    return _three_lines(error.what, error.why, error.hint)
+
+
+def failure(
+    report: WorldReport, console: Console, *, traceback: bool = False, guest: bool = False
+) -> Group:
+    """A failed world: the verdict, how each rank ended, and the traceback if asked for.
+
+    Args:
+        report: how it went.
+        console: that it will be printed on.
+        traceback: add the traceback.
+        guest: it ran a program of the user's own: what ranks wrote and the traceback are shown
+            whole, beside this.
+
+    Raises:
+        ValueError: the world did not fail.
+    """
+    verdict = report.verdict
+    if verdict is None:
+        raise ValueError("this world did not fail")
+    parts: list[RenderableType] = [
+        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback or guest)),
+        _table(report, verdict, signs(console)),
+    ]
+    if guest:
+        return Group(*parts)
+    parts += _last_words(report, verdict)
+    if traceback and verdict.traceback:
+        parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))
+    return Group(*parts)
+
+
+def _three_lines(what: str, why: str, hint: str) -> Text:
+    text = Text(what, style=colours.WRONG)
+    for line in (why, hint):
+        if line:
+            text.append(f"\n{line}", style="not bold default")
+    return text
+
+
+def _hint(verdict: Verdict, *, traceback: bool) -> str:
+    """The hint; if it points to a traceback that isn't shown, how to see that."""
+    if verdict.traceback and not traceback and "traceback" in verdict.hint:
+        return "Add --traceback to see where."
+    return verdict.hint
+
+
+def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType:
+    table = frame()
+    table.add_column("Rank", justify="right", no_wrap=True)
+    if report.hosts:
+        table.add_column("Host", overflow="fold")
+    table.add_column("What happened", overflow="fold")
+    table.add_column("Had got to", overflow="fold")
+    table.add_column("After", justify="right", no_wrap=True)
+    outcomes, left_out = _selection(report.outcomes, verdict)
+    for outcome in outcomes:
+        at_fault = outcome.rank in verdict.ranks
+        table.add_row(
+            Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
+            *report.hosts[outcome.rank : outcome.rank + 1],
+            Text(_what(outcome, at_fault=at_fault), style=colours.WRONG if at_fault else ""),
+            outcome.phase.name,
+            duration(outcome.at),
+        )
+    if left_out:
+        hidden = len(verdict.ranks) - sum(o.rank in verdict.ranks for o in outcomes)
+        fault = f"{hidden:,} of them at fault" if hidden else "none of them at fault"
+        table.add_row(
+            sign.more, *[""] * bool(report.hosts), f"{plural(left_out, 'rank')} more, {fault}"
+        )
+    return table
+
+
+def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
+    """The root cause first, then in the order of the ranks; of many, only the first."""
+    order = {rank: place for place, rank in enumerate(verdict.ranks)}
+    ranked = sorted(outcomes, key=lambda o: (order.get(o.rank, len(order)), o.rank))
+    return ranked[:MANY], max(0, len(ranked) - MANY)
+
+
+def _what(outcome: Outcome, *, at_fault: bool) -> str:
+    if isinstance(outcome, Raised):
+        lost = "lost its peer: " if outcome.consequence else ""
+        return f"{lost}{outcome.type}: {_shortened(headline(outcome.message))}"
+    if isinstance(outcome, Died):
+        if outcome.signal is not None:
+            return f"killed by signal {outcome.signal}"
+        return f"ended with exit code {outcome.exit_code}"
+    if isinstance(outcome, TimedOut):
+        return _late(outcome, at_fault=at_fault)
+    if isinstance(outcome, Lost):
+        return outcome.why
+    return _WORDS.get(type(outcome), "unknown")
+
+
+def _shortened(text: str) -> str:
+    """As many whole words as a cell has room for."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."
+
+
+_WORDS = {Stopped: "stopped with the others", Returned: "returned"}
+
+
+def _late(outcome: TimedOut, *, at_fault: bool) -> str:
+    where = outcome.where
+    if where is None:
+        return "did not answer" if at_fault else "was waiting"
+    place = f" at {where.place}" if where.place else ""
+    return f"waiting in {where.collective}{place}" if where.collective else place.strip() or "busy"
+
+
+def _last_words(report: WorldReport, verdict: Verdict) -> list[RenderableType]:
+    """The last lines that the first rank at fault wrote, if it wrote any."""
+    if not verdict.ranks:
+        return []
+    rank = verdict.ranks[0]
+    lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
+    if not lines:
+        return []
+    head = f"The last that rank {rank} wrote:"
+    return [Text("\n".join([head, *(f"  {line}" for line in lines)]), style=colours.QUIET)]
