@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distdemo.backends import mpi_library
 from distdemo.backends.contract import COMMON_DTYPES, Backend
 from distdemo.bench.yardsticks import SHARED_MEMORY
 from distdemo.errors import UsageError
-from distdemo.mpi import library as mpi_library
 
 if TYPE_CHECKING:
     from distdemo.launcher.spec import WorldSpec

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from distdemo.backends.mpi_kinds import Kind, kind_of
 from distdemo.doctor.seen import Seen, broken, fine, several, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.mpi.kinds import Kind, kind_of
 
 PATIENCE = 8.0  # seconds for an interpreter to load the library
 BRIEF = 3.0  # seconds for an mpiexec to say its version

@@ -24,7 +24,7 @@ from distdemo.launcher.site import Site
 from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.start_method import StartMethod
 from distdemo.launcher.watch import End, Hear, Listener, Watch
-from distdemo.mpi.wires.contract import Wire
+from distdemo.launcher.wires.contract import Wire
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

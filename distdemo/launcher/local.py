@@ -24,8 +24,8 @@ from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.watch import End, Hear
-from distdemo.mpi.wires import strung
-from distdemo.mpi.wires.contract import Wire
+from distdemo.launcher.wires import strung
+from distdemo.launcher.wires.contract import Wire
 
 _INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.rendezvous import Rendezvous
     from distdemo.launcher.site import Site
     from distdemo.launcher.spec import WorldSpec
-    from distdemo.mpi.wires.contract import Ticket
+    from distdemo.launcher.wires.contract import Ticket
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ import sys
 import pytest
 from helpers import warmed
 
+from distdemo.backends import mpi_library
+from distdemo.backends.mpi_library import MpiLibrary
 from distdemo.errors import UsageError
-from distdemo.mpi import library as mpi_library
-from distdemo.mpi.library import MpiLibrary
 
 PLAIN = "MPICH Version: 5.0.2\nMPICH configure: --with-device=ch4:ucx,ofi --with-pm=hydra:gforker"
 HERE = importlib.util.find_spec("mpi4py") is not None

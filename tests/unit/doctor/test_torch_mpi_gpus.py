@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from distdemo.backends.mpi_kinds import kind_of
 from distdemo.doctor import gpus, mpi, torch_build, variables
 from distdemo.doctor.system import Answer
 from distdemo.doctor.torch_facts import TorchFacts
 from distdemo.errors import UsageError
 from distdemo.launcher.outcomes import Returned, Verdict, WorldReport
 from distdemo.launcher.spec import WorldSpec
-from distdemo.mpi.kinds import kind_of
 
 HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n"
 MPICH = "MPICH Version:      5.0.2\nMPICH Device: ch4:ucx ofi\n"

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from distdemo.backends import mpi_library
 from distdemo.errors import UsageError
 from distdemo.launcher.checks import LONGEST, check_world
 from distdemo.launcher.spec import WorldSpec
-from distdemo.mpi import library as mpi_library
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,10 @@ from distdemo.errors import UsageError
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
 from distdemo.launcher.spec import WireUp, WorldSpec
-from distdemo.mpi.wires import confine, shim, starter
-from distdemo.mpi.wires.caller import greet
-from distdemo.mpi.wires.confine import Confinement
-from distdemo.mpi.wires.mpiexec import MpiexecWire
+from distdemo.launcher.wires import confine, shim, starter
+from distdemo.launcher.wires.caller import greet
+from distdemo.launcher.wires.confine import Confinement
+from distdemo.launcher.wires.mpiexec import MpiexecWire
 
 IDLE = (sys.executable, "-c", "import select; select.select([], [], [], 60)")
 

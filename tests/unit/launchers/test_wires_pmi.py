@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.spec import WireUp, WorldSpec
-from distdemo.mpi.wires.contract import Ticket, Wire
-from distdemo.mpi.wires.pmi import PmiWire
-from distdemo.mpi.wires.pmi_protocol import LONGEST, Exchange, segment_names
+from distdemo.launcher.wires.contract import Ticket, Wire
+from distdemo.launcher.wires.pmi import PmiWire
+from distdemo.launcher.wires.pmi_protocol import LONGEST, Exchange, segment_names
 
 SHARED = (("UCX_TLS", "self,sm"),)
 

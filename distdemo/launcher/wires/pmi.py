@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
 from distdemo.launcher.spec import WorldSpec
-from distdemo.mpi.wires.contract import Ticket, Wire
-from distdemo.mpi.wires.pmi_protocol import LONGEST, Exchange, segment_names
+from distdemo.launcher.wires.contract import Ticket, Wire
+from distdemo.launcher.wires.pmi_protocol import LONGEST, Exchange, segment_names
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where shm_open puts what MPICH shares
 

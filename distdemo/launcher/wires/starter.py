@@ -14,7 +14,7 @@ from distdemo.errors import UsageError
 from distdemo.launcher.keeper import Keeper
 from distdemo.launcher.spec import WireUp
 from distdemo.launcher.sweeper import kill_session
-from distdemo.mpi.wires.contract import STRANGE
+from distdemo.launcher.wires.contract import STRANGE
 
 GRACE = 0.5  # seconds that mpiexec gets to end when its processes have
 KEPT = 2048  # bytes of its last words

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from distdemo.backends.mpi_kinds import kind_of
 from distdemo.errors import UsageError
 from distdemo.launcher.spec import WireUp
-from distdemo.mpi.kinds import kind_of
 
 _PATIENCE = 10.0  # seconds for an mpiexec to say its version
 _OTHER_PMI = re.compile(

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.spec import WorldSpec
-from distdemo.mpi.wires.contract import Wire
-from distdemo.mpi.wires.mpiexec import MpiexecWire
-from distdemo.mpi.wires.pmi import PmiWire
+from distdemo.launcher.wires.contract import Wire
+from distdemo.launcher.wires.mpiexec import MpiexecWire
+from distdemo.launcher.wires.pmi import PmiWire
 
 _WAYS: dict[str, Callable[[WorldSpec, Interrupts], Wire]] = {
     "pmi": PmiWire,

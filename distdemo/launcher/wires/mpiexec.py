@@ -21,11 +21,11 @@ from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
 from distdemo.launcher.outcomes import Verdict
 from distdemo.launcher.spec import WorldSpec
-from distdemo.mpi.wires import shim
-from distdemo.mpi.wires.caller import Caller, greet
-from distdemo.mpi.wires.confine import Confinement
-from distdemo.mpi.wires.contract import Ticket, Wire
-from distdemo.mpi.wires.starter import Starter, private_folder
+from distdemo.launcher.wires import shim
+from distdemo.launcher.wires.caller import Caller, greet
+from distdemo.launcher.wires.confine import Confinement
+from distdemo.launcher.wires.contract import Ticket, Wire
+from distdemo.launcher.wires.starter import Starter, private_folder
 
 GLANCE = 0.02  # seconds that a socket of mpiexec's daemons is open at most, and a look
 
