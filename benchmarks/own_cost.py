@@ -66,7 +66,7 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
 
     costs, reported = [], []
     for _ in range(WORLDS):
-        world = WorldSpec(ranks, backend="gloo", start_method="fork", timeout=60.0)
+        world = WorldSpec(ranks, backend="gloo", start_method="fork", deadline=60.0)
         report = run_outfitted(world, nothing_timed)
         if not report.ok:
             raise RuntimeError(f"a world of {_count(ranks)} failed: {report.verdict}")

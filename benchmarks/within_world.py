@@ -95,7 +95,7 @@ def medians(size: Size) -> dict[str, float]:
     from distdemo.backends.starting import run_outfitted
     from distdemo.launcher.spec import WorldSpec
 
-    world = WorldSpec(2, backend="gloo", start_method="fork", timeout=60.0)
+    world = WorldSpec(2, backend="gloo", start_method="fork", deadline=60.0)
     report = run_outfitted(world, take_turns, (size.bytes, size.iterations))
     if not report.ok:
         raise RuntimeError(f"a world failed: {report.verdict}")

@@ -155,7 +155,7 @@ def linked(console: Console) -> RenderableType:
     """
     from distdemo.bench.links.measure import measure_links
 
-    report = measure_links(LinksSpec(WorldSpec(RANKS, capture=True, timeout=PATIENCE)), run_world)
+    report = measure_links(LinksSpec(WorldSpec(RANKS, capture=True, deadline=PATIENCE)), run_world)
     if not report.ok:
         raise SystemExit(f"the links went wrong: {report.failure}")
     return links_table(report, console)
@@ -210,7 +210,7 @@ def curves() -> str:
 def series(backend: str) -> SeriesSpec:
     """An all_reduce between two ranks at all sizes."""
     op = ops.REGISTRY["all_reduce"]
-    world = WorldSpec(2, backend, capture=True, patience=PATIENCE, timeout=3600.0)
+    world = WorldSpec(2, backend, capture=True, stall=PATIENCE, deadline=3600.0)
     spec = OpSpec(op.name, 2, reduce_op="sum")
     form = op.form(spec)
     points = tuple(Sized(size, (replace(spec, shape=(size // 4,)),)) for size in SIZES)

@@ -14,7 +14,7 @@ SMALL = (8, 4096)
 
 
 def world(ranks: int = 2, backend: str = "gloo") -> WorldSpec:
-    return WorldSpec(ranks, backend=backend, patience=20.0, timeout=60.0, capture=True)
+    return WorldSpec(ranks, backend=backend, stall=20.0, deadline=60.0, capture=True)
 
 
 def series(

@@ -27,13 +27,13 @@ def run(op: Op, *specs: OpSpec, lazy: bool | None = None) -> OpReport:
     """The report of these groups (or of the whole world), in a world that is just large enough."""
     size = 1 + max(max(members(spec)) for spec in specs)
     lazy = op.lazy if lazy is None else lazy
-    world = WorldSpec(size, start_method="fork", timeout=30, lazy=lazy)
+    world = WorldSpec(size, start_method="fork", deadline=30, lazy=lazy)
     return report(op, specs, run_world(world, demo, (op, specs)))
 
 
 def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankRecord]]:
     """Each case's records by rank: all of them in one world of this size, one after the other."""
-    world = WorldSpec(size, start_method="fork", timeout=60, lazy=False)
+    world = WorldSpec(size, start_method="fork", deadline=60, lazy=False)
     done = run_world(world, one_after_the_other, (tuple(cases),))
     assert done.ok, done.verdict
     by_rank = [outcome.value for outcome in done.outcomes if isinstance(outcome, Returned)]

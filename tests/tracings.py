@@ -12,7 +12,7 @@ ROOTED = ("broadcast", "reduce", "scatter", "gather")
 
 
 def world(n: int, **options: Any) -> WorldSpec:
-    return WorldSpec(n, start_method="fork", timeout=60, lazy=False, **options)
+    return WorldSpec(n, start_method="fork", deadline=60, lazy=False, **options)
 
 
 def spec_of(

@@ -60,7 +60,7 @@ class Mpi(Backend):
     def choice(self) -> str:
         """The library, and how its ranks are started."""
         try:
-            return f"{mpi_library.wireup().reason}."
+            return f"{mpi_library.mpi_start().reason}."
         except UsageError as error:
             return f"{error.what} {error.why}"
 
@@ -72,7 +72,9 @@ class Mpi(Backend):
     def outfit(self, world: WorldSpec, *, by_engine: bool = False) -> WorldSpec:
         """With the module that provides the backend, and the way in which MPI begins."""
         provider = "" if _torch_has_its_own() else self.provider
-        return replace(world, provider=provider, wireup=None if by_engine else mpi_library.wireup())
+        return replace(
+            world, provider=provider, mpi_start=None if by_engine else mpi_library.mpi_start()
+        )
 
 
 def _torch_has_its_own() -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from distdemo.backends.mpi_kinds import kind_of
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import WireUp
+from distdemo.launcher.spec import MpiStart
 
 _PATIENCE = 10.0  # seconds for an mpiexec to say its version
 _OTHER_PMI = re.compile(
@@ -147,7 +147,7 @@ def library() -> MpiLibrary:
 
 
 @cache
-def wireup() -> WireUp:
+def mpi_start() -> MpiStart:
     """How ranks over that library are started on this machine, and why so.
 
     Raises:
@@ -158,13 +158,13 @@ def wireup() -> WireUp:
     place = f" from {Path(found.path).parent}" if found.path else ""
     if found.serves_pmi:
         reason = f"{found.name}{place}: ranks are forked and served by PMI, without mpiexec"
-        return WireUp("pmi", environment=family.environment, reason=reason)
+        return MpiStart("pmi", environment=family.environment, reason=reason)
     starter = _mpiexec(found, family)
     environment = family.environment
     if os.geteuid() == 0:
         environment += family.as_root
     reason = f"{found.name}{place}: ranks find each other through {starter}, which belongs to it"
-    return WireUp("mpiexec", (starter, *family.options, "-n"), environment, reason)
+    return MpiStart("mpiexec", (starter, *family.options, "-n"), environment, reason)
 
 
 def _family(found: MpiLibrary) -> Family:

@@ -23,7 +23,7 @@ def parse_meeting_world(flags: Flags, backend: str, world_size: int) -> WorldSpe
         "start_method": flags["start_method"],
     }
     world = parse_world(settings, world_size)
-    return replace(world, patience=world.timeout)
+    return replace(world, stall=world.deadline)
 
 
 def measured_world(world: WorldSpec, *, lazy: bool) -> WorldSpec:
@@ -38,7 +38,7 @@ def measured_world(world: WorldSpec, *, lazy: bool) -> WorldSpec:
         lazy: whether the ops can do with connections that are made when ranks first talk.
     """
     late = lazy and world.world_size > FULL_MESH
-    return replace(world, timeout=OUTER_LIMIT, lazy=late)
+    return replace(world, deadline=OUTER_LIMIT, lazy=late)
 
 
 def parse_count(

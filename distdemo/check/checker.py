@@ -226,7 +226,7 @@ def _too_large(case: Case, gpus: int | None) -> str | None:
 
 
 def _of_size(world: WorldSpec, size: int) -> WorldSpec:
-    return replace(world, world_size=size, timeout=OUTER_LIMIT, capture=True, lazy=False)
+    return replace(world, world_size=size, deadline=OUTER_LIMIT, capture=True, lazy=False)
 
 
 def _seconds(heard: Iterable[Finding]) -> float:

@@ -80,7 +80,7 @@ def parse_case_world(flags: Flags, backend: str, world_size: int) -> WorldSpec:
         "timeout": None,
     }
     patience = parse_timeout(flags["case_timeout"] or "10")
-    return replace(parse_world(settings, world_size), patience=patience)
+    return replace(parse_world(settings, world_size), stall=patience)
 
 
 def _scope(flags: Flags) -> str:

@@ -67,12 +67,12 @@ def stage(
     elif seat.site == 0:
         from distdemo.launcher.joined.leader import Leader
 
-        with _leading(Leader(seat, _errand(meaning, world), world.timeout)) as leader:
+        with _leading(Leader(seat, _errand(meaning, world), world.deadline)) as leader:
             yield _led(leader, sequel)
     else:
         from distdemo.launcher.joined.follower import Follower
 
-        follower = Follower(seat, _errand(meaning, world), world.timeout)
+        follower = Follower(seat, _errand(meaning, world), world.deadline)
         with _following(follower):
             yield _followed(follower, seat, sequel)
 

@@ -290,4 +290,4 @@ def _reduce_op(op: Op, flags: Flags) -> str | None:
 
 def _patience(world: WorldSpec) -> float:
     """The seconds of a monitored barrier: it speaks up before the launcher's time is up."""
-    return max(world.timeout / 2, world.timeout - min(2.0, max(0.3, world.timeout / 4)))
+    return max(world.deadline / 2, world.deadline - min(2.0, max(0.3, world.deadline / 4)))

@@ -13,7 +13,7 @@ from distdemo.launcher.spec import WorldSpec
 
 OLDEST = (2, 8)  # pyproject.toml says why
 NCCL_WHEELS = tuple(f"nvidia-nccl-cu{release}" for release in (11, 12, 13))
-TRIAL = WorldSpec(2, timeout=10.0, capture=True, lazy=True)
+TRIAL = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
 
 Start = Callable[..., WorldReport]
 

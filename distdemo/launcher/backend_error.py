@@ -46,8 +46,8 @@ def missing_ranks(error: BaseException) -> tuple[int, ...]:
         import torch.distributed as dist
 
         group = barrier[-1].tb_frame.f_locals.get("group") or dist.group.WORLD
-        members = dist.get_process_group_ranks(group)
-        return tuple(members[int(number)] for number in found["ranks"].split(", "))
+        workers = dist.get_process_group_ranks(group)
+        return tuple(workers[int(number)] for number in found["ranks"].split(", "))
     return ()
 
 

@@ -28,7 +28,7 @@ def check_world(world: WorldSpec) -> None:
     """
     _check_importing()
     _check_size(world.world_size)
-    _check_timeout(world.timeout)
+    _check_timeout(world.deadline)
     _check_start_method(world.start_method)
     _check_device(world.device)
     load_torch()

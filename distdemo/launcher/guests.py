@@ -1,4 +1,4 @@
-"""What the ranks of a program of the user's own get, which ours don't need; see ``model.Guest``.
+"""What the ranks of a user program get, which ours don't need; see ``UserProgram``.
 
 In the launcher: which standard input a rank has, and the clean-up of what it has started itself.
 In the rank: a session of its own, that input, and Ctrl-C as Python programs know it.
@@ -19,7 +19,7 @@ from distdemo.launcher.sweeper import kill_session
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Assignment
-    from distdemo.launcher.spec import Guest
+    from distdemo.launcher.spec import UserProgram
 
 
 class Household:
@@ -56,7 +56,7 @@ class Household:
         self._orphans.end()
 
 
-def stdin_of(guest: Guest | None, rank: int) -> Connection | None:
+def stdin_of(guest: UserProgram | None, rank: int) -> Connection | None:
     """This process's standard input for the rank that reads it; None for all others."""
     if guest is None or rank != guest.stdin:
         return None

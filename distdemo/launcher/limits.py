@@ -143,7 +143,7 @@ def memory_text(count: int) -> str:
 
 
 def _files_per_rank(world: WorldSpec) -> int:
-    return FILES_PER_RANK + (0 if world.wireup is None else WIRES_PER_RANK)
+    return FILES_PER_RANK + (0 if world.mpi_start is None else WIRES_PER_RANK)
 
 
 def _rank_memory(world: WorldSpec) -> int:

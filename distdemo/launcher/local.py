@@ -13,19 +13,19 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from distdemo.launcher import verdict
-from distdemo.launcher.crew import Crew
 from distdemo.launcher.elastic import AgentRendezvous, agent
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.limits import check_loopback, open_files
+from distdemo.launcher.local_ranks import LocalRanks
 from distdemo.launcher.outcomes import Verdict, WorldReport
 from distdemo.launcher.rendezvous import Rendezvous, rendezvous
-from distdemo.launcher.site import Site
 from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.watch import End, Hear
 from distdemo.launcher.wires import strung
 from distdemo.launcher.wires.contract import Wire
+from distdemo.launcher.workers import Workers
 
 _INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
 
@@ -69,18 +69,18 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
             open_files(world),
             strung(world, interrupts) as wire,
         ):
-            site = Site(range(world.world_size), meeting.rendezvous)
+            site = LocalRanks(range(world.world_size), meeting.rendezvous)
             private = meeting.descriptors()
-            crew = Crew(world, site, method, interrupts, private, wire=wire)
+            workers = Workers(world, site, method, interrupts, private, wire=wire)
             try:
-                crew.start(target, args)
+                workers.start(target, args)
                 meeting.serve()
                 if meanwhile is not None:
                     meanwhile()
-                crew.watch(hear, wrote=wrote)
+                workers.watch(hear, wrote=wrote)
             finally:
-                crew.end()
-            report = _report(world, crew, method, interrupts.received)
+                workers.end()
+            report = _report(world, workers, method, interrupts.received)
             return _blame_wire(report, wire)
     finally:
         interrupts.redeliver()
@@ -116,7 +116,7 @@ class _File:
 @contextmanager
 def _meeting(world: WorldSpec) -> Iterator[_Meeting]:
     """A store in a file; for programs that make their own group one over TCP, as they expect."""
-    if world.guest is not None and not world.guest.group:
+    if world.user_program is not None and not world.user_program.group:
         with agent(world) as held:
             yield held
         return
@@ -132,15 +132,17 @@ def _blame_wire(report: WorldReport, wire: Wire) -> WorldReport:
     return replace(report, verdict=wire.trouble)
 
 
-def _report(world: WorldSpec, crew: Crew, method: StartMethod, received: int | None) -> WorldReport:
+def _report(
+    world: WorldSpec, workers: Workers, method: StartMethod, received: int | None
+) -> WorldReport:
     """How every rank ended, and why the world failed if it did."""
-    outcomes = crew.outcomes()
-    judged = verdict.judge(world, outcomes, stalled=crew.ended is End.STALLED)
+    outcomes = workers.outcomes()
+    judged = verdict.judge(world, outcomes, stalled=workers.ended is End.STALLED)
     return WorldReport(
         world=world,
         outcomes=outcomes,
         verdict=judged if received is None else _INTERRUPTED,
-        seconds=time.monotonic() - crew.began,
+        seconds=time.monotonic() - workers.began,
         start_method=method.name,
         start_reason=method.reason,
         interrupted_by=received,

@@ -33,8 +33,8 @@ from torch._C._distributed_c10d import PrefixStore, Store  # noqa: E402 - torch.
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from distdemo.launcher.local_ranks import LocalRanks
     from distdemo.launcher.rendezvous import Rendezvous
-    from distdemo.launcher.site import Site
     from distdemo.launcher.spec import WorldSpec
     from distdemo.launcher.wires.contract import Ticket
 
@@ -44,7 +44,7 @@ class Assignment:
     """All that a rank needs to know.
 
     Attributes:
-        site: which ranks are started beside this one, and how all meet.
+        local_ranks: which ranks are started beside this one, and how all meet.
         way_back: the write end of the rank's pipe to the launcher.
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
@@ -56,7 +56,7 @@ class Assignment:
 
     rank: int
     world: WorldSpec
-    site: Site
+    local_ranks: LocalRanks
     way_back: Connection
     gate: Connection
     output: Connection | None
@@ -85,7 +85,7 @@ class Rank:
         self.backend = assignment.world.backend
         self.device = _device(assignment.world.device, self.local_rank)
         self.startup_seconds = 0.0
-        self._timeout = assignment.world.timeout
+        self._timeout = assignment.world.deadline
         self._sender = sender
         self._steps = 0
         self._store: Store | None = None
@@ -114,7 +114,7 @@ class Rank:
         self.reach("joined the group")
 
     def join(self, rendezvous: Rendezvous) -> None:
-        """Collective: become a member of the world's default group."""
+        """Collective: become a worker of the world's default group."""
         from datetime import timedelta
 
         # The launcher judges at the deadline; the backend's own timeout is only a second net.
@@ -177,7 +177,7 @@ def live(assignment: Assignment) -> None:
     born = time.monotonic()
     gc.freeze()  # what was forked is not garbage, and looking at it would copy its pages
     detach(assignment)
-    if assignment.world.guest is not None:
+    if assignment.world.user_program is not None:
         settle(assignment)
     sender = Sender(assignment.way_back.fileno())
     gate = Identity(assignment.gate.fileno())
@@ -198,7 +198,7 @@ def live(assignment: Assignment) -> None:
     flush()
     if gate.holds():
         wait_at(assignment.gate.fileno())
-    assignment.site.rendezvous.leave()
+    assignment.local_ranks.rendezvous.leave()
     if gpu.has_nccl(assignment.world.backend):
         gpu.leave_group()
 
@@ -217,8 +217,8 @@ def _leave_if_lost(sender: Sender, error: BaseException | None) -> None:
 def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
     """Join the group and call the function."""
     torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
-    if assignment.site.interface is not None:
-        take_interface(assignment.site.interface)
+    if assignment.local_ranks.interface is not None:
+        take_interface(assignment.local_ranks.interface)
     if assignment.world.lazy is not None:
         os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(assignment.world.lazy))
     assignment.ticket.redeem()
@@ -228,13 +228,13 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
         import_module(assignment.world.provider)
     target, args = assignment.work.unpack()
     gpu.take(rank.device)
-    rank.enter(assignment.site.rendezvous)
+    rank.enter(assignment.local_ranks.rendezvous)
     rank.startup_seconds = time.monotonic() - born
     return target(rank, *args)
 
 
 def _local_rank(assignment: Assignment) -> int:
-    site = assignment.site
+    site = assignment.local_ranks
     return site.local_rank + assignment.rank - site.ranks.start
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WireUp:
+class MpiStart:
     """How the processes of an MPI world find each other.
 
     Attributes:
@@ -24,7 +24,7 @@ class WireUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class UserProgram:
     """What the ranks of a program of the user's own get, which ours don't need.
 
     Each rank leads a session of its own, so that whatever it starts ends with the world, and
@@ -51,28 +51,28 @@ class WorldSpec:
         world_size: how many ranks.
         backend: torch's name of it, ``gloo``.
         device: ``cpu``, or ``cuda``: then rank r takes GPU r modulo the number of GPUs.
-        timeout: seconds from the start of the first rank until the world is judged.
-        patience: seconds that it may go, once a rank is up, without any rank reaching a new
-            phase, telling something or ending, before it is judged; None: as long as the timeout.
-            A guest's rank also moves when it writes, or uses the processor.
+        deadline: seconds from the start of the first rank until the world is judged.
+        stall: seconds that it may go, once a rank is up, without any rank reaching a new
+            phase, telling something or ending, before it is judged; None: until the deadline.
+            A user program's rank also moves when it writes, or uses the processor.
         provider: the module that gives torch this backend, imported by each rank; empty: none.
-        wireup: for a backend over MPI.
+        mpi_start: for a backend over MPI.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
         capture: collect what ranks write to stdout and stderr instead of letting it through.
         lazy: let gloo connect two ranks when they first talk (quicker, but then even an irecv may
             wait for its peer), or not; None leaves it to torch and the user's environment.
-        guest: for a program of the user's own; None for ours, and for functions of a library's
+        user_program: for a program of the user; None for ours, and for functions of a library's
             user, which keep the session and the standard input that they are called with.
     """
 
     world_size: int
     backend: str = "gloo"
     device: str = "cpu"
-    timeout: float = 30.0
+    deadline: float = 30.0
     start_method: str = "auto"
     capture: bool = False
     lazy: bool | None = None
-    patience: float | None = None
+    stall: float | None = None
     provider: str = ""
-    wireup: WireUp | None = None
-    guest: Guest | None = None
+    mpi_start: MpiStart | None = None
+    user_program: UserProgram | None = None

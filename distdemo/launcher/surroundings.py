@@ -68,7 +68,7 @@ def _leave_if_abandoned(gate: int) -> None:
 def _leave_with_launcher(assignment: Assignment) -> None:
     """Where the kernel does not watch the launcher: a thread does."""
     wait_at(assignment.gate.fileno())
-    directory = assignment.site.rendezvous.directory
+    directory = assignment.local_ranks.rendezvous.directory
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)
     time.sleep(0.5)  # time to leave in an orderly way, if that is what the others do

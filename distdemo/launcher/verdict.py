@@ -198,18 +198,18 @@ _IDLE = "If they wait for something slow on purpose, --idle gives them more time
 
 def _with_hint(judged: Verdict, world: WorldSpec, *, stalled: bool) -> Verdict:
     """The same; a guest's world that stalled was given up for another reason than its timeout."""
-    if not stalled or world.guest is None:
+    if not stalled or world.user_program is None:
         return judged
     return replace(judged, hint=judged.hint.replace(_MORE_TIME, _IDLE))
 
 
 def _ran_out(world: WorldSpec, *, stalled: bool) -> str:
     """What ended the wait, in words."""
-    if stalled and world.patience is not None and world.guest is not None:
-        return f"For {world.patience:g} s no rank wrote anything or used the processor"
-    if stalled and world.patience is not None:
-        return f"No progress for {world.patience:g} s"
-    return f"Timed out after {world.timeout:g} s"
+    if stalled and world.stall is not None and world.user_program is not None:
+        return f"For {world.stall:g} s no rank wrote anything or used the processor"
+    if stalled and world.stall is not None:
+        return f"No progress for {world.stall:g} s"
+    return f"Timed out after {world.deadline:g} s"
 
 
 def _timed_out(what: str, late: list[TimedOut], outcomes: Sequence[Outcome]) -> Verdict:

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from distdemo.launcher import stacks
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.member import LOOK, Member
 from distdemo.launcher.outcomes import Returned
 from distdemo.launcher.pulse import Pulse
 from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.worker import LOOK, Worker
 
 SETTLE = 0.4  # seconds that others get to end by themselves after one failed
 ANSWER = 0.3  # seconds that late ranks get to say where they are
@@ -64,7 +64,7 @@ class Watch:
     def __init__(  # noqa: PLR0913 - one loop hears all of them
         self,
         world: WorldSpec,
-        members: Sequence[Member],
+        workers: Sequence[Worker],
         interrupts: Interrupts,
         hear: Hear | None,
         deadline: float,
@@ -72,17 +72,17 @@ class Watch:
         listeners: Sequence[Listener] = (),
     ) -> None:
         self._world = world
-        self._members = members
+        self._workers = workers
         self._interrupts = interrupts
         self._hear = hear
         self._deadline = deadline
         self._listeners = listeners
         self._failed_at: float | None = None
         self._moved_at: float | None = None  # None until a rank has said its first word
-        self._pulse = _pulse(world, members)
+        self._pulse = _pulse(world, workers)
         self._enough = False
-        for member in members:
-            member.told = None if hear is None else self._told
+        for worker in workers:
+            worker.told = None if hear is None else self._told
 
     def until_the_end(self) -> End:
         """Hear the ranks until the wait is over; the late ones then know where they stand."""
@@ -97,31 +97,31 @@ class Watch:
                     self._look()
                     next_look = time.monotonic() + LOOK
         if end.late:
-            for member in self._members:  # what was said by then counts
-                self._take(member)
-            self._ask_where([member for member in self._members if member.outcome is None])
+            for worker in self._workers:  # what was said by then counts
+                self._take(worker)
+            self._ask_where([worker for worker in self._workers if worker.outcome is None])
         return end
 
     def _register(self, selector: selectors.BaseSelector) -> None:
         selector.register(self._interrupts, selectors.EVENT_READ)
         for listener in self._listeners:
             selector.register(listener, selectors.EVENT_READ, listener.hear)
-        for member in self._members:
-            selector.register(member.reader, selectors.EVENT_READ, partial(self._take, member))
-            if member.output is not None:
-                selector.register(member.output, selectors.EVENT_READ, partial(self._read, member))
+        for worker in self._workers:
+            selector.register(worker.reader, selectors.EVENT_READ, partial(self._take, worker))
+            if worker.output is not None:
+                selector.register(worker.output, selectors.EVENT_READ, partial(self._read, worker))
 
     # ---------------------------------------------------------------------------- what comes
 
-    def _take(self, member: Member) -> bool:
+    def _take(self, worker: Worker) -> bool:
         """Take what a rank sent; False when there will be no more."""
-        more = member.hear()
-        self._note(member)
+        more = worker.hear()
+        self._note(worker)
         return more
 
-    def _read(self, member: Member) -> bool:
+    def _read(self, worker: Worker) -> bool:
         """Take what a rank wrote; False when there will be no more."""
-        more = member.listen()
+        more = worker.listen()
         if more and self._pulse is not None:
             self._moved_at = time.monotonic()
         return more
@@ -131,16 +131,16 @@ class Watch:
             self._enough = self._hear(rank, value) is True
 
     def _look(self) -> None:
-        for member in self._members:
-            if member.look():
-                self._note(member)
-            if member.wrote is not None:
-                member.wrote(member.rank, b"")
+        for worker in self._workers:
+            if worker.look():
+                self._note(worker)
+            if worker.wrote is not None:
+                worker.wrote(worker.rank, b"")
 
-    def _note(self, member: Member) -> None:
+    def _note(self, worker: Worker) -> None:
         """Note progress, after it was dealt with: a slow listener is not the ranks' fault."""
         self._moved_at = time.monotonic()
-        if self._failed_at is None and _failed(member):
+        if self._failed_at is None and _failed(worker):
             self._failed_at = self._moved_at
 
     # ------------------------------------------------------------------------- when to leave
@@ -150,7 +150,7 @@ class Watch:
         now = time.monotonic()
         if self._interrupts.received is not None:
             return End.INTERRUPTED
-        if all(member.outcome is not None for member in self._members):
+        if all(worker.outcome is not None for worker in self._workers):
             return End.DONE
         if self._enough or any(listener.over for listener in self._listeners):
             return End.ENDED_EARLY
@@ -170,9 +170,9 @@ class Watch:
 
     def _stalled_at(self) -> float:
         """When patience ends; never before the first word, as loading torch takes its time."""
-        if self._world.patience is None or self._moved_at is None:
+        if self._world.stall is None or self._moved_at is None:
             return self._deadline
-        return self._moved_at + self._world.patience
+        return self._moved_at + self._world.stall
 
     def _at_work(self, now: float) -> bool:
         """Whether silent ranks are at work all the same; then their patience begins anew."""
@@ -183,29 +183,29 @@ class Watch:
 
     # ----------------------------------------------------------------------- where they stand
 
-    def _ask_where(self, late: list[Member]) -> None:
+    def _ask_where(self, late: list[Worker]) -> None:
         """Have every late rank write its stack, and read what comes."""
-        asked = {member.reader: member for member in late if member.phase.step >= 0}
-        for member in asked.values():
-            member.signal(stacks.SIGNAL)
-        texts = dict.fromkeys((member.rank for member in late), "")
+        asked = {worker.reader: worker for worker in late if worker.phase.step >= 0}
+        for worker in asked.values():
+            worker.signal(stacks.SIGNAL)
+        texts = dict.fromkeys((worker.rank for worker in late), "")
         until = time.monotonic() + ANSWER
         while asked and (left := until - time.monotonic()) > 0:
             for reader in wait(list(asked), left):
-                member = asked[reader]  # type: ignore[index]  # only connections were waited for
-                texts[member.rank] += member.receiver.receive_text()
-                if member.receiver.closed:
+                worker = asked[reader]  # type: ignore[index]  # only connections were waited for
+                texts[worker.rank] += worker.receiver.receive_text()
+                if worker.receiver.closed:
                     del asked[reader]  # type: ignore[arg-type]  # as above
-        for member in late:
-            member.where = stacks.locate(texts[member.rank])
+        for worker in late:
+            worker.where = stacks.locate(texts[worker.rank])
 
 
-def _pulse(world: WorldSpec, members: Sequence[Member]) -> Pulse | None:
+def _pulse(world: WorldSpec, workers: Sequence[Worker]) -> Pulse | None:
     """Of a guest's ranks: each leads the session of its process's number."""
-    if world.guest is None or world.patience is None:
+    if world.user_program is None or world.stall is None:
         return None
-    return Pulse({member.process.pid or 0 for member in members})
+    return Pulse({worker.process.pid or 0 for worker in workers})
 
 
-def _failed(member: Member) -> bool:
-    return member.outcome is not None and not isinstance(member.outcome, Returned)
+def _failed(worker: Worker) -> bool:
+    return worker.outcome is not None and not isinstance(worker.outcome, Returned)

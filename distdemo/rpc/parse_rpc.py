@@ -39,7 +39,7 @@ class RpcRequest:
     @property
     def call_patience(self) -> float:
         """Seconds that a single call may take: longer than the launcher would ever wait."""
-        return 2 * self.world.timeout + 60
+        return 2 * self.world.deadline + 60
 
 
 def parse_rpc(flags: Flags) -> RpcRequest:
@@ -69,14 +69,14 @@ def _world(flags: Flags, size: int, spec: RpcSpec) -> WorldSpec:
     """
     settings = {**flags, "backend": "gloo", "device": None, "timeout": flags["rpc_timeout"]}
     world = parse_world(settings, size)
-    timeout, patience = world.timeout, PATIENCE
+    timeout, patience = world.deadline, PATIENCE
     if flags["rpc_timeout"] is None:
         timeout += STEP * spec.steps
     else:
         patience = min(max(PATIENCE, timeout / 3), MOST_PATIENCE)
     if world.start_method in ("spawn", "forkserver"):  # all load torch at once, and say nothing
         patience += LOADING * size
-    return replace(world, timeout=timeout, patience=min(patience, timeout), lazy=True)
+    return replace(world, deadline=timeout, stall=min(patience, timeout), lazy=True)
 
 
 def _check_connections(size: int) -> None:

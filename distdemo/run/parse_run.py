@@ -19,7 +19,7 @@ from distdemo.cli.parse import (
 from distdemo.cli.parse_engine import parse_seat
 from distdemo.errors import UsageError
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import Guest, WorldSpec
+from distdemo.launcher.spec import UserProgram, WorldSpec
 from distdemo.run.parse_program import parse_program
 from distdemo.run.records import Program
 from distdemo.run.run_options import IDLE
@@ -64,8 +64,8 @@ def parse_run(flags: Flags) -> RunRequest:
     world = _world(flags, size, group=group)
     world = replace(
         world,
-        patience=_idle(flags["idle"], debugged=pdb is not None),
-        guest=Guest(group, stdin=pdb or 0, terminal=pdb),
+        stall=_idle(flags["idle"], debugged=pdb is not None),
+        user_program=UserProgram(group, stdin=pdb or 0, terminal=pdb),
     )
     check_machine(world)
     return RunRequest(program, world, view, flags["tee"], pdb)

@@ -83,7 +83,7 @@ def _report(
 
     asked = request.world
     outcomes = () if world is None else world.outcomes
-    own_group = asked.guest is not None and not asked.guest.group
+    own_group = asked.user_program is not None and not asked.user_program.group
     return RunReport(
         program=request.program,
         world_size=asked.world_size,

@@ -49,8 +49,8 @@ def _world(report: RunReport) -> Json:
     chosen = {
         "backend": report.backend or None,
         "device": report.device or None,
-        "timeout": None if world.timeout >= UNLIMITED else world.timeout,
-        "idle": world.patience,
+        "timeout": None if world.deadline >= UNLIMITED else world.deadline,
+        "idle": world.stall,
     }
     return world_entry(report.world) | chosen
 

@@ -60,9 +60,9 @@ def compare(spec: ContestSpec, start: Start, watch: Watch | None = None) -> Comp
 
 
 def _world(world: WorldSpec) -> WorldSpec:
-    if world.patience is not None:
+    if world.stall is not None:
         return world
-    return replace(world, timeout=OUTER_LIMIT, patience=world.timeout)
+    return replace(world, deadline=OUTER_LIMIT, stall=world.deadline)
 
 
 def _crowded(spec: ContestSpec) -> bool:

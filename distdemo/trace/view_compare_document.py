@@ -49,7 +49,7 @@ def _world(world: WorldSpec) -> dict[str, Json]:
         "world_size": world.world_size,
         "backend": world.backend,
         "device": world.device,
-        "timeout": world.timeout if world.patience is None else world.patience,
+        "timeout": world.deadline if world.stall is None else world.stall,
         "start_method": world.start_method,
     }
 

@@ -45,13 +45,13 @@ class TrainRequest:
     @property
     def training_world(self) -> WorldSpec:
         """The world to train in: it may go on as long as it moves."""
-        return replace(self.world, timeout=OUTER_LIMIT)
+        return replace(self.world, deadline=OUTER_LIMIT)
 
     @property
     def settings(self) -> dict[str, float | str | None]:
         """What was asked for and is no matter of the training itself."""
         return {
-            "timeout": self.world.timeout,
+            "timeout": self.world.deadline,
             "plot": None if self.plot is None else str(self.plot),
             "trace": None if self.trace is None else str(self.trace),
         }
@@ -89,7 +89,7 @@ def parse_train(flags: Flags) -> TrainRequest:
     writes = seat is None or seat.site == 0  # the others hand theirs to rank 0
     return TrainRequest(
         spec,
-        replace(world, patience=world.timeout),
+        replace(world, stall=world.deadline),
         drawable(plot) if writes else None,
         writable("--trace", trace, "trace.json") if writes else None,
         view,

@@ -109,7 +109,7 @@ def world_entry(report: WorldReport) -> dict[str, Json]:
         "world_size": world.world_size,
         "backend": world.backend,
         "device": world.device,
-        "timeout": world.timeout,
+        "timeout": world.deadline,
         "launcher": report.engine,
         "hosts": list(report.hosts) or None,
         "start_method": report.start_method,

@@ -10,12 +10,12 @@ import pytest
 @pytest.fixture
 def no_rank_starts(monkeypatch):
     """For command lines that can't be carried out."""
-    from distdemo.launcher import crew
+    from distdemo.launcher import workers
 
     def start(*_):
         pytest.fail("a rank was started")
 
-    monkeypatch.setattr(crew.Crew, "start", start)
+    monkeypatch.setattr(workers.Workers, "start", start)
 
 
 @pytest.fixture

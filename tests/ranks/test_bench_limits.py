@@ -35,7 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def world(size: int) -> WorldSpec:
-    return WorldSpec(size, timeout=30.0, start_method="fork")
+    return WorldSpec(size, deadline=30.0, start_method="fork")
 
 
 def measured(rank: Rank) -> tuple[tuple[Limit, ...], list[str], int, int]:

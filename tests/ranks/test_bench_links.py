@@ -35,7 +35,7 @@ Alter = Callable[[int], None]
 
 
 def spec(size: int, backend: str = "gloo", **how: Any) -> LinksSpec:
-    world = WorldSpec(size, backend, timeout=20.0, start_method="fork")
+    world = WorldSpec(size, backend, deadline=20.0, start_method="fork")
     return LinksSpec(world, **{"large": 1 << 16, "budget": 0.3, "rounds": 2, **how})
 
 
@@ -238,7 +238,7 @@ def hanging(me: int) -> None:
 
 def test_a_pair_that_hangs_ends_with_the_worlds_patience() -> None:
     asked = spec(3, iters=3)
-    asked = replace(asked, world=replace(asked.world, patience=0.5))
+    asked = replace(asked, world=replace(asked.world, stall=0.5))
     report = measure_links(asked, altered(hanging))
     assert report.failure is not None
     assert report.failure.verdict is not None

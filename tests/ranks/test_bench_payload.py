@@ -89,7 +89,7 @@ def received(op: Op, rank: int, spec: OpSpec) -> int:
 
 def on_ranks(n: int, program: Callable[..., Any], *args: Any) -> list[Any]:
     """What the program returned on each rank of a world of gloo."""
-    world = WorldSpec(n, start_method="fork", timeout=60, lazy=False)
+    world = WorldSpec(n, start_method="fork", deadline=60, lazy=False)
     report = run_world(world, program, args)
     assert report.ok, report.verdict
     return [outcome.value for outcome in report.outcomes if isinstance(outcome, Returned)]

@@ -49,7 +49,7 @@ def test_the_map_of_the_installed_release_is_true() -> None:
     assert known is not None
     if release_of(known.torch) != release_of(torch_version()):
         pytest.skip(f"nobody has probed torch {torch_version()} yet: the map is of {known.torch}")
-    world = WorldSpec(PROBE_RANKS, patience=30.0)
+    world = WorldSpec(PROBE_RANKS, stall=30.0)
     pick = sampled(known)
     cases = [case for case in matrix.pairs(PROBE_RANKS) if pick(case)]
     assert len(cases) > 500
@@ -68,7 +68,7 @@ def test_all_that_works_by_the_map_of_mpi_works() -> None:
             case for case in matrix.pairs(PROBE_RANKS) if not refusal(known, case.op, case.spec)
         ]
         assert len(works) > 700
-        world = backend.outfit(WorldSpec(PROBE_RANKS, "mpi", patience=30.0))
+        world = backend.outfit(WorldSpec(PROBE_RANKS, "mpi", stall=30.0))
         report = check(Plan(works, world, skip_refused=False), run_world)
         assert [each.id for each in report.results if each.status != "passed"] == []
 

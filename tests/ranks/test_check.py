@@ -38,7 +38,7 @@ def checked(
     fail_fast: bool = False,
     isolate: bool = False,
 ) -> CheckReport:
-    world = WorldSpec(2, patience=patience)
+    world = WorldSpec(2, stall=patience)
     return check(Plan(cases, world, fail_fast=fail_fast, isolate=isolate), run_world)
 
 
@@ -157,6 +157,6 @@ def test_what_a_backend_refuses_is_not_run_and_has_its_reason() -> None:
 def test_progress_is_told_case_by_case() -> None:
     told: list[tuple[int, int, str]] = []
     cases = sound(3)
-    plan = Plan(cases, WorldSpec(2, patience=20.0))
+    plan = Plan(cases, WorldSpec(2, stall=20.0))
     check(plan, run_world, lambda done, failed, now: told.append((done, failed, now)))
     assert told == [(n, 0, case.id) for n, case in enumerate(cases, start=1)]

@@ -19,15 +19,15 @@ from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped
-from distdemo.launcher.spec import Guest, WorldSpec
+from distdemo.launcher.spec import UserProgram, WorldSpec
 
 OUTSIDE = threading.Event()  # nobody sets it: what waits for it waits until it is killed
 
 
 def world(size=3, *, group=True, **options):
-    guest = Guest(group, **{k: options.pop(k) for k in ("stdin", "terminal") if k in options})
-    settings: dict[str, Any] = {"timeout": 20.0, "capture": True, "start_method": "fork"}
-    return WorldSpec(size, guest=guest, **(settings | options))
+    guest = UserProgram(group, **{k: options.pop(k) for k in ("stdin", "terminal") if k in options})
+    settings: dict[str, Any] = {"deadline": 20.0, "capture": True, "start_method": "fork"}
+    return WorldSpec(size, user_program=guest, **(settings | options))
 
 
 def own_group(rank):
@@ -162,7 +162,7 @@ def test_ranks_that_neither_write_nor_work_have_stalled():
             OUTSIDE.wait(60)
         dist.all_reduce(torch.ones(1))
 
-    report = run_world(world(patience=0.6), wait)
+    report = run_world(world(stall=0.6), wait)
     verdict = report.verdict
     assert verdict is not None
     assert verdict.what.startswith("For 0.6 s no rank wrote anything or used the processor: rank 1")
@@ -178,7 +178,7 @@ def test_ranks_that_work_or_write_have_not_stalled():
             os.write(1, b"still here\n")
             OUTSIDE.wait(0.1)
 
-    report = run_world(world(1, patience=0.5), work)
+    report = run_world(world(1, stall=0.5), work)
     assert report.ok, report.verdict
 
 

@@ -20,7 +20,7 @@ PATIENCE = 0.5
 
 
 def run(target, *, size=3, **options):
-    spec = WorldSpec(size, timeout=30.0, start_method="fork", patience=PATIENCE)
+    spec = WorldSpec(size, deadline=30.0, start_method="fork", stall=PATIENCE)
     report = run_world(spec, target, **options)
     assert children(os.getpid()) == []
     return report

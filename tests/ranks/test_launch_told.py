@@ -19,7 +19,7 @@ ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
 
 
 def world(size=3, **options):
-    return WorldSpec(size, timeout=20.0, start_method="fork", **options)
+    return WorldSpec(size, deadline=20.0, start_method="fork", **options)
 
 
 class Listener:

@@ -26,7 +26,7 @@ SOON = 1.0  # seconds without progress after which a worker that hangs is named
 def run(size=2, target=rpc, patience=10.0, **spec):
     load_rpc()
     world = WorldSpec(
-        size, start_method="fork", timeout=30, patience=patience, lazy=True, capture=True
+        size, start_method="fork", deadline=30, stall=patience, lazy=True, capture=True
     )
     asked = RpcSpec(**{"steps": 3, **spec})
     return report(asked, run_world(world, target, (asked, CALL_PATIENCE)))
@@ -75,7 +75,7 @@ def test_calls_and_training_are_right_on_loopback_alone_and_leave_nothing(size):
     before = segments()
     heard = {}
     load_rpc()
-    world = WorldSpec(size, start_method="fork", timeout=30, lazy=True, capture=True)
+    world = WorldSpec(size, start_method="fork", deadline=30, lazy=True, capture=True)
     spec = RpcSpec(steps=5)
     done = run_world(
         world,

@@ -34,7 +34,7 @@ def spec(op: str, n: int, *elements: int, link: LinkSource | None = GIVEN, **how
     settings |= {"root": n - 1} if "root" in takes else {}
     settings |= how.pop("settings", {})
     sized = tuple(OpSpec(op, n, shape=(each,), **settings) for each in elements)
-    world = WorldSpec(n, timeout=20.0, start_method="fork")
+    world = WorldSpec(n, deadline=20.0, start_method="fork")
     return ContestSpec(sized, how.pop("names", ()), world, budget=0.01, link=link, **how)
 
 

@@ -41,7 +41,7 @@ def trained(
     spec: TrainSpec, ranks: int, hear: Callable[[int, Any], None] | None = None
 ) -> TrainReport:
     data = prepare(spec, ranks)
-    world = WorldSpec(ranks, timeout=60, lazy=True)
+    world = WorldSpec(ranks, deadline=60, lazy=True)
     return report(spec, run_world(world, train, (spec, data), hear=hear), data)
 
 
@@ -50,7 +50,7 @@ def test_a_rank_that_stands_still_is_named_whatever_is_trained(mode):
     """Rank 0 trains the reference while the others wait: it is not ahead of them for that."""
     spec = replace(SMALL, mode="manual", epochs=100)
     data = prepare(spec, 2)
-    world = WorldSpec(2, timeout=60, patience=1.5, lazy=True, start_method="fork")
+    world = WorldSpec(2, deadline=60, stall=1.5, lazy=True, start_method="fork")
     stopped: list[int] = []
 
     def stop(_: int, told: Progress | None) -> None:

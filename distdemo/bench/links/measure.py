@@ -58,9 +58,9 @@ def measure_links(
 
 
 def _world(spec: LinksSpec) -> WorldSpec:
-    if spec.world.patience is not None:
+    if spec.world.stall is not None:
         return spec.world
-    return replace(spec.world, timeout=OUTER_LIMIT, patience=spec.world.timeout)
+    return replace(spec.world, deadline=OUTER_LIMIT, stall=spec.world.deadline)
 
 
 @dataclass(slots=True)

@@ -20,9 +20,9 @@ from distdemo.launcher.outcomes import Died, Raised
 from distdemo.launcher.watch import End
 
 if TYPE_CHECKING:
-    from distdemo.launcher.crew import Crew
     from distdemo.launcher.joined.seat import Seat
     from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.workers import Workers
 
 GRACE = 20.0  # seconds beyond a world's timeout that the leader may take for its verdict
 
@@ -83,7 +83,7 @@ class Follower:
         number = 0
         while True:
             self._one_world(world, number, target, args)
-            order = self._next_order(("world", "end"), self._patience + world.timeout + GRACE)
+            order = self._next_order(("world", "end"), self._patience + world.deadline + GRACE)
             if order["kind"] == "end":
                 return int(order["code"])
             assert resume is not None  # noqa: S101 - only commands of several worlds get such orders
@@ -151,21 +151,21 @@ class Follower:
         interrupts = Interrupts()
         with interrupts, open_files(world):
             began = time.time()
-            crew = self._post.crew(world, number, interrupts)
+            workers = self._post.workers(world, number, interrupts)
             try:
-                crew.start(target, args)
+                workers.start(target, args)
                 ear = Ear(self._post.link, self._note, lambda: self._over(number))
-                crew.watch(lambda rank, value: self._tell(number, rank, value), [ear])
-                self._report(crew, number, began)
-                if not (crew.well or self._post.met or self._cut_off):
-                    self._give_up(world, crew, interrupts)
-                deadline = crew.began + world.timeout + GRACE
+                workers.watch(lambda rank, value: self._tell(number, rank, value), [ear])
+                self._report(workers, number, began)
+                if not (workers.well or self._post.met or self._cut_off):
+                    self._give_up(world, workers, interrupts)
+                deadline = workers.began + world.deadline + GRACE
                 self._post.wait(interrupts, self._note, lambda: self._over(number), deadline)
             finally:
-                crew.end()
+                workers.end()
         interrupts.redeliver()
 
-    def _give_up(self, world: WorldSpec, crew: Crew, interrupts: Interrupts) -> None:
+    def _give_up(self, world: WorldSpec, workers: Workers, interrupts: Interrupts) -> None:
         """A rank failed before the ranks could agree on a store: nobody can be told of it.
 
         The first site finds the same if all ranks failed; else the engine ends those that wait
@@ -176,7 +176,7 @@ class Follower:
         """
         until = time.monotonic() + ALONE
         self._post.wait(interrupts, self._note, lambda: self._cut_off, until)
-        failed = [each for each in crew.outcomes() if isinstance(each, Died | Raised)]
+        failed = [each for each in workers.outcomes() if isinstance(each, Died | Raised)]
         judged = verdict.judge(world, failed)
         if failed and judged is not None and interrupts.received is None:
             raise UnheardError(judged.what, judged.why, judged.hint)
@@ -187,15 +187,15 @@ class Follower:
             return
         self._post.send("post", "told", site=self._seat.site, number=number, rank=rank, value=value)
 
-    def _report(self, crew: Crew, number: int, began: float) -> None:
+    def _report(self, workers: Workers, number: int, began: float) -> None:
         self._post.send(
             "post",
             "ended",
             site=self._seat.site,
             number=number,
             began=began,
-            outcomes=crew.outcomes(),
-            stalled=crew.ended is End.STALLED,
+            outcomes=workers.outcomes(),
+            stalled=workers.ended is End.STALLED,
         )
 
     # ------------------------------------------------------------------------------- the leader

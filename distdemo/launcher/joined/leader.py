@@ -21,9 +21,9 @@ from distdemo.launcher.outcomes import Outcome, Verdict, WorldReport
 from distdemo.launcher.watch import SETTLE, End, Hear
 
 if TYPE_CHECKING:
-    from distdemo.launcher.crew import Crew
     from distdemo.launcher.joined.seat import Seat
     from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.workers import Workers
 
 GRACE = 3.0  # seconds that other sites get to say how their ranks ended, once they have to stop
 LAST_WORDS = 0.7  # seconds that a leader who was told to stop waits for what the others know
@@ -83,19 +83,19 @@ class Leader:
             self._post.send("order", "world", number=number, what=order)
         interrupts = Interrupts()
         with interrupts, open_files(world):
-            crew = self._post.crew(world, number, interrupts)
+            workers = self._post.workers(world, number, interrupts)
             try:
-                crew.start(target, args)
+                workers.start(target, args)
                 if meanwhile is not None:
                     meanwhile()
-                self._watch(crew, world, hear)
+                self._watch(workers, world, hear)
                 if interrupts.received is not None:
                     self._post.interrupted()
-                self._gather(crew, world, interrupts, number)
+                self._gather(workers, world, interrupts, number)
             finally:
                 self._post.send("order", "release", number=number)
-                crew.end()
-            report = self._report(world, crew, interrupts.received)
+                workers.end()
+            report = self._report(world, workers, interrupts.received)
         if report.interrupted_by is not None:
             interrupts.redeliver()
         return report
@@ -116,10 +116,10 @@ class Leader:
             course.refuse(site, why, hint)
         return course
 
-    def _watch(self, crew: Crew, world: WorldSpec, hear: Hear | None) -> None:
+    def _watch(self, workers: Workers, world: WorldSpec, hear: Hear | None) -> None:
         self._hear = hear
         self._enough = False
-        crew.watch(self._told, [Ear(self._post.link, self._note, self._over)])
+        workers.watch(self._told, [Ear(self._post.link, self._note, self._over)])
 
     def _told(self, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank tells
         if isinstance(value, Meeting):
@@ -187,10 +187,12 @@ class Leader:
 
     # --------------------------------------------------------------------------------- the end
 
-    def _gather(self, crew: Crew, world: WorldSpec, interrupts: Interrupts, number: int) -> None:
+    def _gather(
+        self, workers: Workers, world: WorldSpec, interrupts: Interrupts, number: int
+    ) -> None:
         """Wait until every site has ended; those that don't in time are lost."""
-        if crew.ended is End.DONE and crew.well:
-            until = crew.began + world.timeout + GRACE
+        if workers.ended is End.DONE and workers.well:
+            until = workers.began + world.deadline + GRACE
             self._news_at = time.monotonic()
             self._post.wait(interrupts, self._note, partial(self._enough_of, world), until)
         stop = not self._course.done
@@ -200,7 +202,7 @@ class Leader:
             self._post.send("order", "stop", number=number)
         until = time.monotonic() + (LAST_WORDS if interrupts.received else GRACE)
         self._post.wait(None, self._note, self._answered, until)
-        self._course.give_up(early=time.monotonic() < crew.began + world.timeout)
+        self._course.give_up(early=time.monotonic() < workers.began + world.deadline)
 
     def _answered(self) -> bool:
         return self._course.answered
@@ -208,12 +210,12 @@ class Leader:
     def _enough_of(self, world: WorldSpec) -> bool:
         """Whether there is nothing to wait for, or no news has come for longer than patience."""
         silence = time.monotonic() - self._news_at
-        stalled = world.patience is not None and silence > world.patience + GRACE
+        stalled = world.stall is not None and silence > world.stall + GRACE
         return self._course.done or self._over() or stalled
 
-    def _report(self, world: WorldSpec, crew: Crew, received: int | None) -> WorldReport:
-        outcomes = self._outcomes(crew)
-        stalled = crew.ended is End.STALLED or self._course.stalled
+    def _report(self, world: WorldSpec, workers: Workers, received: int | None) -> WorldReport:
+        outcomes = self._outcomes(workers)
+        stalled = workers.ended is End.STALLED or self._course.stalled
         judged = verdict.judge(world, outcomes, stalled=stalled)
         method = self._post.method(world)
         caused = judged is not None and judged.ranks and self._course.failed_at is not None
@@ -224,7 +226,7 @@ class Leader:
             world=world,
             outcomes=outcomes,
             verdict=judged if interrupted is None else _INTERRUPTED,
-            seconds=time.monotonic() - crew.began,
+            seconds=time.monotonic() - workers.began,
             start_method=method.name,
             start_reason=method.reason,
             interrupted_by=interrupted,
@@ -242,13 +244,13 @@ class Leader:
             (*judged.ranks, *judged.consequences),
         )
 
-    def _outcomes(self, crew: Crew) -> tuple[Outcome, ...]:
+    def _outcomes(self, workers: Workers) -> tuple[Outcome, ...]:
         others = (
             outcome
             for site in range(1, self._seat.sites)
             for outcome in self._course.outcomes(site, self._seat.ranks_of(site))
         )
-        return tuple(sorted((*crew.outcomes(), *others), key=lambda outcome: outcome.rank))
+        return tuple(sorted((*workers.outcomes(), *others), key=lambda outcome: outcome.rank))
 
     def _hosts_of_ranks(self) -> tuple[str, ...]:
         """The host of each rank; empty if there is but one."""

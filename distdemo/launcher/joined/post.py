@@ -14,16 +14,16 @@ from dataclasses import replace
 from select import POLLIN, poll
 from typing import TYPE_CHECKING, Any
 
-from distdemo.launcher.crew import Crew
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.joined import codec
 from distdemo.launcher.joined.herald import Herald
 from distdemo.launcher.joined.link import Message, linked
 from distdemo.launcher.joined.place import TcpRendezvous, interface_for, meeting_for, prefix_of
 from distdemo.launcher.joined.through_mpi import MpiRendezvous, Offers, check_bridge, offers
-from distdemo.launcher.site import Site
+from distdemo.launcher.local_ranks import LocalRanks
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
+from distdemo.launcher.workers import Workers
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -76,7 +76,7 @@ class Post:
 
     # ------------------------------------------------------------------------------ one world
 
-    def crew(self, world: WorldSpec, number: int, interrupts: Interrupts) -> Crew:
+    def workers(self, world: WorldSpec, number: int, interrupts: Interrupts) -> Workers:
         """The ranks of this site in the world of this number."""
         seat, prefix = self.seat, f"{prefix_of(self.seat)}/world{number}"
         place: Rendezvous = MpiRendezvous(
@@ -85,10 +85,10 @@ class Post:
         if self._meeting is not None:
             place = TcpRendezvous(self._meeting.host, self._meeting.port, prefix)
         ranks = seat.ranks_of(seat.site)
-        site = Site(ranks, place, seat.local_rank, self._interface, FAREWELL)
+        site = LocalRanks(ranks, place, seat.local_rank, self._interface, FAREWELL)
         # The engine has seen to it that the processes of an MPI find each other.
-        mine = replace(world, wireup=None)
-        return Crew(mine, site, self.method(world), interrupts, self._link.descriptors())
+        mine = replace(world, mpi_start=None)
+        return Workers(mine, site, self.method(world), interrupts, self._link.descriptors())
 
     @property
     def met(self) -> bool:

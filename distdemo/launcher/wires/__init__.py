@@ -28,10 +28,10 @@ def strung(world: WorldSpec, interrupts: Interrupts) -> Iterator[Wire]:
     Raises:
         UsageError: it can't be laid.
     """
-    if world.wireup is None:
+    if world.mpi_start is None:
         yield Wire()
         return
-    wire = _WAYS[world.wireup.way](world, interrupts)
+    wire = _WAYS[world.mpi_start.way](world, interrupts)
     try:
         yield wire
     finally:

@@ -39,13 +39,13 @@ class MpiexecWire(Wire):
 
     def __init__(self, world: WorldSpec, interrupts: Interrupts) -> None:
         self._size = world.world_size
-        self._timeout = world.timeout
-        self._deadline = time.monotonic() + world.timeout
+        self._timeout = world.deadline
+        self._deadline = time.monotonic() + world.deadline
         self._interrupts = interrupts
         self._callers: dict[int, Caller] = {}
         self._waiting: dict[int, tuple[tuple[str, Connection], ...]] = {}
         self._handed: tuple[tuple[str, Connection], ...] = ()
-        assert world.wireup is not None  # noqa: S101 - tells the type checker why we are here
+        assert world.mpi_start is not None  # noqa: S101 - tells the type checker why we are here
         with ExitStack() as undoing:  # of what was done, if what follows it fails
             folder = private_folder(self._size)
             undoing.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -53,7 +53,7 @@ class MpiexecWire(Wire):
             undoing.callback(keeper.close, ended=False)
             self._door = undoing.enter_context(_door(folder, self._size))
             shims = (str(self._size), sys.executable, "-I", "-S", shim.__file__, f"{folder}/door")
-            self._starter = Starter(world.wireup, shims, folder, keeper)
+            self._starter = Starter(world.mpi_start, shims, folder, keeper)
             undoing.pop_all()
         self._confinement = Confinement(self._starter.pid)
         self.listeners = (self._starter,)

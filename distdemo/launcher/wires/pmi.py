@@ -42,9 +42,9 @@ class PmiWire(Wire):
         self._ports[rank] = _Port(ours, rank, self._hear)
         self._handed = Connection(theirs.detach())
         size = str(self._world.world_size)
-        wireup = self._world.wireup
+        mpi_start = self._world.mpi_start
         environment = {
-            **dict(wireup.environment if wireup is not None else ()),
+            **dict(mpi_start.environment if mpi_start is not None else ()),
             "PMI_RANK": str(rank),
             "PMI_SIZE": size,
             "MPI_LOCALRANKID": str(rank),

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from distdemo.errors import UsageError
 from distdemo.launcher.keeper import Keeper
-from distdemo.launcher.spec import WireUp
+from distdemo.launcher.spec import MpiStart
 from distdemo.launcher.sweeper import kill_session
 from distdemo.launcher.wires.contract import STRANGE
 
 GRACE = 0.5  # seconds that mpiexec gets to end when its processes have
 KEPT = 2048  # bytes of its last words
 FOLDER = "@"
-"""In a value of ``WireUp.environment``: the world's private folder."""
+"""In a value of ``MpiStart.environment``: the world's private folder."""
 _SEGMENT = 24 << 20  # bytes a rank of what Open MPI shares, with some to spare
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the system's folder in memory, for what ranks share
 _ENGINES = (*STRANGE, "SLURM_", "PBS_", "LSB_", "PRTE_LAUNCHED", "HYDRA_")
@@ -30,7 +30,7 @@ class Starter:
     """One run of mpiexec, in a session of its own.
 
     Args:
-        wireup: the mpiexec, and what it needs.
+        mpi_start: the mpiexec, and what it needs.
         arguments: how many processes of what it starts.
         folder: the world's private one.
         keeper: removes the folder at the end, and kills mpiexec if this process is killed.
@@ -46,10 +46,12 @@ class Starter:
     """
 
     def __init__(
-        self, wireup: WireUp, arguments: Sequence[str], folder: str, keeper: Keeper
+        self, mpi_start: MpiStart, arguments: Sequence[str], folder: str, keeper: Keeper
     ) -> None:
         self._keeper = keeper
-        self.settings = {name: value.replace(FOLDER, folder) for name, value in wireup.environment}
+        self.settings = {
+            name: value.replace(FOLDER, folder) for name, value in mpi_start.environment
+        }
         self.environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith(_ENGINES)},
             **self.settings,
@@ -59,7 +61,7 @@ class Starter:
         self._said = bytearray()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the mpiexec of the MPI library
-                [*wireup.command, *arguments],
+                [*mpi_start.command, *arguments],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -67,7 +69,7 @@ class Starter:
                 start_new_session=True,
             )
         except OSError as error:
-            raise _cannot_run(wireup, error) from error
+            raise _cannot_run(mpi_start, error) from error
         self.pid = self._process.pid
         keeper.watch(self.pid)
         os.set_blocking(self.fileno(), False)
@@ -133,9 +135,9 @@ def private_folder(ranks: int) -> str:
         ) from error
 
 
-def _cannot_run(wireup: WireUp, error: OSError) -> UsageError:
+def _cannot_run(mpi_start: MpiStart, error: OSError) -> UsageError:
     return UsageError(
-        f"{wireup.command[0]} can't be run.",
+        f"{mpi_start.command[0]} can't be run.",
         str(error),
         "Install the MPI anew, or take the one that comes with pip install 'distdemo[mpi]'.",
     )

@@ -32,7 +32,7 @@ def chosen(monkeypatch):
     def ask(found, user=1000):
         monkeypatch.setattr(mpi_library, "library", lambda: found)
         monkeypatch.setattr(os, "geteuid", lambda: user)
-        return mpi_library.wireup.__wrapped__()
+        return mpi_library.mpi_start.__wrapped__()
 
     return ask
 

@@ -68,8 +68,8 @@ def test_a_world_is_gloo_on_the_cpu_unless_asked_otherwise() -> None:
         ({"backend": "GLOO"}, "backend", "gloo"),
         ({"backend": "mpi"}, "backend", "mpi"),
         ({"device": "CPU"}, "device", "cpu"),
-        ({"timeout": "5"}, "timeout", 5.0),
-        ({"timeout": "0.5s"}, "timeout", 0.5),
+        ({"timeout": "5"}, "deadline", 5.0),
+        ({"timeout": "0.5s"}, "deadline", 0.5),
         ({"start_method": "Spawn"}, "start_method", "spawn"),
     ],
 )
@@ -78,9 +78,9 @@ def test_a_setting_of_the_world_is_taken_over(flags: Any, field: str, value: obj
 
 
 def test_a_large_world_gets_more_time() -> None:
-    assert world(64).timeout == 30.0
-    assert world(1000).timeout == 300.0
-    assert world(1000, timeout="7").timeout == 7.0
+    assert world(64).deadline == 30.0
+    assert world(1000).deadline == 300.0
+    assert world(1000, timeout="7").deadline == 7.0
 
 
 @pytest.mark.parametrize(

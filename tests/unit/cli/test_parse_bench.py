@@ -172,10 +172,10 @@ def test_all_that_is_refused_is_an_error() -> None:
 def test_the_world_goes_on_as_long_as_it_moves() -> None:
     asked = request(bench_timeout="7", bench_size="3")
     world = asked.spec.series[0].world
-    assert (world.timeout, world.patience) == (OUTER_LIMIT, 7.0)
-    assert asked.worlds[0].timeout == 7.0
+    assert (world.deadline, world.stall) == (OUTER_LIMIT, 7.0)
+    assert asked.worlds[0].deadline == 7.0
     assert world.capture
-    assert request().spec.series[0].world.patience == 30.0
+    assert request().spec.series[0].world.stall == 30.0
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_by_default_it_is_the_quick_matrix_over_gloo() -> None:
     assert (asked.scope, asked.seed, asked.junit) == ("quick", 0, None)
     assert (asked.fail_fast, asked.isolate) == (False, False)
     assert (asked.world.backend, asked.world.device) == ("gloo", "cpu")
-    assert asked.world.patience == 10
+    assert asked.world.stall == 10
     assert asked.view.format == "table"
 
 
@@ -75,7 +75,7 @@ def test_everything_is_taken_over(tmp_path: Path) -> None:
     )
     assert (asked.scope, asked.seed, asked.junit) == ("full", 7, tmp_path / "report.xml")
     assert (asked.fail_fast, asked.isolate) == (True, True)
-    assert (asked.world.patience, asked.world.start_method) == (2.5, "spawn")
+    assert (asked.world.stall, asked.world.start_method) == (2.5, "spawn")
     assert (asked.view.format, asked.view.quiet) == ("json", True)
     assert request(quick=True).scope == "quick"
 

@@ -32,7 +32,7 @@ def test_the_defaults_are_four_ranks_of_four_floats() -> None:
 def test_the_world_has_as_many_ranks_as_the_op(name: str) -> None:
     asked = request(name, world_size="3", timeout="9", format="json")
     assert [each.world_size for each in asked.specs] == [asked.world.world_size] == [3]
-    assert asked.world.timeout == 9
+    assert asked.world.deadline == 9
     assert asked.world.lazy is ops.REGISTRY[name].lazy
     assert asked.view.format == "json"
 

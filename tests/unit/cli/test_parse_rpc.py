@@ -53,9 +53,9 @@ def test_a_worker_that_hangs_is_found_before_time_is_up(
     given: dict[str, str], timeout: float, patience: float
 ) -> None:
     request = parsed(**given)
-    assert request.world.timeout == pytest.approx(timeout)
-    assert request.world.patience == pytest.approx(patience)
-    assert request.call_patience > request.world.timeout
+    assert request.world.deadline == pytest.approx(timeout)
+    assert request.world.stall == pytest.approx(patience)
+    assert request.call_patience > request.world.deadline
 
 
 @pytest.mark.parametrize(

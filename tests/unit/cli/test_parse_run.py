@@ -15,7 +15,7 @@ from distdemo.cli.main import _rewritten, _wants_json
 from distdemo.cli.parse import LONGEST
 from distdemo.cli.silence import speaks
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import Guest
+from distdemo.launcher.spec import UserProgram
 from distdemo.run.parse_run import RunRequest, parse_run
 from distdemo.run.run_options import _files
 
@@ -132,8 +132,8 @@ def write(text: str, name: str = "prog.py") -> str:
 def how(text: str, suffix: str = "", **flags: Any) -> tuple[str, bool]:
     """The function that is called, empty for the whole program; whether its group is made."""
     request = parsed(write(text) + suffix, **flags)
-    assert request.world.guest is not None
-    return request.program.function, request.world.guest.group
+    assert request.world.user_program is not None
+    return request.program.function, request.world.user_program.group
 
 
 # --------------------------------------------------------------------------- a function, or whole
@@ -195,7 +195,7 @@ def test_a_main_that_takes_a_rank_is_no_script() -> None:
     request = parsed(write(MULTI_GPU), "--", "5", "10")
     assert request.program.function == "main"
     assert request.program.arguments == ("5", "10")
-    assert request.world.guest == Guest(group=False)
+    assert request.world.user_program == UserProgram(group=False)
 
 
 def test_a_program_that_would_start_ranks_on_every_rank() -> None:
@@ -290,9 +290,9 @@ def test_modules() -> None:
     request = parsed("--", "0.1", module="pack.train:run")
     assert (request.program.module, request.program.function) == ("pack.train", "run")
     assert request.program.arguments == ("0.1",)
-    assert request.world.guest == Guest(group=True)
+    assert request.world.user_program == UserProgram(group=True)
     assert parsed("--", "--lr", "3", module="pack").program.arguments == ("--lr", "3")
-    assert parsed(module="pack").world.guest == Guest(group=False)
+    assert parsed(module="pack").world.user_program == UserProgram(group=False)
     assert "pack" not in sys.modules
     assert "Did you mean pack.train:run?" in refused(module="pack.train:rum")
     assert "needs 1 argument" in refused(module="pack.train:run")
@@ -321,7 +321,7 @@ def test_the_world_by_default() -> None:
     request = parsed(write("def run(rank, size): pass"))
     world = request.world
     assert (world.world_size, world.backend, world.device) == (4, "gloo", "cpu")
-    assert (world.timeout, world.patience, world.capture) == (LONGEST, 60.0, True)
+    assert (world.deadline, world.stall, world.capture) == (LONGEST, 60.0, True)
     assert request.view.ranks is None
 
 
@@ -330,15 +330,15 @@ def test_the_world_by_default() -> None:
     [("0", None), ("never", None), ("2.5", 2.5), ("30s", 30.0)],
 )
 def test_idle(idle: str, patience: float | None) -> None:
-    assert parsed(write("def run(): pass"), idle=idle).world.patience == patience
+    assert parsed(write("def run(): pass"), idle=idle).world.stall == patience
 
 
 def test_a_debugged_rank_has_the_terminal_and_all_the_time() -> None:
     request = parsed(write("def run(): pass"), pdb="2")
     assert request.pdb == 2
-    assert request.world.guest == Guest(group=True, stdin=2, terminal=2)
-    assert request.world.patience is None
-    assert parsed("prog.py", pdb="2", idle="9").world.patience == 9
+    assert request.world.user_program == UserProgram(group=True, stdin=2, terminal=2)
+    assert request.world.stall is None
+    assert parsed("prog.py", pdb="2", idle="9").world.stall == 9
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,11 @@ def test_a_folder_of_data_means_mnist() -> None:
 
 def test_a_training_may_last_as_long_as_it_moves() -> None:
     asked = request()
-    assert (asked.world.timeout, asked.world.patience) == (30, 30)
-    assert (asked.training_world.timeout, asked.training_world.patience) == (OUTER_LIMIT, 30)
+    assert (asked.world.deadline, asked.world.stall) == (30, 30)
+    assert (asked.training_world.deadline, asked.training_world.stall) == (OUTER_LIMIT, 30)
     asked = request(stall_timeout="5s")
-    assert (asked.world.patience, asked.training_world.timeout) == (5, OUTER_LIMIT)
-    assert request(start="200", batch_size="400").world.patience == pytest.approx(60)
+    assert (asked.world.stall, asked.training_world.deadline) == (5, OUTER_LIMIT)
+    assert request(start="200", batch_size="400").world.stall == pytest.approx(60)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def test_a_world_has_a_whole_number_of_ranks_and_at_least_one(size: Any) -> None
 
 @pytest.mark.parametrize("timeout", [0, -1.5, math.nan, math.inf, "30", None, 1e10, 10**400])
 def test_a_timeout_is_a_positive_number_of_seconds_that_clocks_can_hold(timeout: Any) -> None:
-    assert "timeout" in refusal(timeout=timeout).what
+    assert "timeout" in refusal(deadline=timeout).what
 
 
 def test_the_longest_timeout_is_a_timeout() -> None:
-    check_world(WorldSpec(2, timeout=LONGEST))
+    check_world(WorldSpec(2, deadline=LONGEST))
 
 
 @pytest.mark.parametrize("device", ["tpu", "", "cuda:1", None])

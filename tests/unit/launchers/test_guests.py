@@ -8,7 +8,7 @@ import pytest
 from helpers import wait_until
 
 from distdemo.launcher.guests import Household, stdin_of
-from distdemo.launcher.spec import Guest
+from distdemo.launcher.spec import UserProgram
 
 
 def test_a_household_whose_keeper_was_killed_does_it_itself():
@@ -22,14 +22,15 @@ def test_a_household_whose_keeper_was_killed_does_it_itself():
 
 
 @pytest.mark.parametrize(
-    ("guest", "rank"), [(None, 0), (Guest(), 1), (Guest(stdin=2), 0), (Guest(stdin=-1), 0)]
+    ("program", "rank"),
+    [(None, 0), (UserProgram(), 1), (UserProgram(stdin=2), 0), (UserProgram(stdin=-1), 0)],
 )
-def test_ranks_without_standard_input(guest, rank):
-    assert stdin_of(guest, rank) is None
+def test_ranks_without_standard_input(program, rank):
+    assert stdin_of(program, rank) is None
 
 
 def test_one_rank_gets_a_copy_of_standard_input():
-    given = stdin_of(Guest(stdin=2), 2)
+    given = stdin_of(UserProgram(stdin=2), 2)
     assert given is not None
     with given:
         assert os.path.sameopenfile(given.fileno(), 0)

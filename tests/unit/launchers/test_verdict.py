@@ -243,7 +243,7 @@ def test_the_rank_that_is_behind_the_others_holds_them_up() -> None:
 
 def test_a_world_that_ran_out_of_patience_says_so() -> None:
     outcomes = [late(0), late(1, JOINED, BUSY)]
-    found = judge(WorldSpec(2, patience=5), outcomes, stalled=True)
+    found = judge(WorldSpec(2, stall=5), outcomes, stalled=True)
     assert found is not None
     assert found.what == "No progress for 5 s: rank 1 never arrived."
     assert found.ranks == (1,)

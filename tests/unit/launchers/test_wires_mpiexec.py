@@ -20,7 +20,7 @@ from helpers import wait_until
 from distdemo.errors import UsageError
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
-from distdemo.launcher.spec import WireUp, WorldSpec
+from distdemo.launcher.spec import MpiStart, WorldSpec
 from distdemo.launcher.wires import confine, shim, starter
 from distdemo.launcher.wires.caller import greet
 from distdemo.launcher.wires.confine import Confinement
@@ -45,7 +45,9 @@ def door(tmp_path):
 
 
 def world(*command, timeout=20.0):
-    return WorldSpec(2, "mpi", timeout=timeout, wireup=WireUp("mpiexec", command, (("A", "@"),)))
+    return WorldSpec(
+        2, "mpi", deadline=timeout, mpi_start=MpiStart("mpiexec", command, (("A", "@"),))
+    )
 
 
 def trouble(interrupts, *command, **settings):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.spec import WireUp, WorldSpec
+from distdemo.launcher.spec import MpiStart, WorldSpec
 from distdemo.launcher.wires.contract import Ticket, Wire
 from distdemo.launcher.wires.pmi import PmiWire
 from distdemo.launcher.wires.pmi_protocol import LONGEST, Exchange, segment_names
@@ -106,7 +106,7 @@ def test_the_names_of_shared_memory_are_those_that_mpich_gives():
 
 @pytest.fixture
 def wire():
-    world = WorldSpec(2, "mpi", wireup=WireUp("pmi", environment=SHARED))
+    world = WorldSpec(2, "mpi", mpi_start=MpiStart("pmi", environment=SHARED))
     with Interrupts() as interrupts:
         found = PmiWire(world, interrupts)
         yield found

@@ -37,7 +37,7 @@ LOGGED = (
 
 
 def world(*outcomes: Outcome, stalled: bool = False) -> WorldReport:
-    spec = WorldSpec(len(outcomes), patience=10.0)
+    spec = WorldSpec(len(outcomes), stall=10.0)
     found = judge(spec, outcomes, stalled=stalled)
     return WorldReport(spec, outcomes, found, 1.0, "fork", "it is quick")
 

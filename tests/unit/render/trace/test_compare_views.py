@@ -116,7 +116,7 @@ def test_the_document_has_the_numbers_of_the_table(draw: Draw) -> None:
 def test_the_document_has_the_users_limit_and_every_link() -> None:
     lone, together = Link(20e-6, 0.4e-9), Link(60e-6, 0.0)
     link = LinkSource(Link(30e-6, 0.5e-9), "measured", together, lone)
-    world = WorldSpec(4, timeout=604_800.0, patience=42.0, start_method="fork")
+    world = WorldSpec(4, deadline=604_800.0, stall=42.0, start_method="fork")
     found = parsed(contest(sizes=(1024,), link=link, world=world))
     assert (found["world"]["timeout"], found["world"]["start_method"]) == (42.0, "fork")
     assert found["link"]["lone"]["alpha_seconds"] == lone.alpha

@@ -17,14 +17,14 @@ from distdemo.errors import UsageError
 from distdemo.launcher.channel import Receiver, Work, dumps_work
 from distdemo.launcher.guests import Household, stdin_of
 from distdemo.launcher.interrupts import Interrupts
+from distdemo.launcher.local_ranks import LocalRanks
 from distdemo.launcher.main_module import check_main_file
-from distdemo.launcher.member import Member, gone
 from distdemo.launcher.outcomes import Outcome, Returned
-from distdemo.launcher.site import Site
 from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.start_method import StartMethod
 from distdemo.launcher.watch import End, Hear, Listener, Watch
 from distdemo.launcher.wires.contract import Wire
+from distdemo.launcher.worker import Worker, gone
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GRACE = 0.7  # seconds between asking a rank to stop and killing it
 
 
-class Crew:
+class Workers:
     """The ranks of one site.
 
     Attributes:
@@ -51,7 +51,7 @@ class Crew:
     def __init__(  # noqa: PLR0913 - all that ranks share, once
         self,
         world: WorldSpec,
-        site: Site,
+        site: LocalRanks,
         method: StartMethod,
         interrupts: Interrupts,
         private: Sequence[int] = (),
@@ -69,8 +69,8 @@ class Crew:
         self._private = private
         self._wire = Wire() if wire is None else wire
         self._context: BaseContext = mp.get_context(method.name)
-        self._members: list[Member] = []
-        self._household = None if world.guest is None else Household()
+        self._workers: list[Worker] = []
+        self._household = None if world.user_program is None else Household()
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
 
     # --------------------------------------------------------------------------------- start
@@ -85,7 +85,7 @@ class Crew:
         for rank in self._site.ranks:
             if self._interrupts.received is not None or not self._wire.ready(rank):
                 break
-            self._members.append(self._start_one(rank, work))
+            self._workers.append(self._start_one(rank, work))
         self._gate_reader.close()
 
     def _packed(self, target: Callable[..., Any], args: tuple[Any, ...]) -> Work:
@@ -96,10 +96,10 @@ class Crew:
         except Exception as error:
             raise _not_picklable(self._method, error) from error
 
-    def _start_one(self, rank: int, work: Work) -> Member:
+    def _start_one(self, rank: int, work: Work) -> Worker:
         from distdemo.launcher.rank import Assignment, live
 
-        ticket, guest = self._wire.ticket(rank), self._world.guest
+        ticket, guest = self._wire.ticket(rank), self._world.user_program
         reader, writer = self._context.Pipe(duplex=False)
         captured = self._world.capture and not (guest and guest.terminal == rank)
         output, pen = self._context.Pipe(duplex=False) if captured else (None, None)
@@ -131,14 +131,14 @@ class Crew:
             os.set_blocking(output.fileno(), False)
         receiver = Receiver(reader.fileno())
         own_group = guest is not None and not guest.group
-        return Member(rank, self.began, process, reader, receiver, output, own_group=own_group)
+        return Worker(rank, self.began, process, reader, receiver, output, own_group=own_group)
 
     def _inherited(self, *ends: Connection | None) -> tuple[int, ...]:
         """What a forked rank finds open and must close: the launcher's ends of all pipes so far."""
         if self._method.name != "fork":
             return ()
         mine = [self._gate_writer, *ends]
-        mine += [end for member in self._members for end in (member.reader, member.output)]
+        mine += [end for worker in self._workers for end in (worker.reader, worker.output)]
         return (
             *self._private,
             *self._wire.descriptors(),
@@ -160,19 +160,19 @@ class Crew:
             listeners: what else has to be heard meanwhile.
             wrote: called for each piece that a captured rank writes, until it raises.
         """
-        deadline = self.began + self._world.timeout
+        deadline = self.began + self._world.deadline
         heard = (*listeners, *self._wire.listeners)
-        watch = Watch(self._world, self._members, self._interrupts, hear, deadline, listeners=heard)
+        watch = Watch(self._world, self._workers, self._interrupts, hear, deadline, listeners=heard)
         if wrote is not None:
             reader = _Reader(wrote)
-            for member in self._members:
-                member.wrote = reader
+            for worker in self._workers:
+                worker.wrote = reader
         self.ended = watch.until_the_end()
 
     @property
     def well(self) -> bool:
         """Whether every rank has returned."""
-        return all(isinstance(member.outcome, Returned) for member in self._members)
+        return all(isinstance(worker.outcome, Returned) for worker in self._workers)
 
     # ----------------------------------------------------------------------------------- end
 
@@ -180,12 +180,12 @@ class Crew:
         """Let the ranks go, ask those that stay to stop, kill those that don't; forget nothing."""
         self._gate_writer.close()
         quiet = self.well and self._interrupts.received is None
-        if not (quiet and gone(self._members, self._site.farewell)):
+        if not (quiet and gone(self._workers, self._site.farewell)):
             self._stop()
         if self._household is not None:
             self._household.clear()
-        for member in self._members:
-            member.close()
+        for worker in self._workers:
+            worker.close()
 
     def _stop(self) -> None:
         asks = [(signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)]
@@ -193,16 +193,16 @@ class Crew:
             # Their session does not hear the terminal's, and a program may have work to save.
             asks = [(signal.SIGINT, 1.5 * GRACE), (signal.SIGTERM, GRACE / 2), asks[1]]
         for ask, patience in asks:
-            for member in self._members:
-                if member.process.exitcode is None:
-                    member.signal(ask)
-            if gone(self._members, patience):
+            for worker in self._workers:
+                if worker.process.exitcode is None:
+                    worker.signal(ask)
+            if gone(self._workers, patience):
                 return
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """How each rank ended; those that had not by then ran out of time or were stopped."""
         late = self._interrupts.received is None and self.ended.late
-        return tuple(member.final(late=late) for member in self._members)
+        return tuple(worker.final(late=late) for worker in self._workers)
 
 
 class _Reader:

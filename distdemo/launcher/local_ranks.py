@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LocalRanks:
     """The ranks of a world that one process starts, and how they meet the others.
 
     Attributes:

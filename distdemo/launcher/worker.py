@@ -34,7 +34,7 @@ KEPT_OUTPUT = 1 << 16  # bytes of a rank's captured output that are kept: the la
 
 
 @dataclass(slots=True)
-class Member:
+class Worker:
     """One rank, from its start to its end.
 
     Attributes:
@@ -201,10 +201,10 @@ class Member:
             )
 
 
-def gone(members: Iterable[Member], seconds: float) -> bool:
+def gone(workers: Iterable[Worker], seconds: float) -> bool:
     """Whether all their processes end within so many seconds."""
     until = time.monotonic() + seconds
-    alive = [member.process for member in members]
+    alive = [worker.process for worker in workers]
     while alive := [process for process in alive if process.exitcode is None]:
         left = until - time.monotonic()
         if left <= 0:
