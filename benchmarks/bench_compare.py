@@ -35,7 +35,7 @@ from distdemo.ops.all_reduce import AllReduce
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from distdemo.ops.parts import Buffers, Call
+    from distdemo.ops.contract import Buffers, Call
     from distdemo.ops.spec import OpSpec
 
 TRIES = 10

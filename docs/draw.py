@@ -134,7 +134,7 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
     from distdemo.demo.demo import demo, report
 
     op = ops.REGISTRY[spec.op]
-    world_spec = WorldSpec(spec.world_size, capture=True, lazy=op.lazy)
+    world_spec = WorldSpec(spec.group_size, capture=True, lazy=op.lazy)
     world = run_world(world_spec, demo, (op, (spec,)))
     result = report(op, (spec,), world)
     if not result.ok:

@@ -84,7 +84,7 @@ def _contender(
     name: str, spec: OpSpec, link: LinkSource | None, simulated: bool, refused: str
 ) -> Contender:
     found = next(each for each in of_op(spec.op) if each.name == name)
-    plan = plan_of(found, spec.world_size, spec.numel)
+    plan = plan_of(found, spec.group_size, spec.numel)
     counts, payload = count(plan, 4), ops.REGISTRY[spec.op].traffic(spec).payload
     predicted = counts.seconds(link.link) if link else None
     time = (predicted or 1e-3) * SLOWNESS.get(name, 1.0)
@@ -93,9 +93,9 @@ def _contender(
         about(plan),
         counts=counts,
         checks=checks(plan, counts, payload),
-        misprints=misprints(found, spec.world_size, plan.sizes.chunks, payload),
+        misprints=misprints(found, spec.group_size, plan.sizes.chunks, payload),
         handed=counts.total if ran else None,
-        timing=Timing(time, time * 0.97, time * 1.04, 31, 0, spec.numel * spec.world_size)
+        timing=Timing(time, time * 0.97, time * 1.04, 31, 0, spec.numel * spec.group_size)
         if ran
         else None,
         predicted=predicted,

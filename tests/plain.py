@@ -38,7 +38,7 @@ def neighbours(rank: int, n: int) -> list[int]:
 
 
 def peer_to_peer(rank: int, held: Held, spec: OpSpec) -> list[Any]:
-    n = spec.world_size
+    n = spec.group_size
     if spec.pattern == "ring":
         return [held[(rank - 1) % n][0]]
     if spec.pattern == "exchange":

@@ -69,7 +69,7 @@ class Numbered:
 
 def members(spec: OpSpec) -> Sequence[int]:
     """The ranks of the world that take part."""
-    return spec.members or range(spec.world_size)
+    return spec.members or range(spec.group_size)
 
 
 def shown(holding: Holding) -> list[Any] | None:

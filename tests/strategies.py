@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from distdemo import ops
 from distdemo.backends.gloo import Gloo
 from distdemo.dtypes import DTYPES, DType
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Form
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 
@@ -75,7 +74,7 @@ def name_of(spec: OpSpec) -> str:
     """A short name for a test's id."""
     op = ops.REGISTRY[spec.op]
     where = [str(each) for each in (spec.root, spec.src, spec.dst) if each is not None]
-    return "-".join([spec.op, op.form(spec).name.replace(" ", "-"), str(spec.world_size), *where])
+    return "-".join([spec.op, op.form(spec).name.replace(" ", "-"), str(spec.group_size), *where])
 
 
 # --------------------------------------------------------------------------------- any request
@@ -143,7 +142,7 @@ def requests(draw: st.DrawFn, most: int = 6, *, own: bool = False) -> tuple[Op, 
         return op, OpSpec(op.name, n, **{**more, "shape": ()})
     if form.name == "objects":
         if own or draw(st.booleans()):
-            more["things"] = tuple(json.dumps(draw(OBJECTS)) for _ in range(n))
+            more["objects_json"] = tuple(json.dumps(draw(OBJECTS)) for _ in range(n))
         return op, OpSpec(op.name, n, **{**more, "shape": ()})
     more |= draw(shapes(more, n))
     more["reduce_op"], more["dtype"] = draw(st.sampled_from(taken_by_gloo(place)))

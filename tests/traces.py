@@ -233,7 +233,7 @@ def _wrong_chunk(rank: int, mine: Cell | None, expected: Cell, first: int) -> Wr
 
 def _as_if_run(report: TraceReport, itemsize: int, rounds: tuple[Played, ...]) -> TraceReport:
     """The same with a world, bytes that were handed over, and verifications."""
-    n = report.spec.op.world_size
+    n = report.spec.op.group_size
     handed = [0] * n
     for each in rounds:
         for transfer in each.step.transfers:

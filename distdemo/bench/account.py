@@ -136,7 +136,7 @@ class Account:
         if not whole:
             return made
         setup = self.setups.get(made.spec.backend)
-        ranks = made.spec.points[0].specs[0].world_size if made.spec.points else 0
+        ranks = made.spec.points[0].specs[0].group_size if made.spec.points else 0
         rows = made.rows
         if setup is not None:
             rows = tuple(replace(row, judgement=judge(row, rows, setup, ranks)) for row in rows)

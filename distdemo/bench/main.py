@@ -23,13 +23,13 @@ from distdemo.bench.records import BenchSpec
 from distdemo.bench.samples import Grounds, Sample
 from distdemo.bench.yardsticks import Overlap
 from distdemo.demo.part import Groups, Part, inference, part_of
-from distdemo.ops.parts import handles
+from distdemo.ops.contract import handles
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from distdemo.launcher.rank import Rank
-    from distdemo.ops.parts import Buffers
+    from distdemo.ops.contract import Buffers
     from distdemo.ops.spec import OpSpec
 
 MEETINGS = 100  # with which the cost of a common start is found

@@ -16,7 +16,7 @@ import torch
 from distdemo.bench.loop import timed
 from distdemo.bench.summary import median
 from distdemo.bench.yardsticks import Overlap
-from distdemo.ops.parts import handles
+from distdemo.ops.contract import handles
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from distdemo.demo.verify import verify
-from distdemo.ops.buffers import Expected, cuts_of, reduced, tensors
-from distdemo.ops.layout import laid_out, poison
-from distdemo.ops.parts import Cut, Undefined
+from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
+from distdemo.ops.contract import Cut, Undefined
 from distdemo.ops.values import period
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distdemo.ops.contract import Op
-    from distdemo.ops.parts import Buffers
+    from distdemo.ops.contract import Buffers, Op
     from distdemo.ops.spec import OpSpec
 
 AT_ONCE = 256

@@ -118,7 +118,7 @@ def series_sizes(op: Op, template: OpSpec, asked: SizeRange) -> tuple[list[int],
     """
     sizes, part = range_sizes(asked), part_bytes(op, template)
     found = whole_parts(sizes, part, asked.last)
-    n, dtype = template.world_size, template.dtype
+    n, dtype = template.group_size, template.dtype
     if not found:
         low, high = asked.last // part * part, -(-asked.last // part) * part
         raise UsageError(

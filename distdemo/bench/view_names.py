@@ -71,7 +71,7 @@ def _groups(spec: SeriesSpec) -> str:
         return ""
     specs = spec.points[0].specs
     if len(specs) > 1:
-        return f"{len(specs)} groups of {plural(specs[0].world_size, 'rank')}"
+        return f"{len(specs)} groups of {plural(specs[0].group_size, 'rank')}"
     members = specs[0].members
     return "" if members is None else f"group {','.join(map(str, members))}"
 

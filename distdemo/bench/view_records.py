@@ -96,7 +96,7 @@ def series_entry(series: Series) -> dict[str, Json]:
         "backend": spec.backend,
         "device": spec.world.device,
         "world_size": spec.world.world_size,
-        "group_size": None if op is None else op.world_size,
+        "group_size": None if op is None else op.group_size,
         "groups": len(spec.points[0].specs) if spec.points else 0,
         "dtype": op.dtype if op is not None and moves(spec) else None,
         "reduce_op": None if op is None else op.reduce_op,

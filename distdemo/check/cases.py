@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Form
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.spec import OpSpec
 
 Each = TypeVar("Each")
@@ -75,7 +74,7 @@ def _words(case: Case) -> Iterator[str]:
     yield f"n{case.world_size}"
     if not (case.op.meets or spec.objects):
         yield _shape(spec)
-    if spec.things is not None:
+    if spec.objects_json is not None:
         yield "nested"
     if spec.root is not None:
         yield f"root{spec.root}"
@@ -144,7 +143,7 @@ def _data(case: Case) -> Iterator[str]:
     if case.op.meets:
         return
     if spec.objects:
-        shares = [each.things for each in case.specs if each.things is not None]
+        shares = [each.objects_json for each in case.specs if each.objects_json is not None]
         for thing in _in_order(case, shares) if shares else ():
             yield from ("--values", thing or "null")
         return
@@ -177,5 +176,5 @@ def _groups(case: Case) -> Iterator[str]:
     if len(case.specs) == 1:
         yield from ("--group", ",".join(map(str, case.spec.members)))
         return
-    neighbours = case.spec.members == tuple(range(case.spec.world_size))
+    neighbours = case.spec.members == tuple(range(case.spec.group_size))
     yield from ("--split", ("" if neighbours else "%") + str(len(case.specs)))

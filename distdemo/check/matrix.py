@@ -13,8 +13,7 @@ from itertools import count, product
 from distdemo import ops
 from distdemo.check.cases import Case
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Form
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 
@@ -192,7 +191,7 @@ def _base(op: Op, form: Form, setting: Setting, size: int) -> OpSpec:
     root = setting.root % size
     spec = OpSpec(
         op=op.name,
-        world_size=size,
+        group_size=size,
         dtype="float32" if "dtype" in form.lacks or op.meets else setting.dtype,
         shape=setting.shape,
         reduce_op=setting.reduce_op if "reduce_op" in has else None,
@@ -212,11 +211,11 @@ def _base(op: Op, form: Form, setting: Setting, size: int) -> OpSpec:
 
 def _filled(op: Op, form: Form, spec: OpSpec, setting: Setting, ranks: Iterable[int]) -> OpSpec:
     """The spec with lengths for uneven forms, and objects for theirs."""
-    n = spec.world_size
+    n = spec.group_size
     scale = 0 if setting.shape == (0,) else 1000 if setting.shape == (LARGE,) else 1
     if spec.objects:
         nested = tuple(NESTED[rank % len(NESTED)] for rank in ranks)
-        return replace(spec, shape=(), things=nested if setting.shape == (3, 5) else None)
+        return replace(spec, shape=(), objects_json=nested if setting.shape == (3, 5) else None)
     if not form.uneven:
         return spec
     if "splits" in op.takes:

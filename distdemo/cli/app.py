@@ -95,7 +95,9 @@ def _add_op(op: Op) -> None:
         "reduce_op": f"distdemo {op.command} --reduce-op max",
         "objects": f"distdemo {op.command} --objects",
     }
-    extra = next(text for name, text in example.items() if name in op.takes)
+    extra = next(
+        (text for name, text in example.items() if name in op.takes), f"distdemo {op.command}"
+    )
     app.command(
         op.command,
         help=f"{op.words.summary}\n\nCalls {_plain(op.words.call.replace('{OP}', 'SUM'))}",

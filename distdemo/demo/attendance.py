@@ -55,9 +55,9 @@ def verify_attendance(attendance: Attendance | None, spec: OpSpec) -> Verificati
     """Right if everybody of the group had come when this rank was let go."""
     if attendance is None:
         return Verification(ok=True, checked=0)
-    if attendance.present == spec.world_size:
+    if attendance.present == spec.group_size:
         return Verification(ok=True, checked=1)
-    miss = Mismatch(0, (), attendance.present, spec.world_size)
+    miss = Mismatch(0, (), attendance.present, spec.group_size)
     return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
 
 

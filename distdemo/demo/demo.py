@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from distdemo import backends
 from distdemo.demo.attendance import attend, dawdle, verify_attendance
 from distdemo.demo.clock import clock_of
-from distdemo.demo.holding import keep, keep_things
+from distdemo.demo.holding import keep, keep_objects
 from distdemo.demo.holdings import Attendance, Holding, RankRecord, Step, Verification
 from distdemo.demo.part import Groups, Part, inference, part_of
 from distdemo.demo.reports import OpReport
-from distdemo.demo.verify import verify, verify_things
+from distdemo.demo.verify import verify, verify_objects
 from distdemo.demo.witness import Timing, witness
 from distdemo.launcher.outcomes import Returned, WorldReport
-from distdemo.ops.buffers import expected, expected_things, make_buffers
-from distdemo.ops.contract import Op, is_joined
-from distdemo.ops.parts import Undefined
+from distdemo.ops.buffers import expected, expected_objects, make_buffers
+from distdemo.ops.contract import Op, Undefined, is_joined
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from distdemo.launcher.rank import Rank
-    from distdemo.ops.parts import Buffers
+    from distdemo.ops.contract import Buffers
     from distdemo.ops.spec import OpSpec
 
 
@@ -69,7 +68,7 @@ def run_part(
 ) -> tuple[Timing, Attendance | None]:
     """Collective: the call itself, timed; non-blocking ones are watched step by step."""
     op, spec = part.op, part.spec
-    if spec.objects and spec.world_size == 1:  # nobody to send a pickle to
+    if spec.objects and spec.group_size == 1:  # nobody to send a pickle to
         buffers.recv[:] = buffers.send
         return Timing(0.0), None
     if not op.takes_part(part.rank, spec) and not spec.async_op:
@@ -89,7 +88,7 @@ def verify_part(part: Part, buffers: Buffers, attendance: Attendance | None) -> 
     if op.meets:
         return verify_attendance(attendance, spec)
     if spec.objects:
-        return verify_things(buffers.recv, expected_things(op, rank, spec))
+        return verify_objects(buffers.recv, expected_objects(op, rank, spec))
     return verify(buffers.recv, expected(op, rank, spec))
 
 
@@ -143,7 +142,7 @@ def _wanted(part: Part) -> list[Any]:
     """What this rank should hold; as much as an undefined result needs of it: nothing."""
     op, rank, spec = part.op, part.rank, part.spec
     if spec.objects:
-        return expected_things(op, rank, spec)
+        return expected_objects(op, rank, spec)
     return [each.tensor for each in expected(op, rank, spec) or ()]
 
 
@@ -160,7 +159,7 @@ def _keep(
     held: Sequence[Any], sources: Sequence[int | None], spec: OpSpec, *, listed: bool
 ) -> Holding:
     if spec.objects:
-        return keep_things(held, sources, listed=listed)
+        return keep_objects(held, sources, listed=listed)
     joined = listed and is_joined(spec)
     return keep(held, sources, listed=listed and not joined, joined=joined)
 

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from distdemo.demo.holdings import Holding, Piece, Thing
 from distdemo.demo.reports import Explanation
-from distdemo.ops import things
-from distdemo.ops.contract import Op, is_joined
-from distdemo.ops.parts import Cut, Source, Undefined
+from distdemo.ops.contract import Cut, Op, Source, Undefined, Words, is_joined
 from distdemo.ops.reduction import REDUCTIONS, reduce_numbers, wrapped
-from distdemo.ops.spec import Number, OpSpec, Words
-from distdemo.ops.values import element, plan_for
+from distdemo.ops.spec import Number, OpSpec
+from distdemo.ops.values import element, object_of, pickled_size, plan_for
 
 SHOWN = 4  # elements of a tensor that an explanation needs
 RANKS = 8  # ranks that a picture holds
@@ -64,7 +62,7 @@ def _words(op: Op, spec: OpSpec) -> Words:
 
 def _shown(spec: OpSpec) -> tuple[int, ...]:
     named = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
-    return tuple(sorted(named | set(range(min(spec.world_size, RANKS)))))
+    return tuple(sorted(named | set(range(min(spec.group_size, RANKS)))))
 
 
 def _pieces(result: tuple[Source, ...] | Undefined) -> tuple[Source, ...]:
@@ -101,8 +99,8 @@ class _Short:
 
     def _piece(self, cut: Cut, numbers: tuple[Number, ...], source: int | None) -> Piece | Thing:
         if self._spec.objects:
-            thing = things.value(cut.label, self._spec)
-            return Thing(thing, things.pickled_size(thing), source)
+            thing = object_of(cut.label, self._spec)
+            return Thing(thing, pickled_size(thing), source)
         kept = tuple(wrapped(number, self._spec.dtype) for number in numbers)
         return Piece((len(kept),), kept, source=source)
 

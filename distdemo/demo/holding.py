@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distdemo.demo.holdings import Holding, Piece, Thing
-from distdemo.ops import things
+from distdemo.ops.values import pickled_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,12 +41,12 @@ def keep(
     return Holding(pieces, omitted=len(pairs) - len(kept), listed=listed, joined=joined)
 
 
-def keep_things(
+def keep_objects(
     held: Sequence[Any], sources: Sequence[int | None], *, listed: bool = False
 ) -> Holding:
     """The holding of these objects, each with the rank that it came from."""
     pieces = tuple(
-        Thing(thing, things.pickled_size(thing), source)
+        Thing(thing, pickled_size(thing), source)
         for thing, source in zip(held, sources, strict=True)
     )
     return Holding(pieces, listed=listed)

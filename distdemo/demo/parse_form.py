@@ -10,9 +10,8 @@ from distdemo.cli.option_table import OPTIONS
 from distdemo.cli.parse import Flags, choose, rank_number, whole
 from distdemo.demo.values import Row, read_lines
 from distdemo.errors import UsageError
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Form
-from distdemo.ops.things import pickled_size
+from distdemo.ops.contract import Form, Op
+from distdemo.ops.values import pickled_size
 
 NAMES = {"async_op": "--async", "nonblocking": "--nonblocking"}
 

@@ -149,7 +149,7 @@ def base_spec(op: Op, flags: Flags, size: int) -> OpSpec:
         root = rank_number("root", flags.get("root") or "0", size, whose)
     return OpSpec(
         op=op.name,
-        world_size=size,
+        group_size=size,
         reduce_op=_reduce_op(op, flags),
         root=root,
         async_op=flags.get("async_op", False) or flags.get("nonblocking", False),
@@ -207,7 +207,7 @@ def _shaped(op: Op, base: OpSpec, flags: Flags, given: _Given, groups: Groups) -
     if base.variant == "uneven":
         sizes = parse_form.parse_sizes(flags, rows, ranks)
         return replace(filled, sizes=sizes, shape=(max(sizes or (0,)),))
-    splits = parse_form.parse_splits(flags.get("splits"), base.world_size, ranks)
+    splits = parse_form.parse_splits(flags.get("splits"), base.group_size, ranks)
     if splits is not None:
         shape = parse_form.split_shape(splits, asked, rows)
         return replace(filled, splits=splits, shape=shape)
@@ -218,7 +218,7 @@ def _of_groups(op: Op, base: OpSpec, groups: Groups | None, given: _Given) -> li
     """One spec a group, each with its own share of what was given a rank."""
     if groups is None:
         return [_with_values(op, base, given.rows, given.things)]
-    size = base.world_size
+    size = base.group_size
     specs = []
     for members in groups:
         # One group: what was given is in its order. Several: in the order of the world's ranks.
@@ -245,7 +245,7 @@ def _share(given: Sequence[Each] | None, places: Sequence[int]) -> tuple[Each, .
 def _with_values(
     op: Op, spec: OpSpec, rows: Sequence[Row] | None, things: Sequence[str] | None
 ) -> OpSpec:
-    return replace(spec, values=_by_label(op, spec, rows), things=_by_label(op, spec, things))
+    return replace(spec, values=_by_label(op, spec, rows), objects_json=_by_label(op, spec, things))
 
 
 def _by_label(op: Op, spec: OpSpec, given: Sequence[Each] | None) -> tuple[Each | None, ...] | None:

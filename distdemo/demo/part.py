@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from distdemo.ops.bystander import Bystander
+from distdemo.ops.contract import Outsider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class Part:
     """What one rank has to do.
 
     Attributes:
-        op: the op, or ``Bystander`` for a rank in no group.
+        op: the op, or ``Outsider`` for a rank in no group.
         spec: of its group.
         rank: its number within the group.
         group: which of the groups it is in, counted from 0; None: in none.
@@ -56,18 +56,18 @@ def part_of(rank: int, op: Op, specs: Sequence[OpSpec], place: str = "") -> Part
     first = specs[0]
     alone = replace(
         first,
-        op=Bystander.name,
-        world_size=1,
+        op=Outsider.name,
+        group_size=1,
         members=(rank,),
         variant=None,
         sizes=None,
         splits=None,
         values=None,
-        things=None,
+        objects_json=None,
         async_op=False,
         straggler=None,
     )
-    return Part(Bystander(), alone, 0, None, place)
+    return Part(Outsider(), alone, 0, None, place)
 
 
 class Groups:

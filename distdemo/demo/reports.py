@@ -8,7 +8,8 @@ from typing import Literal
 
 from distdemo.demo.holdings import Holding, RankRecord
 from distdemo.launcher.outcomes import WorldReport
-from distdemo.ops.spec import OpSpec, Traffic, Words
+from distdemo.ops.contract import Traffic, Words
+from distdemo.ops.spec import OpSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distdemo.demo.holdings import Mismatch, Verification
-from distdemo.ops import things
 from distdemo.ops.buffers import Expected
 from distdemo.ops.spec import Number
+from distdemo.ops.values import object_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,13 +45,13 @@ def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verifica
     return Verification(wrong == 0, checked, wrong, tolerance, tuple(mismatches))
 
 
-def verify_things(got: Sequence[Any], wanted: Sequence[Any]) -> Verification:
+def verify_objects(got: Sequence[Any], wanted: Sequence[Any]) -> Verification:
     """Compare objects: the same as JSON, so True is not 1 and 1 is not 1.0.
 
     Raises:
         ValueError: the number of objects differs, which no backend can cause.
     """
-    pairs = [(things.text(a), things.text(b)) for a, b in zip(got, wanted, strict=True)]
+    pairs = [(object_text(a), object_text(b)) for a, b in zip(got, wanted, strict=True)]
     misses = [Mismatch(place, (), *pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]]
     return Verification(not misses, len(pairs), len(misses), 0.0, tuple(misses[:SHOWN]))
 

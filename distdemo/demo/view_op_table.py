@@ -154,7 +154,7 @@ def _who_was_last(report: OpReport) -> Iterator[str]:
         return
     slowest = max(report.ranks, key=lambda record: record.seconds)
     slow = f"rank {slowest.rank}, {duration(slowest.seconds)}"
-    if report.world.world.lazy and report.spec.world_size > 1:
+    if report.world.world.lazy and report.spec.group_size > 1:
         slow += ", opening its connections included"
     yield f"Slowest: {slow}."
 

@@ -61,7 +61,7 @@ def root_name(report: OpReport) -> str:
 
 def _groups(report: OpReport) -> Iterator[str]:
     if len(report.specs) > 1:
-        yield f"{len(report.specs)} groups of {plural(report.spec.world_size, 'rank')}"
+        yield f"{len(report.specs)} groups of {plural(report.spec.group_size, 'rank')}"
     elif report.spec.members is not None:
         yield f"group {','.join(map(str, report.spec.members))}"
 

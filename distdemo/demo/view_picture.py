@@ -59,7 +59,7 @@ def _fitting(explanation: Explanation, console: Console) -> Table:
 
 def _title(explanation: Explanation, sign: Signs) -> str:
     spec = explanation.spec
-    parts = [spec.op, plural(spec.world_size, "rank")]
+    parts = [spec.op, plural(spec.group_size, "rank")]
     if not (spec.objects or explanation.meets):
         parts.append(shape_text(spec.dtype, spec.shape))
     if spec.reduce_op is not None:
@@ -90,7 +90,7 @@ def _drawing(explanation: Explanation, sign: Signs, room: int) -> Table:
             cells[1],
             _origin(after, sign),
         )
-    hidden = explanation.spec.world_size - len(explanation.ranks)
+    hidden = explanation.spec.group_size - len(explanation.ranks)
     if hidden:
         table.add_row(sign.more, Text(f"{plural(hidden, 'rank')} more", style=colours.QUIET))
     return table
@@ -127,7 +127,7 @@ def _plain(line: str) -> str:
 
 def _facts(explanation: Explanation) -> Table:
     words, traffic = explanation.words, explanation.traffic
-    n = explanation.spec.world_size
+    n = explanation.spec.group_size
     cost = f"{moved(traffic.payload, traffic.formula, traffic.factor)} over the busiest link"
     if traffic.formula == "1":
         cost += f" ({traffic.payload_words}; busbw factor 1)."

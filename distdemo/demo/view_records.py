@@ -7,7 +7,8 @@ from typing import Any
 
 from distdemo.demo.holdings import Holding, Mismatch, Piece, RankRecord, Thing
 from distdemo.demo.reports import OpReport
-from distdemo.ops.spec import OpSpec, Traffic
+from distdemo.ops.contract import Traffic
+from distdemo.ops.spec import OpSpec
 from distdemo.view.endings import ending, error_entry
 
 Json = Any
@@ -17,7 +18,7 @@ def spec_entry(spec: OpSpec) -> dict[str, Json]:
     """What was asked for."""
     return {
         "op": spec.op,
-        "world_size": spec.world_size,
+        "world_size": spec.group_size,
         "dtype": spec.dtype,
         "shape": list(spec.shape),
         "reduce_op": spec.reduce_op,

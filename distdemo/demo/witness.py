@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from distdemo.demo.part import Part
     from distdemo.launcher.rank import Rank
-    from distdemo.ops.parts import Buffers
+    from distdemo.ops.contract import Buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def witness(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None
         if watched is not None:
             if made:
                 watched.note(f"{stage.name} returned", stage.tensors, stage.rule)
-            rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.world_size)
+            rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.group_size)
     clock = clock_of(rank.device, op, spec)
     began = clock.mark()
     for handle in handles:

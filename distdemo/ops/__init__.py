@@ -35,5 +35,22 @@ if len(REGISTRY) != len(_ALL):
 
 
 def find(name: str) -> Op | None:
-    """The op of this name, written as torch does or as the command line does."""
-    return REGISTRY.get(name.replace("-", "_").lower())
+    """The op of this name, as torch, the command line or somebody in a hurry writes it."""
+    return _BY_LETTERS.get(_letters(name))
+
+
+def resolve(name: str) -> tuple[Op, tuple[str, ...]] | None:
+    """The op that is called so, or one of whose torch calls is, and the flags that choose that.
+
+    ``isend`` is ``p2p --nonblocking``, ``allreduce`` is ``all-reduce``; None: nothing is.
+    """
+    op = find(name)
+    return _CALLS.get(_letters(name)) if op is None else (op, ())
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+_BY_LETTERS = {_letters(op.name): op for op in _ALL}
+_CALLS = {_letters(name): (op, tuple(flags)) for op in _ALL for name, flags in op.aliases.items()}

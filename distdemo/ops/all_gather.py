@@ -5,9 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each, bytes_of
-from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source, objects_form
-from distdemo.ops.spec import Traffic, Words
+from distdemo.ops.contract import (
+    Buffers,
+    Call,
+    Cut,
+    Form,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+    bytes_of,
+    objects_form,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +82,7 @@ class AllGather(Op):
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """All hold all pieces."""
-        return tuple(Source((source,)) for source in range(spec.world_size))
+        return tuple(Source((source,)) for source in range(spec.group_size))
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """The rank's tensor may be its place in the result already."""
@@ -79,7 +90,7 @@ class AllGather(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: a rank's own does not travel to it."""
-        n = spec.world_size
+        n = spec.group_size
         if spec.variant == "uneven":
             padded = n * bytes_of(_largest(spec), spec)
             return Traffic(padded, "all n pieces, padded", (n - 1) / n, "(n−1)/n")
@@ -89,8 +100,8 @@ class AllGather(Op):
         """What the padding of uneven tensors costs."""
         if spec.variant != "uneven":
             return ()
-        whole = spec.world_size * bytes_of(_largest(spec), spec)
-        used = sum(bytes_of(_shape(rank, spec), spec) for rank in range(spec.world_size))
+        whole = spec.group_size * bytes_of(_largest(spec), spec)
+        used = sum(bytes_of(_shape(rank, spec), spec) for rank in range(spec.group_size))
         share = f" ({(whole - used) / whole:.0%})" if whole else ""
         wasted = f"{whole - used:,} of {whole:,} bytes{share}"
         return (f"Padding: {wasted} of what every rank gathers are thrown away again.",)
@@ -123,7 +134,7 @@ def _shape(rank: int, spec: OpSpec) -> tuple[int, ...]:
 
 
 def _largest(spec: OpSpec) -> tuple[int, ...]:
-    return max(_shape(rank, spec) for rank in range(spec.world_size))
+    return max(_shape(rank, spec) for rank in range(spec.group_size))
 
 
 def _gather_uneven(buffers: Buffers, group: ProcessGroup | None) -> None:

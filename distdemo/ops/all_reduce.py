@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Call, Result, Source
+from distdemo.ops.contract import Buffers, Call, Op, Result, Source, Traffic, Words, bytes_each
 from distdemo.ops.reduction import torch_reduce_op
-from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -38,11 +36,11 @@ class AllReduce(Op):
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """All hold the reduction over all."""
-        return (Source(tuple(range(spec.world_size)), reduced=True),)
+        return (Source(tuple(range(spec.group_size)), reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
-        n = spec.world_size
+        n = spec.group_size
         return Traffic(bytes_each(spec), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
 
     def bind(

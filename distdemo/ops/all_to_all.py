@@ -6,9 +6,19 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each, bytes_of
-from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source
-from distdemo.ops.spec import Traffic, Words
+from distdemo.ops.contract import (
+    Buffers,
+    Call,
+    Cut,
+    Form,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+    bytes_of,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -72,7 +82,7 @@ class AllToAll(Op):
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
         """A part for every rank."""
-        return spec.world_size
+        return spec.group_size
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
         """A rank's row is cut into its parts, one after the other."""
@@ -85,16 +95,16 @@ class AllToAll(Op):
     def row(self, label: int, spec: OpSpec) -> int:
         """All parts of a rank."""
         if spec.splits is None:
-            return spec.world_size * spec.numel
+            return spec.group_size * spec.numel
         return sum(spec.splits[label]) * math.prod(spec.shape[1:])
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """From every rank the part that was meant for this one."""
-        return tuple(Source((source,), piece=rank) for source in range(spec.world_size))
+        return tuple(Source((source,), piece=rank) for source in range(spec.group_size))
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n parts of one rank (of the one with most), factor (n−1)/n: one stays."""
-        n = spec.world_size
+        n = spec.group_size
         if spec.splits is None:
             return Traffic(n * bytes_each(spec), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
         most = max(bytes_of((self.row(rank, spec),), spec) for rank in range(n))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Call, Form, Result
-from distdemo.ops.spec import Traffic, Words
+from distdemo.ops.contract import Buffers, Call, Form, Op, Result, Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

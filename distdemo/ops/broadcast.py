@@ -5,9 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each, noun
-from distdemo.ops.parts import Buffers, Call, Form, Result, Source, objects_form
-from distdemo.ops.spec import Traffic, Words
+from distdemo.ops.contract import (
+    Buffers,
+    Call,
+    Form,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+    noun,
+    objects_form,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -13,17 +13,221 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops import things
-from distdemo.ops.parts import Buffers, Call, Cut, Form, Handles, Result, Stage, handles
+from distdemo.ops.values import object_of, pickled_size
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+    from torch import Tensor
+    from torch.distributed import ProcessGroup, Work
 
-    from distdemo.ops.spec import OpSpec, Traffic, Words
+    from distdemo.ops.spec import OpSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What an op moves, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+
+    Attributes:
+        payload: bytes S that algbw counts.
+        payload_words: what S is, in words.
+        factor: busbw is factor × algbw.
+        formula: the factor in terms of n, as text.
+    """
+
+    payload: int
+    payload_words: str
+    factor: float
+    formula: str
+
+    @property
+    def bus_bytes(self) -> float:
+        """Bytes that each rank's link carries at least: S × factor."""
+        return self.payload * self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What an op's own file says of it, in sentences.
+
+    Attributes:
+        summary: one line, what it does.
+        when: when people use it.
+        mistake: the usual mistake with it, and what happens then.
+        call: the torch call that this runs.
+    """
+
+    summary: str
+    when: str
+    mistake: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The numbers that fill one piece: so many of its label's row, from ``start`` on.
+
+    Attributes:
+        label: which row of default or user-given values.
+        shape: of the piece.
+        start: the first element, counted in the row.
+    """
+
+    label: int
+    shape: tuple[int, ...]
+    start: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Elements of the piece."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one piece of a result comes from.
+
+    Attributes:
+        ranks: one rank: its piece is moved; with ``reduced``: the pieces of all these, reduced.
+        piece: which of the pieces that those ranks held before.
+        reduced: the reduce op was applied, even over a single rank.
+    """
+
+    ranks: tuple[int, ...]
+    piece: int = 0
+    reduced: bool = False
+
+
+class Undefined:
+    """The result of a rank whose buffer the op leaves in an undefined state."""
+
+    def __repr__(self) -> str:
+        return "UNDEFINED"
+
+
+UNDEFINED = Undefined()
+Result = tuple[Source, ...] | Undefined
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One of the torch calls that an op can be made with.
+
+    Attributes:
+        name: ``list``, ``single``, ``objects``, ...; ``tensor`` where there is nothing to choose.
+        calls: the function of torch.distributed.
+        settings: the fields of the spec that choose it.
+        flags: the command's flags that choose it.
+        lacks: options of the op that this form does not have.
+        summary: one line, where the op's own would not do.
+        uneven: tensors or parts have unequal lengths, which the spec's sizes or splits say.
+    """
+
+    name: str
+    calls: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    flags: str = ""
+    lacks: frozenset[str] = frozenset()
+    summary: str = ""
+    uneven: bool = False
+
+    def fits(self, spec: OpSpec) -> bool:
+        """Whether the spec chooses this form."""
+        return all(getattr(spec, name) == value for name, value in self.settings.items())
+
+
+OBJECTS_LACK = frozenset(
+    {"async_op", "nonblocking", "dtype", "shape", "fill", "seed", "reduce_op", "variant", "pattern"}
+    | {"uneven", "sizes", "splits"}
+)
+"""What has no meaning for objects: they are pickled as they are, in one blocking call."""
+
+
+def objects_form(calls: str, summary: str) -> Form:
+    """The form of an op that takes Python objects."""
+    return Form("objects", calls, {"objects": True}, "--objects", OBJECTS_LACK, summary)
+
+
+@dataclass(slots=True)
+class Buffers:
+    """What one rank hands to torch.distributed: tensors, or Python objects.
+
+    In place, ``send`` and ``recv`` are the same list. Either may be empty.
+
+    Attributes:
+        send: the pieces that it gives.
+        recv: the pieces that it gets.
+        send_joined: the single tensor that ``send`` are parts of, if the call takes one.
+        recv_joined: the single tensor that ``recv`` are parts of, likewise.
+        trail: what an op of several calls notes of each: name, tensors, bytes sent.
+    """
+
+    send: list[Any] = field(default_factory=list)
+    recv: list[Any] = field(default_factory=list)
+    send_joined: Tensor | None = None
+    recv_joined: Tensor | None = None
+    trail: list[tuple[str, list[Tensor], int]] = field(default_factory=list)
+
+
+Handles = Sequence["Work"]
+Call = Callable[[], Any]
+"""A call that is ready to be made, as often as one likes; it gives what torch gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One of the non-blocking calls that an op is made of.
+
+    Attributes:
+        name: torch's name of the call.
+        rule: what must not be done with the buffer until ``wait`` has returned.
+        tensors: the ones that it works on.
+        call: makes it; returns the handles, none where this rank has no part in it.
+    """
+
+    name: str
+    rule: str
+    tensors: list[Tensor]
+    call: Callable[[], Handles]
+
+
+def handles(made: Any) -> Handles:  # noqa: ANN401 - torch gives a Work, several or something else
+    """What a call gave, as the handles to wait on: none for a blocking call.
+
+    torch gives a ``Work``, a list of them, None, or of ``recv`` the sender's number.
+    """
+    if made is None:
+        return ()
+    if isinstance(made, (list, tuple)):
+        return made
+    return (made,) if hasattr(made, "wait") else ()
+
+
+def nothing() -> None:
+    """The call of a rank that has no part in it."""
+
+
+def in_turn(*calls: Call) -> Call:
+    """The blocking calls as one, in this order."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def all_of_them() -> None:
+        for call in calls:
+            call()
+
+    return all_of_them if calls else nothing
+
+
+def at_once(*calls: Call) -> Call:
+    """The non-blocking calls as one, posted in this order; it gives the handles of all."""
+    if len(calls) == 1:
+        return calls[0]
+    return lambda: [handle for call in calls for handle in handles(call())]
 
 
 class Op(ABC):
@@ -69,6 +273,16 @@ class Op(ABC):
         """The forms, also of an op that has only one."""
         return self.forms or (Form("tensor", self.name),)
 
+    @property
+    def aliases(self) -> dict[str, list[str]]:
+        """What torch calls its forms, and the flags that choose each: the usual form's first."""
+        found: dict[str, list[str]] = {}
+        for form in self.all_forms:
+            for name in form.calls.split("/"):
+                if name.isidentifier():
+                    found.setdefault(name, form.flags.split())
+        return found
+
     def form(self, spec: OpSpec) -> Form:
         """The form that this spec chooses; the usual one if it says nothing."""
         return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
@@ -109,7 +323,7 @@ class Op(ABC):
 
     def has_both(self, spec: OpSpec) -> bool:
         """Whether the call can be made in place and out of place, on some rank at least."""
-        return any(self.overlay(rank, spec) is not None for rank in range(spec.world_size))
+        return any(self.overlay(rank, spec) is not None for rank in range(spec.group_size))
 
     def is_listed(self, spec: OpSpec) -> bool:
         """Whether a rank gets a list."""
@@ -121,7 +335,7 @@ class Op(ABC):
 
     def value_labels(self, spec: OpSpec) -> tuple[int, ...]:
         """The labels that the user's own values may be given for, in order."""
-        return tuple(range(spec.world_size))
+        return tuple(range(spec.group_size))
 
     def lone_label(self, spec: OpSpec) -> int | None:
         """The label that a single row of values is meant for; None: every row is needed."""
@@ -176,8 +390,8 @@ def bytes_each(spec: OpSpec, label: int | None = None) -> int:
     pickle to the largest one.
     """
     if spec.objects:
-        labels = range(spec.world_size) if label is None else (label,)
-        return max(things.pickled_size(things.value(each, spec)) for each in labels)
+        labels = range(spec.group_size) if label is None else (label,)
+        return max(pickled_size(object_of(each, spec)) for each in labels)
     return spec.numel * DTYPES[spec.dtype].itemsize
 
 
@@ -189,3 +403,35 @@ def bytes_of(shape: tuple[int, ...], spec: OpSpec) -> int:
 def noun(spec: OpSpec) -> str:
     """What a rank holds one of, in words."""
     return "object" if spec.objects else "tensor"
+
+
+class Outsider(Op):
+    """Not in the registry: what the ranks outside of ``--group`` are given to do.
+
+    Before and after, rank 1 outside::
+
+        [10, 11]  # rank 1    [10, 11]  # rank 1
+    """
+
+    name = "outsider"
+    takes = frozenset()
+    in_place = True
+    words = Words("Takes no part.", "", "", "")
+
+    def result(self, rank: int, spec: OpSpec) -> Result:
+        """What it held before."""
+        return (Source((rank,)),)
+
+    def takes_part(self, rank: int, spec: OpSpec) -> bool:
+        """Never."""
+        return False
+
+    def traffic(self, spec: OpSpec) -> Traffic:
+        """Nothing moves."""
+        return Traffic(0, "nothing", 0.0, "0")
+
+    def bind(
+        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
+    ) -> Call:
+        """Nothing."""
+        return nothing

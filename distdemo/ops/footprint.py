@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Undefined
+from distdemo.ops.contract import Op, Undefined
 from distdemo.ops.values import PERIODS, batch
 
 if TYPE_CHECKING:
@@ -43,9 +42,9 @@ def memory_of_all(op: Op, spec: OpSpec) -> int:
 def _kinds(spec: OpSpec) -> list[tuple[int, int]]:
     """Ranks that stand for all, and for how many ranks each of them stands."""
     if spec.sizes is not None or spec.splits is not None:
-        return [(rank, 1) for rank in range(spec.world_size)]
+        return [(rank, 1) for rank in range(spec.group_size)]
     special = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
-    others = [rank for rank in range(spec.world_size) if rank not in special]
+    others = [rank for rank in range(spec.group_size) if rank not in special]
     alike = [(others[0], len(others))] if others else []
     return [*((rank, 1) for rank in sorted(special)), *alike]
 
@@ -58,7 +57,7 @@ def _in_blocks(op: Op, rank: int, spec: OpSpec) -> int:
     shared = op.overlay(rank, spec) if spec.in_place else None
     saved = 0 if shared is None else received[shared[1]]
     largest = min(PERIODS[0], max([*given, *received, 0]))
-    at_once = min(max(spec.world_size, 1), batch(largest))
+    at_once = min(max(spec.group_size, 1), batch(largest))
     # Beside what is computed: the period and its bound, perhaps joined from two parts.
     blocks = largest * (COPIES * wide * at_once + 2 * (itemsize + wide))
     return (sum(given) + sum(received) - saved) * itemsize + blocks
@@ -71,7 +70,7 @@ def _of_rank(op: Op, rank: int, spec: OpSpec) -> int:
     buffers = (sum(given) + sum(received)) * itemsize
     expected = sum(received) * itemsize
     largest = max([*given, *received, 0])
-    at_once = min(max(spec.world_size, len(given), len(received)), batch(largest))
+    at_once = min(max(spec.group_size, len(given), len(received)), batch(largest))
     return buffers + expected + COPIES * _wide(spec) * largest * at_once
 
 

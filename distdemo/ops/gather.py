@@ -5,9 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Call, Form, Result, Source, objects_form
-from distdemo.ops.spec import Traffic, Words
+from distdemo.ops.contract import (
+    Buffers,
+    Call,
+    Form,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+    objects_form,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -44,11 +53,11 @@ class Gather(Op):
         """The root holds all pieces, the others nothing."""
         if rank != (spec.root or 0):
             return ()
-        return tuple(Source((source,)) for source in range(spec.world_size))
+        return tuple(Source((source,)) for source in range(spec.group_size))
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: the root's own does not travel."""
-        n = spec.world_size
+        n = spec.group_size
         return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each, noun
-from distdemo.ops.parts import (
+from distdemo.ops.contract import (
     Buffers,
     Call,
     Form,
+    Op,
     Result,
     Source,
     Stage,
+    Traffic,
+    Words,
     at_once,
+    bytes_each,
     handles,
     in_turn,
     nothing,
+    noun,
     objects_form,
 )
-from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -238,7 +241,7 @@ def _pair(spec: OpSpec) -> tuple[int, int]:
 
 def _neighbours(rank: int, spec: OpSpec) -> tuple[int, ...]:
     """The left and the right one; of two ranks they are the same, once."""
-    n = spec.world_size
+    n = spec.group_size
     return tuple(dict.fromkeys(((rank - 1) % n, (rank + 1) % n)))
 
 
@@ -247,7 +250,7 @@ def _sends_to(rank: int, spec: OpSpec) -> tuple[int, ...]:
     if spec.pattern == "exchange":
         return _neighbours(rank, spec)
     if spec.pattern == "ring":
-        return ((rank + 1) % spec.world_size,)
+        return ((rank + 1) % spec.group_size,)
     src, dst = _pair(spec)
     return (dst,) if rank == src else ()
 
@@ -257,6 +260,6 @@ def _receives_from(rank: int, spec: OpSpec) -> tuple[int, ...]:
     if spec.pattern == "exchange":
         return _neighbours(rank, spec)
     if spec.pattern == "ring":
-        return ((rank - 1) % spec.world_size,)
+        return ((rank - 1) % spec.group_size,)
     src, dst = _pair(spec)
     return (src,) if rank == dst else ()

@@ -5,10 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import UNDEFINED, Buffers, Call, Result, Source
+from distdemo.ops.contract import (
+    UNDEFINED,
+    Buffers,
+    Call,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+)
 from distdemo.ops.reduction import torch_reduce_op
-from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -41,7 +49,7 @@ class Reduce(Op):
         """The root holds the reduction; elsewhere the backend's scratch remains."""
         if rank != (spec.root or 0):
             return UNDEFINED
-        return (Source(tuple(range(spec.world_size)), reduced=True),)
+        return (Source(tuple(range(spec.group_size)), reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source
+from distdemo.ops.contract import (
+    Buffers,
+    Call,
+    Cut,
+    Form,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+)
 from distdemo.ops.reduction import torch_reduce_op
-from distdemo.ops.spec import Traffic, Words
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -49,7 +58,7 @@ class ReduceScatter(Op):
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
         """A piece for every rank."""
-        return spec.world_size
+        return spec.group_size
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
         """A rank's row is cut into n equal pieces."""
@@ -57,15 +66,15 @@ class ReduceScatter(Op):
 
     def row(self, label: int, spec: OpSpec) -> int:
         """All pieces of a rank."""
-        return spec.world_size * spec.numel
+        return spec.group_size * spec.numel
 
     def result(self, rank: int, spec: OpSpec) -> Result:
         """Rank r holds the reduction of all ranks' piece r."""
-        return (Source(tuple(range(spec.world_size)), piece=rank, reduced=True),)
+        return (Source(tuple(range(spec.group_size)), piece=rank, reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces of one rank, factor (n−1)/n."""
-        n = spec.world_size
+        n = spec.group_size
         return Traffic(n * bytes_each(spec), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:

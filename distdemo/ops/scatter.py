@@ -5,9 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Op, bytes_each
-from distdemo.ops.parts import Buffers, Call, Cut, Form, Result, Source, objects_form
-from distdemo.ops.spec import Traffic, Words
+from distdemo.ops.contract import (
+    Buffers,
+    Call,
+    Cut,
+    Form,
+    Op,
+    Result,
+    Source,
+    Traffic,
+    Words,
+    bytes_each,
+    objects_form,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -42,7 +52,7 @@ class Scatter(Op):
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
         """The root holds one piece for every rank, the others nothing."""
-        return spec.world_size if rank == (spec.root or 0) else 0
+        return spec.group_size if rank == (spec.root or 0) else 0
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
         """Values differ by piece: piece r is meant for rank r."""
@@ -54,7 +64,7 @@ class Scatter(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: the root keeps its own."""
-        n = spec.world_size
+        n = spec.group_size
         return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""What an operation is asked for, and what it moves: frozen records; no torch."""
+"""What an operation is asked for: one frozen record; no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OpSpec:
 
     Attributes:
         op: torch's own name, ``all_reduce``.
-        world_size: ranks that take part; n of every formula. Ranks below count from 0 to n − 1,
+        group_size: ranks that take part; n of every formula. Ranks below count from 0 to n − 1,
             within the group if there is one.
         dtype: torch's name of the element type.
         shape: of one tensor; () is a scalar.
@@ -31,7 +31,7 @@ class OpSpec:
         sizes: for uneven tensors, the length of each rank's.
         splits: for uneven parts, a row a rank: the length of its part for each rank.
         objects: Python objects instead of tensors.
-        things: the user's own objects as JSON, one a label; None for one not given.
+        objects_json: the user's own objects as JSON, one a label; None for one not given.
         members: the ranks of the world that form the group; None: all of them.
         inference: under ``torch.inference_mode``.
         factor: what ``premul_sum`` multiplies with.
@@ -43,7 +43,7 @@ class OpSpec:
     """
 
     op: str
-    world_size: int
+    group_size: int
     dtype: str = "float32"
     shape: tuple[int, ...] = (4,)
     reduce_op: str | None = None
@@ -59,7 +59,7 @@ class OpSpec:
     sizes: tuple[int, ...] | None = None
     splits: tuple[tuple[int, ...], ...] | None = None
     objects: bool = False
-    things: tuple[str | None, ...] | None = None
+    objects_json: tuple[str | None, ...] | None = None
     members: tuple[int, ...] | None = None
     inference: bool = False
     factor: float = 2.0
@@ -79,42 +79,3 @@ class OpSpec:
         for length in self.shape:
             product *= length
         return product
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What an op moves, by the formulas of nccl-tests (doc/PERFORMANCE.md).
-
-    Attributes:
-        payload: bytes S that algbw counts.
-        payload_words: what S is, in words.
-        factor: busbw is factor × algbw.
-        formula: the factor in terms of n, as text.
-    """
-
-    payload: int
-    payload_words: str
-    factor: float
-    formula: str
-
-    @property
-    def bus_bytes(self) -> float:
-        """Bytes that each rank's link carries at least: S × factor."""
-        return self.payload * self.factor
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What an op's own file says of it, in sentences.
-
-    Attributes:
-        summary: one line, what it does.
-        when: when people use it.
-        mistake: the usual mistake with it, and what happens then.
-        call: the torch call that this runs.
-    """
-
-    summary: str
-    when: str
-    mistake: str
-    call: str

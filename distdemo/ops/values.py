@@ -20,6 +20,8 @@ rank's. With a seed the numbers are mixed instead, so that every rank decides so
 
 from __future__ import annotations
 
+import json
+import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,15 +75,15 @@ def plan(spec: OpSpec, labels: int | None = None, length: int | None = None) -> 
     numel = spec.numel if length is None else length
     seed = spec.seed or 0
     if dtype.kind == "bool" and spec.reduce_op in LONE:
-        return Plan(LONE[spec.reduce_op], modulus=spec.world_size if labels is None else labels)
+        return Plan(LONE[spec.reduce_op], modulus=spec.group_size if labels is None else labels)
     if spec.reduce_op == "band":
         return Plan("masks", seed=seed)
     if spec.reduce_op == "product":
-        return _factors(dtype.exact, spec.world_size, seed)
+        return _factors(dtype.exact, spec.group_size, seed)
     sums = spec.reduce_op in ("sum", "avg", "premul_sum")
     # The largest whole number marks a buffer that was never written, so no value is that large.
     most = dtype.exact - 1 if dtype.kind == "int" else dtype.exact
-    limit = most // spec.world_size if sums else most
+    limit = most // spec.group_size if sums else most
     if spec.reduce_op == "premul_sum":
         limit = int(limit / max(1.0, abs(spec.factor)))
     if spec.seed is not None:
@@ -89,7 +91,7 @@ def plan(spec: OpSpec, labels: int | None = None, length: int | None = None) -> 
     stride = 10
     while stride < numel:
         stride *= 10
-    last = (spec.world_size if labels is None else labels) - 1
+    last = (spec.group_size if labels is None else labels) - 1
     if stride * last + numel - 1 <= min(limit, LARGEST):
         return Plan("linear", stride)
     modulus = _prime_up_to(max(2, min(limit + 1, LARGEST)))
@@ -153,3 +155,25 @@ def _prime_up_to(limit: int) -> int:
         if all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1)):
             return candidate
     return 2
+
+
+def object_of(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON has
+    """The Python object of this label: of a rank, or of a piece of the root's list.
+
+    The user's own, or a default one that differs by rank and pickles to a length of its own, so
+    that padding and misrouting show: rank 2 holds ``{"rank": 2, "items": [20, 21]}``.
+    """
+    if spec.objects_json is not None:
+        return json.loads(spec.objects_json[label] or "null")
+    number = spec.member(label)
+    return {"rank": number, "items": [10 * number + place for place in range(number % 5)]}
+
+
+def pickled_size(value: Any) -> int:  # noqa: ANN401 - any object
+    """Bytes of its pickle, in the protocol that torch.distributed uses: the default one."""
+    return len(pickle.dumps(value))
+
+
+def object_text(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
+    """The object as compact JSON: two are the same if and only if their texts are."""
+    return json.dumps(value, ensure_ascii=False)

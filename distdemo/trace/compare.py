@@ -223,8 +223,8 @@ def _draft(paper: Paper, op: OpSpec, world: WorldSpec) -> _Draft:
         op.op, f"However {world.backend} does it: its schedule is not known.", world.backend
     )
     own = Contender(about, own=True, refused=_refusal(world, op))
-    message = OpSpec("p2p", max(2, op.world_size), "uint8", op.shape, pattern="pair", src=0, dst=1)
-    refused = _refusal(world, message) if op.world_size > 1 else ""
+    message = OpSpec("p2p", max(2, op.group_size), "uint8", op.shape, pattern="pair", src=0, dst=1)
+    refused = _refusal(world, message) if op.group_size > 1 else ""
     names = () if refused else tuple(each.about.name for each in paper.contenders(op, None))
     return _Draft(op, own, Lineup(not own.refused, names), refused)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from distdemo.bench.fitting import Crossover, Link
 from distdemo.launcher.outcomes import WorldReport
 from distdemo.launcher.spec import WorldSpec
-from distdemo.ops.spec import OpSpec, Traffic
+from distdemo.ops.contract import Traffic
+from distdemo.ops.spec import OpSpec
 from distdemo.trace.scheduling import About, Checked, Counts, Misprint
 
 

@@ -13,7 +13,7 @@ from distdemo import ops
 from distdemo.bench.align import Aligner, BarrierAligner, Speaking, aligner
 from distdemo.demo.verify import verify
 from distdemo.ops.buffers import Expected, cuts_of, make_buffers, reduced, tensors
-from distdemo.ops.parts import Cut, Undefined
+from distdemo.ops.contract import Cut, Undefined
 from distdemo.trace.contending import ContestSpec
 from distdemo.trace.links import Ends
 from distdemo.trace.paper import plan

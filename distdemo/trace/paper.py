@@ -52,7 +52,7 @@ def plan(spec: OpSpec, name: str, chunks: int | None) -> Plan:
     """
     found = algorithm(spec.op, name)
     cut = chunks if found.chunked else None
-    return plan_of(found, spec.world_size, spec.numel, spec.root or 0, cut)
+    return plan_of(found, spec.group_size, spec.numel, spec.root or 0, cut)
 
 
 @dataclass(slots=True)
@@ -84,10 +84,10 @@ class Paper:
     def crossovers(self, link: LinkSource | None) -> tuple[Crossover, ...]:
         """Where the fastest algorithm changes, by the model, if all chunks are equal."""
         op = self.spec.ops[0]
-        if link is None or op.world_size == 1:
+        if link is None or op.group_size == 1:
             return ()
         lines = [self._line(op, each) for each in chosen(op.op, self.spec.algorithms)]
-        return tuple(crossings(lines, op.world_size, link.link))
+        return tuple(crossings(lines, op.group_size, link.link))
 
     def _contender(self, op: OpSpec, made: Plan, link: LinkSource | None) -> Contender:
         payload = ops.REGISTRY[op.op].traffic(op).payload

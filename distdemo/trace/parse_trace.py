@@ -74,7 +74,7 @@ def parse_trace(flags: Flags) -> TraceRequest:
     request, notes = _request(op, algorithm, chunks, flags)
     spec = TraceSpec(request.specs[0], algorithm.name, chunks)
     check_traceable(spec.op)
-    check_sends(spec.op.world_size, request.world)
+    check_sends(spec.op.group_size, request.world)
     plan = plan_for(spec)
     _check_room(plan)
     return TraceRequest(
@@ -130,10 +130,10 @@ def readable(op: Op, spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> 
 
     What is never cut has as many as there are ranks, so that it can be held against a ring's.
     """
-    count = chunks or algorithm.chunks(spec.world_size)
+    count = chunks or algorithm.chunks(spec.group_size)
     if not TASKS[op.name].whole:
         return replace(spec, shape=(1,))
-    return replace(spec, shape=(spec.world_size if count == 1 and chunks is None else count,))
+    return replace(spec, shape=(spec.group_size if count == 1 and chunks is None else count,))
 
 
 def _check_shapes(flags: Flags) -> None:

@@ -199,9 +199,9 @@ def _one_size(
             f"{op.command} has {', '.join(each.name for each in found)}.",
             f"Add --algorithm {found[0].name}.",
         )
-    if template.world_size > DRAWN:
+    if template.group_size > DRAWN:
         raise UsageError(
-            f"--html with {template.world_size:,} ranks: {DRAWN} at most.",
+            f"--html with {template.group_size:,} ranks: {DRAWN} at most.",
             "The page draws every rank with all that it holds.",
             f"Try -n {DRAWN // 4}, or leave out --html.",
         )
@@ -226,7 +226,7 @@ def _check_machine(asked: _Asked, specs: Sequence[OpSpec], here: WorldSpec) -> N
     check_machine(here)
     op, largest, contenders = asked.op, specs[-1], len(asked.found)
     needed = (contenders + 1) * memory_of_all(op, largest) * here.world_size
-    needed //= largest.world_size
+    needed //= largest.group_size
     free = room_beside(here)
     if here.device != "cpu" or needed <= free:
         return

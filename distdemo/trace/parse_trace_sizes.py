@@ -72,7 +72,7 @@ def parse_sizes(
     asked = sorted(set(default)) if text is None else _asked(text, template.dtype)
     if text is not None and asked[0] < part:
         raise UsageError(
-            f"--size {size_text(asked[0])}: {op.command} on {template.world_size} ranks moves "
+            f"--size {size_text(asked[0])}: {op.command} on {template.group_size} ranks moves "
             f"{part:,} bytes at least.",
             "B counts the parts of all ranks, and each has an element at least.",
             f"Try --size {size_text(part)}.",
@@ -80,7 +80,7 @@ def parse_sizes(
     fitting = [size for size in asked if size >= part] or [part]
     found = sorted({size // part * part for size in fitting})
     cut = {} if found == fitting else {part: [op.command]}
-    notes = tuple(cut_notes(cut, template.world_size, template.dtype))
+    notes = tuple(cut_notes(cut, template.group_size, template.dtype))
     return tuple(of_size(op, template, size) for size in found), notes
 
 

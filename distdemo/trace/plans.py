@@ -70,7 +70,7 @@ def plan_for(spec: TraceSpec) -> Plan:
     chosen = algorithm(spec.op.op, spec.algorithm)
     check_chunks((chosen,), spec.chunks)
     op = spec.op
-    return plan_of(chosen, op.world_size, op.numel, op.root or 0, spec.chunks)
+    return plan_of(chosen, op.group_size, op.numel, op.root or 0, spec.chunks)
 
 
 def steps_of(spec: TraceSpec, plan: Plan) -> Iterator[Step] | None:
@@ -80,7 +80,7 @@ def steps_of(spec: TraceSpec, plan: Plan) -> Iterator[Step] | None:
 
 def divides(spec: OpSpec) -> bool:
     """Whether all that is held at the end is divided then."""
-    return spec.reduce_op == "avg" and spec.world_size > 1
+    return spec.reduce_op == "avg" and spec.group_size > 1
 
 
 def check_chunks(found: Sequence[Algorithm], chunks: int | None) -> None:

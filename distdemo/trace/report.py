@@ -152,7 +152,7 @@ def _notes(spec: TraceSpec) -> tuple[str, ...]:
     if op.reduce_op == "premul_sum":
         return (f"Before the first round every rank multiplies what it holds by {op.factor:g}.",)
     if divides(op):
-        return (f"After the last round every rank divides its result by {op.world_size}.",)
+        return (f"After the last round every rank divides its result by {op.group_size}.",)
     return ()
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distdemo import ops
-from distdemo.ops.buffers import held_before, make_buffers
-from distdemo.ops.layout import poison, torch_dtype
+from distdemo.ops.buffers import held_before, make_buffers, poison, torch_dtype
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.trace.memory import Memory, ordered
 from distdemo.trace.plans import divides

@@ -24,7 +24,7 @@ def simulate(spec: ContestSpec) -> CompareReport:
         UsageError: the op has no such algorithm.
     """
     paper = Paper(spec)
-    n = spec.ops[0].world_size
+    n = spec.ops[0].group_size
     missing = [NO_LINK] if spec.link is None and n > 1 else []
     return CompareReport(
         n=n,

@@ -95,7 +95,7 @@ class Sums:
             wanted: that should have been, before any division.
             final: the last round is over: what is divided is divided by now.
         """
-        divisor = self._spec.world_size if final and divides(self._spec) else 1
+        divisor = self._spec.group_size if final and divides(self._spec) else 1
         for place, (got, number) in enumerate(zip(values, wanted, strict=False)):
             if number is None or number != number:  # noqa: PLR0124 - NaN
                 continue

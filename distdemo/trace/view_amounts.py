@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from distdemo.bench.view_marks import spelled
 from distdemo.bench.view_numbers import UNITS, short_size
-from distdemo.ops.spec import Traffic
+from distdemo.ops.contract import Traffic
 from distdemo.trace.scheduling import Checked
 from distdemo.view.console import ASCII_SIGNS, Signs
 from distdemo.view.numbers import duration

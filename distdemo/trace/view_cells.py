@@ -104,7 +104,7 @@ def look(report: TraceReport, console: Console) -> Look:
     return Look(
         mark,
         signs(console),
-        report.spec.op.world_size,
+        report.spec.op.group_size,
         report.spec.op.reduce_op is not None,
         tuple(name.replace(UNICODE.way, mark.way) for name in report.chunk_names),
         report.chunk_elements,

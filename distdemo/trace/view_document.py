@@ -34,7 +34,7 @@ def trace_document(report: TraceReport) -> dict[str, Json]:
         algorithm=about_entry(report.about),
         world=None if world is None else world_entry(world),
         seconds=None if world is None else world.seconds,
-        world_size=report.spec.op.world_size,
+        world_size=report.spec.op.group_size,
         traffic=traffic_entry(report.traffic),
         chunks=_chunks(report),
         wanted=[list(chunks) for chunks in report.wanted],

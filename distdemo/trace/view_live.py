@@ -125,7 +125,7 @@ def _that_fit(
     report: TraceReport, console: Console, ranks: frozenset[int] | None
 ) -> frozenset[int] | None:
     """Of more ranks than the terminal has lines for: those of both ends."""
-    n = report.spec.op.world_size
+    n = report.spec.op.group_size
     wanted = sorted(ranks if ranks is not None else range(n))
     room = max(4, console.height - AROUND - 1 - n * 16 // console.width)
     if len(wanted) <= room or (ranks is None and n > room >= 9 and n > 16):

@@ -27,7 +27,7 @@ def page_data(report: TraceReport) -> dict[str, Json]:
     return {
         "op": spec.op,
         "algorithm": report.about.name,
-        "n": spec.world_size,
+        "n": spec.group_size,
         "reduced": spec.reduce_op is not None,
         "sign": SIGNS.get(spec.reduce_op or "sum", "⊕"),
         "chunks": list(report.chunk_names),

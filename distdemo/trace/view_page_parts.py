@@ -58,7 +58,7 @@ def headline(report: TraceReport) -> str:
     parts = [
         " ".join(filter(None, (spec.op, spec.reduce_op))),
         report.about.name,
-        plural(spec.world_size, "rank"),
+        plural(spec.group_size, "rank"),
         *([] if spec.root is None else [f"root {spec.root}"]),
         *([report.world.world.backend] if report.world else ["on paper"]),
         shape_text(spec.dtype, spec.shape),

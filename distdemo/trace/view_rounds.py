@@ -68,7 +68,7 @@ class Rounds:
         self._look = look(report, console)
         self.frames = frames(report)
         odd = frozenset(each.rank for each in report.wrong)
-        n = report.spec.op.world_size
+        n = report.spec.op.group_size
         rows = rows_of(n, ranks, odd)
         self._shown = frozenset(row.rank for row in rows if not isinstance(row, int))
         self._all = len(self._shown) == n

@@ -26,7 +26,7 @@ def title(report: TraceReport, sign: Signs) -> str:
         parts.append(op.reduce_op)
     if op.root is not None:
         parts.append(f"root {op.root}")
-    parts.append(plural(op.world_size, "rank"))
+    parts.append(plural(op.group_size, "rank"))
     parts += [world.world.backend, world.world.device] if world else ["on paper"]
     return f" {sign.dot} ".join([*parts, shape_text(op.dtype, op.shape)])
 
@@ -128,7 +128,7 @@ def _by_chance(report: TraceReport) -> str:
 
 
 def _right(report: TraceReport) -> str:
-    n = report.spec.op.world_size
+    n = report.spec.op.group_size
     sent = f"{plural(report.counts.messages, 'message')}, {whole_bytes(report.counts.total)} in all"
     as_said = all(each.same for each in report.checks)
     formula = ", as the formulas say" if as_said else ", not what the formulas say"

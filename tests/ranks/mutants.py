@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distdemo import ops
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Call, Handles
+from distdemo.ops.contract import Buffers, Call, Handles, Op
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -29,7 +28,7 @@ def wrong_root(
     run: Run, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, async_op: bool
 ) -> Handles:
     """The rank after the root takes its place."""
-    other = ((spec.root or 0) + 1) % spec.world_size
+    other = ((spec.root or 0) + 1) % spec.group_size
     return run(buffers, replace(spec, root=other), group, async_op=async_op)
 
 
@@ -39,7 +38,7 @@ def skipped_rank(
     """The last rank does not call."""
     import torch.distributed as dist
 
-    if dist.get_rank(group) == spec.world_size - 1:
+    if dist.get_rank(group) == spec.group_size - 1:
         return ()
     return run(buffers, spec, group, async_op=async_op)
 

@@ -14,8 +14,7 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.outcomes import Returned
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.spec import WorldSpec
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Undefined, handles
+from distdemo.ops.contract import Op, Undefined, handles
 from distdemo.ops.spec import OpSpec
 
 SIZES = (1, 7, 70_001)

@@ -18,9 +18,9 @@ from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll
 from distdemo.ops.barrier import Barrier
 from distdemo.ops.broadcast import Broadcast
+from distdemo.ops.contract import Buffers
 from distdemo.ops.gather import Gather
 from distdemo.ops.p2p import PointToPoint
-from distdemo.ops.parts import Buffers
 from distdemo.ops.reduce_scatter import ReduceScatter
 from distdemo.ops.scatter import Scatter
 
@@ -57,7 +57,7 @@ class SwappedPair(AllGather):
 
     def run(self, buffers, spec, group, *, async_op):
         if dist.get_rank() == 0:
-            order = [1, 0, *range(2, spec.world_size)]
+            order = [1, 0, *range(2, spec.group_size)]
             buffers = Buffers(buffers.send, [buffers.recv[place] for place in order])
         return super().run(buffers, spec, group, async_op=async_op)
 
@@ -68,7 +68,7 @@ class AliasedList(AllGather):
     def run(self, buffers, spec, group, *, async_op):
         same = buffers.recv[0]
         done = super().run(
-            Buffers(buffers.send, [same] * spec.world_size), spec, group, async_op=async_op
+            Buffers(buffers.send, [same] * spec.group_size), spec, group, async_op=async_op
         )
         for piece in buffers.recv:
             piece.copy_(same)
@@ -169,7 +169,7 @@ class OneObjectForAll(AllGather):
 
     def run(self, buffers, spec, group, *, async_op):
         done = super().run(buffers, spec, group, async_op=async_op)
-        buffers.recv[:] = [buffers.recv[0]] * spec.world_size
+        buffers.recv[:] = [buffers.recv[0]] * spec.group_size
         return done
 
 

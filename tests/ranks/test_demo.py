@@ -29,7 +29,7 @@ def test_every_op_agrees_with_plain_python(request):
 
 @pytest.mark.parametrize(("src", "dst"), [(0, 1), (1, 0), (2, 0)])
 def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there(src, dst):
-    spec = OpSpec("p2p", world_size=3, src=src, dst=dst, pattern="pair", async_op=True)
+    spec = OpSpec("p2p", group_size=3, src=src, dst=dst, pattern="pair", async_op=True)
     result = run(PointToPoint(), spec)
     assert result.ok
     receiver = {event.what: event for event in result.ranks[dst].events}
@@ -44,7 +44,7 @@ def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there
 
 
 def test_an_async_op_times_the_launch_and_the_wait():
-    result = run(AllReduce(), OpSpec("all_reduce", world_size=2, reduce_op="sum", async_op=True))
+    result = run(AllReduce(), OpSpec("all_reduce", group_size=2, reduce_op="sum", async_op=True))
     for record in result.ranks:
         assert record.launch_seconds is not None
         assert record.wait_seconds is not None
@@ -52,7 +52,7 @@ def test_an_async_op_times_the_launch_and_the_wait():
 
 
 def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
-    result = run(Reduce(), OpSpec("reduce", world_size=3, reduce_op="sum", root=1, fill=1))
+    result = run(Reduce(), OpSpec("reduce", group_size=3, reduce_op="sum", root=1, fill=1))
     assert [record.after.undefined for record in result.ranks] == [True, False, True]
     assert shown(result.ranks[1].after) == [[3.0] * 4]
     assert result.ranks[0].verification.checked == 0

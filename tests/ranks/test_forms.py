@@ -41,14 +41,14 @@ def all_right(size, cases):
 
 def is_taken(spec):
     op = ops.REGISTRY[spec.op]
-    return spec.world_size >= op.smallest_world and Gloo().refuses(op, spec) is None
+    return spec.group_size >= op.smallest_world and Gloo().refuses(op, spec) is None
 
 
 def every_form(n):
     """A request for every form, blocking and (where it can be) not."""
     for op, form in FORMS:
         spec = example(op, form, max(n, op.smallest_world))
-        if spec.world_size == n:
+        if spec.group_size == n:
             yield spec
             if "async_op" in op.takes and "async_op" not in form.lacks:
                 yield replace(spec, async_op=True)
@@ -153,7 +153,9 @@ def test_the_steps_of_uneven_tensors_are_told():
 def test_nested_and_unequal_objects(n):
     texts = tuple(json.dumps(each) for each in NESTED[-n:])
     cases = [
-        replace(example(op, form, n), things=texts) for op, form in FORMS if form.name == "objects"
+        replace(example(op, form, n), objects_json=texts)
+        for op, form in FORMS
+        if form.name == "objects"
     ]
     for specs, records in zip(cases, all_right(n, cases), strict=True):
         sizes = {piece.size for record in records for piece in record.before.pieces}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdemo import ops
-from distdemo.ops.parts import Undefined
+from distdemo.ops.contract import Undefined
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.algorithms.plan import plan_of

@@ -12,7 +12,7 @@ import torch
 
 from distdemo import ops
 from distdemo.ops.buffers import Expected, cuts_of, held_before, reduced, tensors
-from distdemo.ops.parts import Source, Undefined
+from distdemo.ops.contract import Source, Undefined
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.algorithms.contract import Algorithm

@@ -8,8 +8,7 @@ from strategies import FORMS, example
 from distdemo import backends, ops
 from distdemo.backends.contract import Backend
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Form
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 

@@ -119,7 +119,7 @@ def test_groups_run_at_once() -> None:
     (series,) = request(bench_size="4", split="2").spec.series
     specs = series.points[0].specs
     assert [spec.members for spec in specs] == [(0, 1), (2, 3)]
-    assert {spec.world_size for spec in specs} == {2}
+    assert {spec.group_size for spec in specs} == {2}
     (named,) = request(group="1,3").spec.series
     assert named.world.world_size == 4
     assert named.points[0].specs[0].members == (1, 3)

@@ -13,8 +13,7 @@ from strategies import FORMS
 
 from distdemo import ops
 from distdemo.cli.option_table import OPTIONS
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Form
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.spec import OpSpec
 
 # ------------------------------------------------------------------------------------- any form
@@ -61,7 +60,7 @@ def test_a_variant_is_a_list_unless_it_is_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", ["reduce_scatter", "all_to_all"])
 def test_values_are_cut_into_a_piece_for_each_rank(name: str) -> None:
     asked = spec(name, values=["1,2,3,4", "5,6,7,8"])
-    assert (asked.world_size, asked.shape) == (2, (2,))
+    assert (asked.group_size, asked.shape) == (2, (2,))
     assert spec(name, values=["1,2,3,4", "5,6,7,8"], shape="1,2").shape == (1, 2)
     assert "3 numbers a rank for 2 pieces" in refused(name, values=["1,2,3"] * 2).what
     assert "in each of 2 pieces" in refused(name, values=["1,2,3,4"] * 2, shape="3").what
@@ -77,7 +76,7 @@ def test_uneven_tensors_are_by_default_as_long_as_the_rank_plus_one() -> None:
 
 def test_sizes_ask_for_uneven_tensors_and_say_how_many_ranks_there_are() -> None:
     asked = spec("all_gather", sizes="3,0,7")
-    assert (asked.world_size, asked.variant, asked.sizes) == (3, "uneven", (3, 0, 7))
+    assert (asked.group_size, asked.variant, asked.sizes) == (3, "uneven", (3, 0, 7))
     assert asked.shape == (7,)
     assert spec("all_gather", sizes="3,0,7", uneven=True) == asked
 
@@ -111,7 +110,7 @@ def test_uneven_tensors_that_do_not_fit_are_refused(flags: Any, named: str) -> N
 
 def test_splits_hold_for_all_ranks_or_for_one_each() -> None:
     asked = spec("all_to_all", splits=["1,0,2"])
-    assert (asked.world_size, asked.variant) == (3, "single")
+    assert (asked.group_size, asked.variant) == (3, "single")
     assert (asked.splits, asked.shape) == (((1, 0, 2),) * 3, (3,))
     own = spec("all_to_all", splits=["1,0,2", "0,0,0", "4,4,4"])
     assert (own.splits, own.shape) == (((1, 0, 2), (0, 0, 0), (4, 4, 4)), (12,))
@@ -161,17 +160,19 @@ def test_objects_are_json_and_have_no_shape() -> None:
         shape=(),
         variant="list",
         objects=True,
-        things=('{"a": [1, null]}', "2", '"ü"'),
+        objects_json=('{"a": [1, null]}', "2", '"ü"'),
     )
 
 
 def test_one_object_is_the_giver_s() -> None:
-    assert spec("broadcast", objects=True, root="1", values=["[1]"], world_size="3").things == (
+    assert spec(
+        "broadcast", objects=True, root="1", values=["[1]"], world_size="3"
+    ).objects_json == (
         None,
         "[1]",
         None,
     )
-    assert spec("p2p", objects=True, values=["[1]"]).things == ("[1]", None)
+    assert spec("p2p", objects=True, values=["[1]"]).objects_json == ("[1]", None)
 
 
 def test_objects_come_from_a_file_with_one_a_line(
@@ -179,9 +180,9 @@ def test_objects_come_from_a_file_with_one_a_line(
 ) -> None:
     file = tmp_path / "objects"
     file.write_text('# two ranks\n{"a": 1}\n\n[2]\n')
-    assert spec("gather", objects=True, values=[str(file)]).things == ('{"a": 1}', "[2]")
+    assert spec("gather", objects=True, values=[str(file)]).objects_json == ('{"a": 1}', "[2]")
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n"))
-    assert spec("gather", objects=True, values=["-"]).things == ("1", "2")
+    assert spec("gather", objects=True, values=["-"]).objects_json == ("1", "2")
     file.write_text("1\n{'a': 1}\n")
     assert refused("gather", objects=True, values=[str(file)]).what.startswith(
         f"--values {file}, line 2"
@@ -199,7 +200,7 @@ def test_what_is_no_json_is_refused(values: list[str]) -> None:
 def test_an_object_keeps_its_meaning() -> None:
     given = {"nested": [{"deep": [1, 2.5, True, None]}], "text": 'with "quotes" and ü'}
     asked = spec("broadcast", objects=True, values=[json.dumps(given)])
-    assert json.loads(asked.things[0] or "") == given if asked.things else False
+    assert json.loads(asked.objects_json[0] or "") == given if asked.objects_json else False
 
 
 # -------------------------------------------------------------------------------------- barriers

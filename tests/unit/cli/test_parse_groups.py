@@ -86,10 +86,10 @@ def test_the_world_grows_with_the_group_unless_its_size_is_given() -> None:
 
 def test_ranks_are_then_those_of_the_group() -> None:
     asked = spec("broadcast", group="1,3,5", root="2")
-    assert (asked.world_size, asked.root, asked.members) == (3, 2, (1, 3, 5))
+    assert (asked.group_size, asked.root, asked.members) == (3, 2, (1, 3, 5))
     assert "--root 3" in refused("broadcast", group="1,3,5", root="3").what
     pair = spec("p2p", group="2,5", world_size="6")
-    assert (pair.src, pair.dst, pair.world_size) == (0, 1, 2)
+    assert (pair.src, pair.dst, pair.group_size) == (0, 1, 2)
     late = spec("barrier", group="2,5", straggler="1:0.5")
     assert late.straggler == (1, 0.5)
 
@@ -97,7 +97,7 @@ def test_ranks_are_then_those_of_the_group() -> None:
 def test_each_group_of_a_split_has_its_own_request() -> None:
     both = specs("reduce", split="%2", root="1")
     assert [each.members for each in both] == [(0, 2), (1, 3)]
-    assert {(each.world_size, each.root) for each in both} == {(2, 1)}
+    assert {(each.group_size, each.root) for each in both} == {(2, 1)}
 
 
 # ------------------------------------------------------------------------- what each group holds
@@ -113,7 +113,7 @@ def test_several_groups_take_values_in_the_order_of_the_world() -> None:
     both = specs("all_gather", split="%2", values=["0", "1", "2", "3"])
     assert [each.values for each in both] == [((0,), (2,)), ((1,), (3,))]
     things = specs("gather", split="2", objects=True, values=["0", '"a"', "[]", "null"])
-    assert [each.things for each in things] == [("0", '"a"'), ("[]", "null")]
+    assert [each.objects_json for each in things] == [("0", '"a"'), ("[]", "null")]
 
 
 def test_one_row_is_every_root_s() -> None:

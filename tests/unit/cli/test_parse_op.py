@@ -31,7 +31,7 @@ def test_the_defaults_are_four_ranks_of_four_floats() -> None:
 @pytest.mark.parametrize("name", ops.REGISTRY)
 def test_the_world_has_as_many_ranks_as_the_op(name: str) -> None:
     asked = request(name, world_size="3", timeout="9", format="json")
-    assert [each.world_size for each in asked.specs] == [asked.world.world_size] == [3]
+    assert [each.group_size for each in asked.specs] == [asked.world.world_size] == [3]
     assert asked.world.deadline == 9
     assert asked.world.lazy is ops.REGISTRY[name].lazy
     assert asked.view.format == "json"
@@ -152,7 +152,7 @@ def test_what_the_backend_can_not_do_is_refused_with_the_dtypes_that_work(
 
 def test_values_make_the_shape_and_the_world() -> None:
     asked = spec("all_reduce", values=["1,2,3", "4,5,6"])
-    assert (asked.world_size, asked.shape) == (2, (3,))
+    assert (asked.group_size, asked.shape) == (2, (3,))
     assert asked.values == ((1, 2, 3), (4, 5, 6))
 
 
@@ -169,11 +169,11 @@ def test_one_row_is_the_giver_s_where_there_is_one(name: str, giver: dict[str, s
 
 
 def test_one_row_leaves_the_world_as_large_as_it_is_by_default() -> None:
-    assert spec("broadcast", values=["7,8"]).world_size == 4
+    assert spec("broadcast", values=["7,8"]).group_size == 4
 
 
 def test_scatter_takes_a_row_for_each_piece_of_the_root_s() -> None:
-    assert spec("scatter", values=["1", "2", "3"], root="1").world_size == 3
+    assert spec("scatter", values=["1", "2", "3"], root="1").group_size == 3
     error = refused("scatter", values=["1", "2"], world_size="3")
     assert "a piece of the root's" in error.why
 
@@ -200,7 +200,7 @@ def test_values_come_from_a_file_too(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_text("# a rank a line\n1 2\n\n3 4\n5 6\n")
     asked = spec("all_gather", values=[str(file)])
-    assert asked.world_size == 3
+    assert asked.group_size == 3
     assert asked.values == ((1, 2), (3, 4), (5, 6))
 
 

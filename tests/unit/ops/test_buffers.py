@@ -12,9 +12,8 @@ from strategies import FORMS, example, name_of, requests
 from distdemo import ops
 from distdemo.demo.verify import verify
 from distdemo.dtypes import DTYPES, DType
-from distdemo.ops.buffers import expected, expected_things, held_before, make_buffers
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Form
+from distdemo.ops.buffers import expected, expected_objects, held_before, make_buffers
+from distdemo.ops.contract import Buffers, Form, Op
 from distdemo.ops.spec import OpSpec
 
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
@@ -34,10 +33,10 @@ def as_stored(number: Any, dtype: DType) -> Any:
 def inputs(op: Op, spec: OpSpec) -> Held:
     """What every rank holds before: the elements of each piece, or the objects."""
     if spec.objects:
-        return [held_before(op, rank, spec) for rank in range(spec.world_size)]
+        return [held_before(op, rank, spec) for rank in range(spec.group_size)]
     return [
         [piece.reshape(-1).tolist() for piece in held_before(op, rank, spec)]
-        for rank in range(spec.world_size)
+        for rank in range(spec.group_size)
     ]
 
 
@@ -57,10 +56,10 @@ def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpe
     held = inputs(op, spec)
     dtype = DTYPES[spec.dtype]
     if spec.objects:
-        for rank in range(spec.world_size):
-            assert expected_things(op, rank, spec) == SHOULD[op.name](rank, held, spec)
+        for rank in range(spec.group_size):
+            assert expected_objects(op, rank, spec) == SHOULD[op.name](rank, held, spec)
         return
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         should = SHOULD[op.name](rank, held, spec)
         does = expected(op, rank, spec)
         if should is None or does is None:
@@ -77,7 +76,9 @@ def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpe
 @given(requests(own=True))
 def test_given_values_are_what_the_ranks_hold(request: tuple[Op, OpSpec]) -> None:
     op, spec = request
-    given_rows: Any = spec.values or [json.loads(text or "null") for text in spec.things or ()]
+    given_rows: Any = spec.values or [
+        json.loads(text or "null") for text in spec.objects_json or ()
+    ]
     assert given_rows
     for rank, pieces in enumerate(inputs(op, spec)):
         if op.name == "scatter":

@@ -9,9 +9,7 @@ import pytest
 from strategies import FORMS, example
 
 from distdemo.ops.buffers import make_buffers
-from distdemo.ops.bystander import Bystander
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Form, at_once, handles, in_turn, nothing
+from distdemo.ops.contract import Buffers, Form, Op, Outsider, at_once, handles, in_turn, nothing
 
 # The others ask the group who they are, or make several calls.
 SINGLE = [
@@ -70,4 +68,4 @@ def test_calls_at_once_give_the_handles_of_all() -> None:
 
 def test_a_bystander_has_nothing_to_call() -> None:
     spec = example(FORMS[0][0], FORMS[0][1], 1)
-    assert Bystander().bind(Buffers(), spec, None, async_op=False)() is None
+    assert Outsider().bind(Buffers(), spec, None, async_op=False)() is None

@@ -11,8 +11,7 @@ from strategies import FORMS, OPS, example, name_of, specs_of
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Op, is_joined
-from distdemo.ops.parts import Form, Undefined
+from distdemo.ops.contract import Form, Op, Undefined, is_joined
 from distdemo.ops.spec import OpSpec
 
 ROOTED = [op for op in OPS if "root" in op.takes]
@@ -115,21 +114,21 @@ def test_the_default_world_is_large_enough(op: Op) -> None:
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_every_source_of_a_result_is_a_piece_that_some_rank_holds(op: Op, spec: OpSpec) -> None:
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         result = op.result(rank, spec)
         for source in () if isinstance(result, Undefined) else result:
             assert source.ranks
             assert len(set(source.ranks)) == len(source.ranks)
             assert source.reduced or len(source.ranks) == 1
             for giver in source.ranks:
-                assert 0 <= giver < spec.world_size
+                assert 0 <= giver < spec.group_size
                 assert 0 <= source.piece < op.pieces(giver, spec)
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_every_number_of_every_row_is_in_one_piece(op: Op, spec: OpSpec) -> None:
     filled: dict[int, set[int]] = {label: set() for label in op.value_labels(spec)}
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
         for cut in cuts:
             places = set(range(cut.start, cut.start + cut.numel))
@@ -141,7 +140,7 @@ def test_every_number_of_every_row_is_in_one_piece(op: Op, spec: OpSpec) -> None
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_what_is_reduced_has_one_shape_and_one_place_in_its_row(op: Op, spec: OpSpec) -> None:
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         result = op.result(rank, spec)
         for source in () if isinstance(result, Undefined) else result:
             cuts = [op.cut(giver, source.piece, spec) for giver in source.ranks]
@@ -152,7 +151,7 @@ def test_what_is_reduced_has_one_shape_and_one_place_in_its_row(op: Op, spec: Op
 def test_a_result_in_place_is_one_tensor_where_one_was(op: Op, spec: OpSpec) -> None:
     if not op.is_in_place(spec):
         return
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         result = op.result(rank, spec)
         assert op.pieces(rank, spec) == 1
         assert isinstance(result, Undefined) or len(result) == 1
@@ -160,7 +159,7 @@ def test_a_result_in_place_is_one_tensor_where_one_was(op: Op, spec: OpSpec) -> 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_what_may_be_one_memory_is_a_piece_given_and_one_got(op: Op, spec: OpSpec) -> None:
-    shared = {rank: op.overlay(rank, spec) for rank in range(spec.world_size)}
+    shared = {rank: op.overlay(rank, spec) for rank in range(spec.group_size)}
     assert op.has_both(spec) == any(shared.values())
     assert not (op.has_both(spec) and op.is_in_place(spec)), "it leaves no choice"
     for rank, both in shared.items():
@@ -186,7 +185,7 @@ def test_nccl_tests_know_these_in_place_and_out_of_place(op: Op) -> None:
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_lists_are_only_where_the_op_says_so(op: Op, spec: OpSpec) -> None:
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         result = op.result(rank, spec)
         assert op.list_before or op.pieces(rank, spec) == (0 if op.meets else 1)
         if op.meets:
@@ -197,9 +196,9 @@ def test_lists_are_only_where_the_op_says_so(op: Op, spec: OpSpec) -> None:
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_a_rank_without_a_part_keeps_what_it_held(op: Op, spec: OpSpec) -> None:
-    taking_part = [rank for rank in range(spec.world_size) if op.takes_part(rank, spec)]
+    taking_part = [rank for rank in range(spec.group_size) if op.takes_part(rank, spec)]
     assert taking_part
-    for rank in set(range(spec.world_size)) - set(taking_part):
+    for rank in set(range(spec.group_size)) - set(taking_part):
         result = op.result(rank, spec)
         assert not isinstance(result, Undefined)
         assert [source.ranks for source in result] == [(rank,)]
@@ -207,7 +206,7 @@ def test_a_rank_without_a_part_keeps_what_it_held(op: Op, spec: OpSpec) -> None:
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
 def test_somebody_holds_a_defined_result_unless_they_only_meet(op: Op, spec: OpSpec) -> None:
-    results = [op.result(rank, spec) for rank in range(spec.world_size)]
+    results = [op.result(rank, spec) for rank in range(spec.group_size)]
     assert any(not isinstance(result, Undefined) and result for result in results) != op.meets
 
 
@@ -266,7 +265,7 @@ THINGS = ('"a"', "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "null")
 
 
 def objects_of(name: str) -> OpSpec:
-    return OpSpec(name, 3, objects=True, things=THINGS, root=0, src=0, dst=1, pattern="pair")
+    return OpSpec(name, 3, objects=True, objects_json=THINGS, root=0, src=0, dst=1, pattern="pair")
 
 
 @pytest.mark.parametrize("name", ["scatter", "gather", "all_gather"])

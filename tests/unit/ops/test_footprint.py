@@ -14,9 +14,8 @@ from distdemo import ops
 from distdemo.bench import payload
 from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, make_buffers
-from distdemo.ops.contract import Op
+from distdemo.ops.contract import Form, Op
 from distdemo.ops.footprint import footprint, memory, memory_of_all
-from distdemo.ops.parts import Form
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS
 

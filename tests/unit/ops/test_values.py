@@ -33,7 +33,7 @@ def rows(spec: OpSpec) -> list[list[Any]]:
     rule = plan(spec)
     return [
         [element(rule, label, position) for position in range(spec.numel)]
-        for label in range(spec.world_size)
+        for label in range(spec.group_size)
     ]
 
 

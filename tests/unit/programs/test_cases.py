@@ -130,10 +130,10 @@ def essence(specs: Sequence[OpSpec]) -> list[OpSpec]:
 
 
 def essential(spec: OpSpec) -> OpSpec:
-    things = tuple(map(normal, spec.things)) if spec.things is not None else None
+    things = tuple(map(normal, spec.objects_json)) if spec.objects_json is not None else None
     return replace(
         spec,
-        things=things,
+        objects_json=things,
         patience=0,  # the longest wait for a rank that is late
         variant=None if spec.objects else spec.variant,  # objects come as a list anyway
         shape=() if spec.sizes is not None else spec.shape,  # the sizes tell
@@ -179,7 +179,7 @@ def test_every_quick_case_is_what_its_command_line_makes(typed: Typed) -> None:
 def test_full_cases_are_what_their_command_lines_make(typed: Typed) -> None:
     cases = random.Random(0).sample(of_commands(supported("full")), 300)
     grouped = [case for case in of_commands(supported("full")) if len(case.specs) > 1]
-    uneven = [case for case in grouped if case.form.uneven or case.spec.things]
+    uneven = [case for case in grouped if case.form.uneven or case.spec.objects_json]
     assert differences([*cases, *random.Random(0).sample(uneven, 50)], typed) == {}
 
 

@@ -12,7 +12,7 @@ from distdemo import ops
 from distdemo.demo.explain import RANKS, SHOWN, UNPICKLING, explain
 from distdemo.demo.holdings import Holding, Piece, Thing
 from distdemo.dtypes import DTYPES
-from distdemo.ops.buffers import expected, expected_things, held_before
+from distdemo.ops.buffers import expected, expected_objects, held_before
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
@@ -33,7 +33,7 @@ def run_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
 
 def run_after(op: Op, rank: int, spec: OpSpec) -> list[Any] | None:
     if spec.objects:
-        return expected_things(op, rank, spec)
+        return expected_objects(op, rank, spec)
     wanted = expected(op, rank, spec)
     return wanted and [piece.tensor.flatten()[:SHOWN].tolist() for piece in wanted]
 
@@ -41,9 +41,9 @@ def run_after(op: Op, rank: int, spec: OpSpec) -> list[Any] | None:
 def assert_shows_what_a_run_would_hold(spec: OpSpec) -> None:
     op = ops.REGISTRY[spec.op]
     drawn = explain(op, spec)
-    assert drawn.ranks == (spec.members or tuple(range(spec.world_size)))
-    assert len(drawn.before) == len(drawn.after) == spec.world_size
-    for rank in range(spec.world_size):
+    assert drawn.ranks == (spec.members or tuple(range(spec.group_size)))
+    assert len(drawn.before) == len(drawn.after) == spec.group_size
+    for rank in range(spec.group_size):
         assert numbers(drawn.before[rank]) == run_before(op, rank, spec)
         assert numbers(drawn.after[rank]) == run_after(op, rank, spec)
 
@@ -194,7 +194,7 @@ def test_objects_are_drawn_with_the_bytes_of_their_pickles() -> None:
     import pickle
 
     texts = ('{"a": [1, {"b": null}]}', '"text"')
-    spec = OpSpec("all_gather", 2, objects=True, things=texts)
+    spec = OpSpec("all_gather", 2, objects=True, objects_json=texts)
     drawn = explain(ops.REGISTRY["all_gather"], spec)
     things = [json.loads(text) for text in texts]
     assert drawn.after[1].pieces == tuple(

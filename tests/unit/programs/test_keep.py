@@ -4,7 +4,7 @@ import pickle
 
 import torch
 
-from distdemo.demo.holding import ENDS, PIECES, WHOLE, keep, keep_things
+from distdemo.demo.holding import ENDS, PIECES, WHOLE, keep, keep_objects
 from distdemo.demo.holdings import Holding, Piece, Thing
 
 
@@ -97,7 +97,7 @@ def test_the_parts_of_a_single_tensor_are_kept_as_such() -> None:
 
 def test_objects_are_kept_with_the_bytes_of_their_pickles() -> None:
     nested = {"a": [1, {"b": None}]}
-    assert keep_things([nested, "x"], [2, 0], listed=True) == Holding(
+    assert keep_objects([nested, "x"], [2, 0], listed=True) == Holding(
         (Thing(nested, len(pickle.dumps(nested)), 2), Thing("x", len(pickle.dumps("x")), 0)),
         listed=True,
     )

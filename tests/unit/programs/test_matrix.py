@@ -159,7 +159,7 @@ def test_at_a_barrier_the_first_and_the_last_rank_come_late() -> None:
 def test_objects_are_simple_and_nested() -> None:
     objects = [case for case in supported("quick") if case.spec.objects]
     assert {case.op.name for case in objects} == {op for op, form in FORMS if form == "objects"}
-    assert {case.spec.things is None for case in objects} == {True, False}
+    assert {case.spec.objects_json is None for case in objects} == {True, False}
 
 
 def test_every_pair_of_values_of_two_axes_meets_in_full() -> None:
@@ -279,7 +279,7 @@ def test_a_layout_says_who_is_in_which_group(
     assert case is not None
     assert groups(case) == members
     inside = size if members is None else len(members[0])
-    assert {spec.world_size for spec in case.specs} == {inside}
+    assert {spec.group_size for spec in case.specs} == {inside}
     assert {spec.root for spec in case.specs} == {inside - 1}, "the last rank of its group"
 
 

@@ -11,7 +11,7 @@ from distdemo.demo.holdings import Attendance, Mismatch, Verification
 from distdemo.demo.part import inference, part_of
 from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, make_buffers
-from distdemo.ops.bystander import Bystander
+from distdemo.ops.contract import Outsider
 from distdemo.ops.spec import OpSpec
 
 
@@ -39,7 +39,7 @@ def test_in_a_group_a_rank_has_its_place_among_the_members() -> None:
         (1, 1),
     ]
     assert parts[3].spec == specs[0]
-    assert isinstance(parts[2].op, Bystander)
+    assert isinstance(parts[2].op, Outsider)
 
 
 @pytest.mark.parametrize(

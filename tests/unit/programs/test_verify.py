@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from distdemo.demo.holdings import Mismatch
-from distdemo.demo.verify import SHOWN, SMALL, same, verify, verify_things
+from distdemo.demo.verify import SHOWN, SMALL, same, verify, verify_objects
 from distdemo.dtypes import DTYPES
 from distdemo.ops.buffers import Expected
 
@@ -183,23 +183,23 @@ def test_a_part_of_another_length_is_an_error_of_ours() -> None:
 
 def test_objects_are_compared_whole_with_got_and_expected_as_json() -> None:
     one, other = {"a": [1, None]}, {"a": [1, 2]}
-    assert verify_things([one, "x"], [one, "x"]).ok
-    assert verify_things([one, "x"], [one, "x"]).checked == 2
-    result = verify_things([one, one], [one, other])
+    assert verify_objects([one, "x"], [one, "x"]).ok
+    assert verify_objects([one, "x"], [one, "x"]).checked == 2
+    result = verify_objects([one, one], [one, other])
     assert (result.ok, result.checked, result.wrong) == (False, 2, 1)
     assert result.mismatches == (Mismatch(1, (), '{"a": [1, null]}', '{"a": [1, 2]}'),)
 
 
 @pytest.mark.parametrize(("got", "wanted"), [(1, True), (1, 1.0), (None, 0), ("1", 1), ([], {})])
 def test_objects_of_another_kind_differ(got: Any, wanted: Any) -> None:
-    assert verify_things([got], [wanted]).wrong == 1
+    assert verify_objects([got], [wanted]).wrong == 1
 
 
 def test_a_nan_within_an_object_is_equal_to_itself() -> None:
-    assert verify_things([[NAN, INF]], [[NAN, INF]]).ok
+    assert verify_objects([[NAN, INF]], [[NAN, INF]]).ok
 
 
 def test_the_first_few_wrong_objects_are_kept_and_a_missing_one_is_an_error_of_ours() -> None:
-    assert len(verify_things([0] * 20, [1] * 20).mismatches) == SHOWN
+    assert len(verify_objects([0] * 20, [1] * 20).mismatches) == SHOWN
     with pytest.raises(ValueError, match="argument"):
-        verify_things([1], [1, 2])
+        verify_objects([1], [1, 2])

@@ -84,7 +84,7 @@ def report(world: Callable[..., WorldReport]) -> Callable[..., OpReport]:
     """The report of a run with these records."""
 
     def made(spec: OpSpec, records: Any, **more: Any) -> OpReport:
-        fields: dict[str, Any] = {"world": world(spec.world_size), **more}
+        fields: dict[str, Any] = {"world": world(spec.group_size), **more}
         op = ops.REGISTRY[spec.op]
         form = op.form(spec)
         fields = {"specs": (spec,), "form": form.name, "calls": form.calls, **fields}
@@ -116,7 +116,7 @@ def imagined(
                 after=after,
                 takes_part=op.takes_part(rank, spec),
                 verification=Verification(ok=True, checked=0 if after.undefined else 4),
-                attendance=Attendance(0.001 * rank, 0.5, spec.world_size) if op.meets else None,
+                attendance=Attendance(0.001 * rank, 0.5, spec.group_size) if op.meets else None,
             )
             for rank, (before, after) in enumerate(zip(drawn.before, drawn.after, strict=True))
         ]

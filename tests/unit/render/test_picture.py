@@ -37,7 +37,7 @@ def test_every_op_is_drawn_with_its_words_in_80_columns(
     op = ops.REGISTRY[spec.op]
     words = explain(op, spec).words
     assert text.startswith(spec.op)
-    for rank in range(min(spec.world_size, 8)):
+    for rank in range(min(spec.group_size, 8)):
         assert f"rank {rank}" in text
     for fact in ("Call", "Used to", "Mistake"):
         assert fact in flat

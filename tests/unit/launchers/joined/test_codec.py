@@ -19,7 +19,8 @@ from distdemo.launcher.joined import codec
 from distdemo.launcher.joined.codec import decode, encode
 from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.watch import End
-from distdemo.ops.spec import OpSpec, Traffic
+from distdemo.ops.contract import Traffic
+from distdemo.ops.spec import OpSpec
 
 # ------------------------------------------------------------------------------- what goes round
 

@@ -12,8 +12,7 @@ from strategies import FORMS, example
 from distdemo import ops
 from distdemo.bench import payload
 from distdemo.ops.buffers import expected, make_buffers
-from distdemo.ops.contract import Op
-from distdemo.ops.parts import Buffers, Form, Undefined
+from distdemo.ops.contract import Buffers, Form, Op, Undefined
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import PERIODS, element, period, plan_for
 
@@ -90,7 +89,7 @@ def test_every_element_follows_from_label_and_position_in_the_period(
     spec: OpSpec, seed: int | None, numel: int
 ) -> None:
     op, spec = all_of(spec, shape=(numel,), seed=seed)
-    for rank in range(spec.world_size):
+    for rank in range(spec.group_size):
         buffers = done(op, rank, spec)
         if buffers.send is not buffers.recv:
             for piece, tensor in enumerate(buffers.send):

@@ -139,7 +139,7 @@ def test_what_was_never_filled_is_not_judged():
 
 
 def test_the_start_of_a_plan_without_rounds_is_also_its_end():
-    spec = replace(RING, op=replace(RING.op, world_size=1))
+    spec = replace(RING, op=replace(RING.op, group_size=1))
     found = on_paper(spec)
     assert found.rounds == ()
     assert [cell.complete for cell in found.start[0]] == [True]
