@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from distdemo import ops
-from distdemo.cli import options
-from distdemo.cli.options import ALL as OPTIONS
+from distdemo.cli import legacy_options as options
+from distdemo.cli.legacy_options import ALL as OPTIONS
 from distdemo.demo.parse_op import Request, parse_op
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op

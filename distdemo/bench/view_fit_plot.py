@@ -13,7 +13,7 @@ from distdemo.bench.fitting import FitReport, FittedSeries
 from distdemo.bench.view_fit_words import link_words, title
 from distdemo.bench.view_numbers import short_size
 from distdemo.view.numbers import duration
-from distdemo.view.plot_style import COLOURS, MARKS, SETTINGS, saved
+from distdemo.view.plot import COLOURS, MARKS, SETTINGS, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ from distdemo.bench.view_links_heat import MANY, SLOW, Measure, Shade, measures
 from distdemo.bench.view_links_table import slow_ranks
 from distdemo.bench.view_numbers import digits, short_size
 from distdemo.view.numbers import plural
-from distdemo.view.plot_style import SETTINGS, entitle, saved
+from distdemo.view.plot import SETTINGS, entitle, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

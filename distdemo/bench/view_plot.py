@@ -13,7 +13,7 @@ from distdemo.bench.records import CONFIDENCE, BenchReport
 from distdemo.bench.view_names import headline, label_parts, with_sizes
 from distdemo.bench.view_page import page
 from distdemo.bench.view_panels import Curve, bandwidth_panel, time_panel
-from distdemo.view.plot_style import COLOURS, LINES, MARKS, SETTINGS, entitle, saved
+from distdemo.view.plot import COLOURS, LINES, MARKS, SETTINGS, entitle, saved
 
 SIZE = (10.0, 5.2)  # inches
 LINE = 0.2  # inches that a further line of the legend takes

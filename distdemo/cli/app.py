@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -11,7 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from distdemo import ops
-from distdemo.cli import options
+from distdemo.cli import legacy_options as options
+from distdemo.cli.runner import runnable
 from distdemo.cli.words import joined
 from distdemo.demo.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.ops.contract import Op
@@ -23,15 +25,27 @@ PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
 
 
-class Commands(TyperGroup):
-    """Finds commands of two words, ``bench links``, which are registered under both.
+COMMANDS: tuple[tuple[str, str, str], ...] = ()
+"""Name, function and panel of help of each command; a function is imported when it is needed."""
 
-    ``cli.main`` joins them, too, but a shell that completes a line asks here alone.
-    """
+
+class Commands(TyperGroup):
+    """The commands of ``COMMANDS``, imported when they are needed, and those of two words."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
+        """The names, in the order of help."""
+        return [*super().list_commands(ctx), *(name for name, _, _ in COMMANDS)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
+        """The command of this name, or None."""
+        for name, place, panel in COMMANDS:
+            if name == cmd_name:
+                return _built(name, place, panel)
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's, or typer's own copy
         """The command that these words begin with, and the rest of them."""
-        return super().resolve_command(ctx, joined(args, self.commands))
+        return super().resolve_command(ctx, joined(args, self.list_commands(ctx)))
 
 
 app = typer.Typer(
@@ -64,6 +78,33 @@ def root(
     ] = False,
 ) -> None:
     """Collective communication in PyTorch: run it on real ranks, prove it right, see it."""
+
+
+def joins(name: str) -> bool:
+    """Whether the command of this name can be a part of a world that others start too."""
+    return any(name == each and _function(place).traits.joins for each, place, _ in COMMANDS)
+
+
+def _function(place: str) -> Any:  # noqa: ANN401 - a function marked as a command
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def _built(name: str, place: str, panel: str) -> Any:  # noqa: ANN401 - click's command
+    """The command that typer makes of a function: ``distdemo.bench.command:bench``."""
+    function = _function(place)
+    text = _plain(inspect.cleandoc(function.__doc__ or ""))
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(
+        name,
+        help=text,
+        short_help=text.partition("\n")[0],
+        epilog=function.traits.epilog,
+        rich_help_panel=panel,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )(runnable(name, function))
+    return typer.main.get_command(alone)
 
 
 def _later(home: str, name: str) -> Callable[[dict[str, Any]], None]:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import typer
 
 from distdemo.cli.main_exits import AlreadyTold
+from distdemo.cli.runner import AlreadyTold as Told
 from distdemo.cli.signals import Signals
 from distdemo.cli.silence import JOINING, fall_silent, murmur, speaks
+from distdemo.cli.types import BadValue
 from distdemo.cli.words import foreign, joined, kept_apart, own
 from distdemo.errors import (
     EXIT_FAILED,
@@ -67,7 +69,7 @@ def _carry_out(  # noqa: PLR0911 - one return a way to end
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except typer.Exit as error:
         code = error.exit_code
-    except AlreadyTold as error:
+    except (AlreadyTold, Told) as error:
         return error.code
     except (KeyboardInterrupt, typer.Abort):
         signals.interrupted = True
@@ -102,7 +104,9 @@ def _joins(arguments: Sequence[str]) -> bool:
     from distdemo import ops
 
     name = _command(arguments)
-    return name in JOINING or ops.find(name) is not None
+    from distdemo.cli.app import joins
+
+    return name in JOINING or ops.find(name) is not None or joins(name)
 
 
 def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
@@ -132,6 +136,8 @@ def _stopped(what: str) -> DistdemoError:
 
 def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
     """The parser's error in our three lines."""
+    if isinstance(error, BadValue):
+        return error.usage_error(_flag(error))
     message = getattr(error, "format_message", lambda: str(error))()
     command = _command(arguments)
     whole = f"distdemo {command} --help" if command else "distdemo --help"
@@ -151,6 +157,14 @@ def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
     return UsageError(what, why, f"{whole} lists every option.")
 
 
+def _flag(error: BadValue) -> str:
+    """The option's long name, or an argument's as help shows it."""
+    if error.param is None:
+        return ""
+    long = [name for name in error.param.opts if name.startswith("--")]
+    return long[0] if long else str(error.param.metavar or error.param.opts[0])
+
+
 def _unknown_command(name: str) -> UsageError:
     from distdemo.cli.parse import unknown
 
@@ -159,9 +173,9 @@ def _unknown_command(name: str) -> UsageError:
 
 def _names() -> list[str]:
     """Of all commands."""
-    from distdemo.cli.app import app
+    from distdemo.cli.app import COMMANDS, app
 
-    return [str(command.name) for command in app.registered_commands]
+    return [*(str(command.name) for command in app.registered_commands), *(c[0] for c in COMMANDS)]
 
 
 def _takers(message: str) -> list[str]:
@@ -171,7 +185,7 @@ def _takers(message: str) -> list[str]:
     """
     from distdemo import ops
     from distdemo.cli.app import app
-    from distdemo.cli.options import flags_of
+    from distdemo.cli.legacy_options import flags_of
 
     if not message.startswith("No such option") or len(message.split()) < 4:
         return []

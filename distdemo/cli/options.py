@@ -1,224 +1,152 @@
-"""Which options a command takes, and how it gets them: as one dictionary of flags."""
+"""The options that several commands share: each declared once, with one meaning.
+
+What only one command takes is declared beside that command.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Annotated
 
-from distdemo.bench.bench_options import BENCH_OPTIONS
-from distdemo.bench.compare_options import COMPARE_OPTIONS
-from distdemo.bench.fit_options import FIT_OPTIONS
-from distdemo.check.check_options import CHECK_OPTIONS
-from distdemo.cli.engine_options import ENGINE_OPTIONS
-from distdemo.cli.option_kinds import OPERATION, text_option
-from distdemo.cli.option_table import OPTIONS
-from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
-from distdemo.ops.contract import Op
-from distdemo.rpc.rpc_options import RPC_OPTIONS
-from distdemo.run.run_options import RUN_OPTIONS
-from distdemo.trace.trace_options import TRACE_OPTIONS
-from distdemo.train.train_options import TRAIN_OPTIONS
+import typer
 
-ALL = (
-    OPTIONS
-    | CHECK_OPTIONS
-    | ENGINE_OPTIONS
-    | DOCTOR_OPTIONS
-    | TRAIN_OPTIONS
-    | RPC_OPTIONS
-    | RUN_OPTIONS
-    | BENCH_OPTIONS
-    | COMPARE_OPTIONS
-    | FIT_OPTIONS
-    | TRACE_OPTIONS
+from distdemo import backends
+from distdemo.cli.types import (
+    RankList,
+    Sizes,
+    offer,
+    one_of,
+    parse_dtype,
+    parse_plot,
+    parse_ranks,
+    parse_seconds,
+    parse_sizes,
+    whole,
 )
-ENGINE = ("launcher", "nnodes", "node_rank", "master")
-WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
-HELLO = ("start", *WORLD[1:], "format", "ranks", "quiet", "traceback")
-INPUT = ("dtype", "shape", "values", "fill", "seed")
-ANY_OP = ("group", "split", "inference")
-CHECK = (
-    "quick",
-    "full",
-    "order",
-    "fail_fast",
-    "isolate",
-    "only_ops",
-    "only_case",
-    "only_dtypes",
-    "only_sizes",
-    "backend",
-    "device",
-    "start_method",
-    "case_timeout",
-    *ENGINE,
-    "junit",
-    "format",
-    "quiet",
-)
-EXPLAIN = (
-    "op",
-    "world_size",
-    "root",
-    "reduce_op",
-    "dtype",
-    "shape",
-    "pattern",
-    "variant",
-    "objects",
-    "format",
-)
-DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "problems")
-BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
-TRAIN = (
-    *TRAIN_OPTIONS,
-    "start",
-    "backend",
-    "device",
-    "start_method",
-    *ENGINE,
-    "format",
-    "quiet",
-    "traceback",
-)
-RUN = (
-    "words",
-    "module",
-    "script",
-    "pdb",
-    "run_size",
-    "backend",
-    "device",
-    "run_timeout",
-    "idle",
-    "start_method",
-    "run_launcher",
-    "tee",
-    "only_ranks",
-    "format",
-    "quiet",
-    "traceback",
-)
-RPC = (*RPC_OPTIONS, "start_method", *ENGINE, "format", "quiet", "traceback")
-BENCH = (
-    "bench_ops",
-    "min_bytes",
-    "max_bytes",
-    "step_factor",
-    "step_bytes",
-    "iters",
-    "warmup",
-    "launches",
-    "budget",
-    "precision",
-    "check_every",
-    "bench_dtype",
-    "bench_reduce_op",
-    "root",
-    "bench_async",
-    "bench_variant",
-    "placement",
-    "bench_pattern",
-    "src",
-    "dst",
-    "bench_size",
-    "bench_backends",
-    "device",
-    "group",
-    "split",
-    "bench_timeout",
-    "start_method",
-    *ENGINE,
-    "skew",
-    "overlap",
-    "no_limits",
-    "profile",
-    "bench_format",
-    "bench_output",
-    "bench_plot",
-    "quiet",
-    "traceback",
-)
-LINKS = (
-    "small",
-    "large",
-    "links_iters",
-    "links_budget",
-    "rounds",
-    "links_size",
-    "links_backend",
-    "device",
-    "bench_timeout",
-    "start_method",
-    *ENGINE,
-    "slow_factor",
-    "format",
-    "links_output",
-    "links_plot",
-    "quiet",
-    "traceback",
-)
-COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
-FIT = (*FIT_OPTIONS, "format", "quiet")
-TRACE = (
-    *TRACE_OPTIONS,
-    "root",
-    "factor",
-    "dtype",
-    "values",
-    "fill",
-    "seed",
-    *WORLD[1:],
-    "format",
-    "ranks",
-    "quiet",
-    "traceback",
-)
-COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
-"""Options that come with another one."""
-VIEW = ("format", "ranks", "explain", "quiet", "traceback")
+from distdemo.dtypes import DTYPES
+from distdemo.launcher.start_method import METHODS
+from distdemo.ops.reduction import REDUCTIONS
 
+OUTPUT = "Output"
+ADVANCED = "Advanced"
+NODES = "Beyond this machine"
 
-def of_op(op: Op) -> tuple[str, ...]:
-    """The options of an op's command."""
-    own = [name for taken in sorted(op.takes) for name in (taken, *COMPANIONS.get(taken, ()))]
-    given = () if op.meets else INPUT
-    return (*own, *ANY_OP, *given, *WORLD, *VIEW)
+_BACKENDS = ("auto", *backends.REGISTRY)
+_DEVICES = ("cpu", "cuda")
 
-
-def flags_of(command: Callable[..., Any]) -> frozenset[str]:
-    """Every flag that a command function of ``with_options`` knows."""
-    declared = inspect.signature(command).parameters.values()
-    options = [parameter.annotation.__metadata__[0] for parameter in declared]
-    # typer takes the first flag of an annotation for its default until it looks closer.
-    found = (flag for option in options for flag in (option.default, *(option.param_decls or ())))
-    return frozenset(flag for flag in found if isinstance(flag, str))
-
-
-def root_option(torch_name: str) -> tuple[Any, Any]:
-    """``--root``, also under the name that torch gives it in this op."""
-    does = {"src": "gives", "dst": "receives"}.get(torch_name, "gives or receives")
-    names = ("--root", f"--{torch_name}") if torch_name else ("--root",)
-    return text_option(*names, panel=OPERATION, metavar="RANK", text=f"The rank that {does}: 0.")
-
-
-def with_options(
-    function: Callable[[dict[str, Any]], None], names: Iterable[str], root_is: str = ""
-) -> Callable[..., None]:
-    """A command function whose flags are the named options; it gets them as one dictionary."""
-
-    def command(**flags: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotation
-        function(flags)
-
-    parameters = []
-    for name in names:
-        annotation, default = root_option(root_is) if name == "root" else ALL[name]
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-            )
-        )
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
+WorldSize = Annotated[
+    int | None,
+    typer.Option(
+        "--world-size",
+        "-n",
+        metavar="N",
+        parser=whole(1, "It is the number of ranks."),
+        help="Number of ranks.",
+    ),
+]
+Backend = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        parser=one_of(_BACKENDS),
+        autocompletion=offer(_BACKENDS),
+        help=f"{', '.join(_BACKENDS)}. auto is nccl with a GPU for every rank, else gloo.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        parser=one_of(_DEVICES),
+        autocompletion=offer(_DEVICES),
+        help="cpu or cuda; by default what the backend is for.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        parser=parse_seconds,
+        help="Time limit of the whole run.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Stall = Annotated[
+    float | None,
+    typer.Option(
+        "--stall",
+        metavar="SECONDS",
+        parser=parse_seconds,
+        help="Time limit without any progress.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+StartMethod = Annotated[
+    str,
+    typer.Option(
+        "--start-method",
+        metavar="METHOD",
+        parser=one_of(METHODS),
+        autocompletion=offer(METHODS),
+        help=f"{', '.join(METHODS)}. auto is the fastest that is safe.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+DType = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        parser=parse_dtype,
+        autocompletion=offer(DTYPES),
+        help="Element type: torch's name, or a short one such as f32, bf16, i64.",
+    ),
+]
+ReduceOp = Annotated[
+    str,
+    typer.Option(
+        "--reduce-op",
+        metavar="OP",
+        parser=one_of(REDUCTIONS),
+        autocompletion=offer(REDUCTIONS),
+        help=f"{', '.join(REDUCTIONS)}.",
+    ),
+]
+Ranks = Annotated[
+    RankList | None,
+    typer.Option(
+        "--ranks",
+        metavar="LIST",
+        parser=parse_ranks,
+        help="Ranks to show: 0,5-7 or all.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+SizeList = Annotated[
+    Sizes | None,
+    typer.Option("--sizes", metavar="BYTES", parser=parse_sizes, help="Sizes in bytes: 1K,16M."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="NUMBER",
+        parser=whole(0, "It is the seed of the data.", 2**31 - 2),
+        help="Seed of the data.",
+        rich_help_panel=ADVANCED,
+    ),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        parser=parse_plot,
+        help="Draw it as a .png or .svg (needs matplotlib).",
+        rich_help_panel=OUTPUT,
+    ),
+]

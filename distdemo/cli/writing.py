@@ -35,6 +35,20 @@ def write_made(flag: str, path: Path | None, made: Callable[[str], Content]) -> 
     write_file(flag, path, content)
 
 
+def write_result(flag: str, path: Path, make: Callable[[], Content]) -> None:
+    """Make the content of a file and write it. By now there is a result to lose.
+
+    Args:
+        flag: that named the file.
+        path: found to be writable before anything ran.
+        make: makes the content.
+
+    Raises:
+        DistdemoError: it could not be made, for whatever reason, or not be written.
+    """
+    write_made(flag, path, lambda _: make())
+
+
 def write_file(flag: str, path: Path, content: Content) -> None:
     """Write what ``files.writable`` found to be possible.
 

@@ -5,8 +5,8 @@ Times are seconds; ``at`` counts from the moment the launcher began to start ran
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from distdemo.launcher.spec import WorldSpec
 
@@ -56,7 +56,9 @@ class Returned(Outcome):
             may have needed it.
     """
 
-    value: Any = None
+    kind: ClassVar[str] = "returned"
+
+    value: Any = field(default=None, metadata={"json": False})
     left: bool = False
 
 
@@ -69,6 +71,8 @@ class Raised(Outcome):
         missing: the ranks that it waited for, if the backend named them (a monitored barrier).
         excerpt: the traceback without the frames of libraries.
     """
+
+    kind: ClassVar[str] = "raised"
 
     type: str
     message: str
@@ -86,6 +90,8 @@ class Died(Outcome):
         message: what it gave to ``sys.exit`` instead of a number.
     """
 
+    kind: ClassVar[str] = "died"
+
     signal: int | None = None
     exit_code: int | None = None
     message: str = ""
@@ -94,6 +100,8 @@ class Died(Outcome):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut(Outcome):
     """It was still running at the deadline."""
+
+    kind: ClassVar[str] = "timed out"
 
     where: Where | None = None
 
@@ -109,6 +117,8 @@ class Lost(Outcome):
         hint: what to try.
     """
 
+    kind: ClassVar[str] = "lost"
+
     phase: Phase = UNKNOWN
     why: str
     hint: str = ""
@@ -117,6 +127,8 @@ class Lost(Outcome):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Outcome):
     """The launcher ended it: the world had failed, was interrupted or was ended early."""
+
+    kind: ClassVar[str] = "stopped"
 
 
 @dataclass(frozen=True, slots=True)

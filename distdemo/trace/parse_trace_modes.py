@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from distdemo.cli.options import ALL
+from distdemo.cli.legacy_options import ALL
 from distdemo.cli.parse import Flags
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op

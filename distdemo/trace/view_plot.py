@@ -16,7 +16,7 @@ from distdemo.trace.view_compare_words import ON_PAPER, crossing, title
 from distdemo.trace.view_plot_bars import bars
 from distdemo.trace.view_plot_lines import lines
 from distdemo.trace.view_plot_page import page
-from distdemo.view.plot_style import SETTINGS, entitle, saved
+from distdemo.view.plot import SETTINGS, entitle, saved
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

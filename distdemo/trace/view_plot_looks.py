@@ -9,7 +9,7 @@ from distdemo.trace.contending import Arena, CompareReport, Contender
 from distdemo.trace.view_amounts import short_bytes, took
 from distdemo.trace.view_standings import name
 from distdemo.view.numbers import duration
-from distdemo.view.plot_style import COLOURS, MARKS
+from distdemo.view.plot import COLOURS, MARKS
 
 OWN = "#1a1a1a"  # pure black is not written to an SVG, and so could not be turned in the dark
 QUIET = "#555555"

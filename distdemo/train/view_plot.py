@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from distdemo.train.records import REFERENCE, Epoch, Run, TrainReport
 from distdemo.view.numbers import plural
-from distdemo.view.plot_style import SETTINGS, saved
+from distdemo.view.plot import SETTINGS, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 
 PLAIN_WIDTH = 80  # columns of what is no terminal
+FILE_WIDTH = 120  # columns of a text file
 LEAST_WIDTH = 20  # columns below which a terminal can't be what it says
 
 
@@ -77,3 +80,19 @@ def _is_unicode(console: Console) -> bool:
 def _is_terminal(stream: object) -> bool:
     isatty = getattr(stream, "isatty", None)
     return bool(isatty and isatty())
+
+
+def as_text(draw: Callable[[Console], RenderableType]) -> str:
+    """What this draws for a console, as the text of a file: no colour, room for wide tables."""
+    memory = io.StringIO()
+    console = Console(
+        file=memory,
+        width=FILE_WIDTH,
+        color_system=None,
+        force_terminal=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    show(console, draw(console))
+    return memory.getvalue()

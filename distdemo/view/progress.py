@@ -1,16 +1,103 @@
-"""A progress bar on standard error while a check runs."""
+"""What is drawn on standard error while something runs, and wiped at the end.
+
+Drawn by the caller's own calls or from a timer signal, never from a thread: ranks are forked from
+this process, and a process with threads can't be forked safely. A rank that was forked meanwhile
+draws nothing and wipes nothing. Where nobody would see it (standard error is no terminal, or is
+a dumb one) nothing is drawn.
+"""
 
 from __future__ import annotations
 
-from typing import final
+import itertools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType, TracebackType
+from typing import Protocol, TypeVar, final
 
 from rich import progress as bars
 from rich.table import Column
+from typing_extensions import Self
 
 from distdemo.view.console import messages
-from distdemo.view.redrawn import Redrawn, visible
 
+Itself = TypeVar("Itself", bound="Redrawn")
+PATIENCE = 0.5  # seconds before the first frame of a spinner
 INTERVAL = 0.1  # seconds between two drawings
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_CLEAR = "\r\x1b[2K"
+
+
+class Drawing(Protocol):
+    """Rich's own."""
+
+    def start(self) -> None:
+        """Take the lines of the terminal that it needs."""
+
+    def stop(self) -> None:
+        """Wipe them."""
+
+
+class Redrawn:
+    """A drawing that its owner alone draws, and wipes at the end of a block.
+
+    A rank that was forked meanwhile draws nothing and wipes nothing.
+
+    Args:
+        drawing: None: nobody would see it, and nothing is ever due.
+        interval: seconds between two times that it is due.
+    """
+
+    def __init__(self, drawing: Drawing | None, interval: float) -> None:
+        self._owner = os.getpid()
+        self._interval = interval
+        self._drawn = -interval
+        self._drawing = drawing
+
+    @property
+    def visible(self) -> bool:
+        """Whether anybody sees it."""
+        return self._drawing is not None
+
+    def __enter__(self) -> Self:
+        if self._drawing is not None:
+            self._drawing.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._drawing is not None and os.getpid() == self._owner:
+            self._drawing.stop()
+
+    def is_due(self) -> bool:
+        """Whether it is time to draw again, which is then taken as done; cheap."""
+        moment = monotonic()
+        if self._drawing is None or moment - self._drawn < self._interval:
+            return False
+        if os.getpid() != self._owner:
+            return False
+        self._drawn = moment
+        return True
+
+
+def visible() -> bool:
+    """Whether anybody sees what is drawn on standard error.
+
+    Asked of the stream itself: Rich takes FORCE_COLOR for a terminal.
+    """
+    return (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and os.environ.get("TERM") not in ("dumb", "unknown")
+    )
 
 
 @final
@@ -71,3 +158,34 @@ def _bar() -> bars.Progress:
         redirect_stdout=False,  # ranks would inherit the replaced streams
         redirect_stderr=False,
     )
+
+
+@contextmanager
+def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
+    """Show a spinner and the seconds gone while the block takes longer than ``PATIENCE``.
+
+    Does nothing where nobody would see it: standard error is no terminal, or is a dumb one.
+    """
+    if not (enabled and visible() and threading.current_thread() is threading.main_thread()):
+        yield
+        return
+    frames = itertools.cycle(
+        _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else "|/-\\"
+    )
+    began = monotonic()
+    owner = os.getpid()
+
+    def draw(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's form
+        if os.getpid() == owner:
+            line = f"{_CLEAR}{next(frames)} {text} ({monotonic() - began:.1f} s)"
+            os.write(2, line.encode(errors="replace"))
+
+    before = signal.signal(signal.SIGALRM, draw)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE, INTERVAL)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if monotonic() - began >= PATIENCE:
+            os.write(2, _CLEAR.encode())

@@ -6,7 +6,7 @@ import pytest
 from asking import DEFAULTS, spec
 
 from distdemo import ops
-from distdemo.cli.options import EXPLAIN
+from distdemo.cli.legacy_options import EXPLAIN
 from distdemo.demo.parse_op import parse_explained
 from distdemo.errors import UsageError
 from distdemo.ops.spec import OpSpec

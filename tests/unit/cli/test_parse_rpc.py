@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.cli.options import ALL, RPC
+from distdemo.cli.legacy_options import ALL, RPC
 from distdemo.errors import UsageError
 from distdemo.rpc import parse_rpc
 from distdemo.rpc.records import RpcSpec

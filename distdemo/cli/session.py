@@ -1,0 +1,292 @@
+"""What a command gets from the runner: how to show, where this process stands, how to start ranks.
+
+Ranks run in a world of their own on this machine, or (under torchrun, mpiexec, Slurm, or with
+``--nnodes``) as a part of a world that others start too. In the second case every process of the
+world runs the same command: the one with rank 0 goes on as if the world were its own, and the
+others do as it says and leave with the exit code that it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from distdemo import backends
+from distdemo.backends.outfit import outfitted
+from distdemo.backends.starting import run_outfitted
+from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
+from distdemo.launcher.joined.errand import Errand
+from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.limits import check_machine
+from distdemo.launcher.spec import WorldSpec
+
+if TYPE_CHECKING:
+    from distdemo.launcher.joined.follower import Follower
+    from distdemo.launcher.joined.leader import Leader
+    from distdemo.launcher.outcomes import WorldReport
+
+Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
+"""From what an order says to the function that the ranks run next, and its arguments."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of one command.
+
+    Attributes:
+        command: its name, ``bench links``.
+        format: ``table``, ``json`` or another that the command has.
+        quiet: print the verdict alone.
+        traceback: show the traceback of the rank at fault.
+        placement: of this process in a world that others start too; None: it starts its own.
+    """
+
+    command: str
+    format: str = "table"
+    quiet: bool = False
+    traceback: bool = False
+    placement: Seat | None = None
+    _leader: Leader | None = field(default=None, repr=False)
+    _follower: Follower | None = field(default=None, repr=False)
+
+    # ------------------------------------------------------------------------- what to start
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process shows the result: it has rank 0."""
+        return self.placement is None or self.placement.site == 0
+
+    def world_size(
+        self, asked: int | None, default: int = 4, smallest: int = 1, why: str = ""
+    ) -> int:
+        """How many ranks: as asked for, or as many as the engine started.
+
+        Args:
+            asked: ``--world-size``.
+            default: of this command.
+            smallest: that makes sense.
+            why: it has to be so many, as a sentence.
+
+        Raises:
+            UsageError: too few, or another number than the engine started.
+        """
+        place = self.placement
+        started = 0 if place is None or place.nodes else place.world_size
+        if started and asked not in (None, started):
+            raise UsageError(
+                f"--world-size {asked}, but this world has {started} ranks.",
+                f"This process is rank {place.rank} of them: {place.why}.",  # type: ignore[union-attr]  # it started some
+                "Leave out --world-size, or add --launcher local.",
+            )
+        nodes = 0 if place is None else place.nodes
+        size = started or asked or max(default, nodes)
+        if size < max(smallest, nodes):
+            raise UsageError(
+                f"--world-size {size} is too small: at least {max(smallest, nodes)}.",
+                why if size < smallest else "Every node starts one rank at least.",
+                f"Try --world-size {max(smallest, nodes)}.",
+            )
+        if place is not None and nodes:  # which ranks a node starts depends on the size
+            place = replace(place, world_size=size)
+            ranks = place.ranks_of(place.node)
+            self.placement = replace(place, rank=ranks.start, ranks_here=len(ranks))
+        return size
+
+    def ranks_here(self, world_size: int) -> int:
+        """How many of the ranks this machine has to hold, as far as is known."""
+        place = self.placement
+        if place is None:
+            return world_size
+        return min(world_size, max(place.local_size, place.ranks_here))
+
+    def world(  # noqa: PLR0913 - the settings of a world
+        self,
+        size: int,
+        backend: str = "auto",
+        device: str | None = None,
+        deadline: float | None = None,
+        start_method: str = "auto",
+        *,
+        stall: float | None = None,
+        data_bytes: int = 0,
+    ) -> WorldSpec:
+        """The world to start, as far as it can be judged without torch.
+
+        Args:
+            size: how many ranks.
+            backend: ``auto`` or a name of the registry.
+            device: ``cpu`` or ``cuda``; None: what the backend is for.
+            deadline: seconds of the whole run; None: 30, more for many ranks.
+            start_method: of the launcher.
+            stall: seconds without progress; None: no limit but the deadline.
+            data_bytes: what all ranks' tensors need.
+
+        Raises:
+            UsageError: these don't go together, or this machine can't hold them.
+        """
+        chosen = (
+            backends.automatic(size, device) if backend == "auto" else backends.REGISTRY[backend]
+        )
+        if device is not None and device not in chosen.devices:
+            raise UsageError(
+                f"--device {device} and --backend {chosen.name} don't go together.",
+                f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
+                "Leave out --device, or try --backend gloo.",
+            )
+        if (chosen.rank_per_gpu or device == "cuda") and not backends.gpus_in_sight():
+            what = "--device cuda" if device == "cuda" else f"--backend {chosen.name}"
+            raise UsageError(
+                f"{what} needs a GPU.", "This machine shows none.", "Try --backend gloo."
+            )
+        self._check_engine(chosen)
+        if deadline is None:  # a spawned rank imports torch by itself
+            deadline = max(30.0, (2.0 if start_method == "spawn" else 0.3) * size)
+        world = WorldSpec(
+            size,
+            chosen.name,
+            device or chosen.default_device(),
+            deadline,
+            start_method,
+            capture=True,
+            patience=stall,
+        )
+        check_machine(replace(world, world_size=self.ranks_here(size)), data_bytes)
+        return world
+
+    def _check_engine(self, backend: backends.Backend) -> None:
+        """Refuse a backend whose ranks this engine can't start."""
+        place = self.placement
+        if (
+            place is not None
+            and backend.engines is not None
+            and place.engine not in backend.engines
+        ):
+            where = "with --nnodes" if place.nodes else f"on ranks of {place.engine}"
+            raise UsageError(
+                f"--backend {backend.name} can't be used {where}.",
+                "Its processes find each other by what MPI's own starter tells them.",
+                "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
+            )
+
+    # ------------------------------------------------------------------------------ running
+
+    @contextmanager
+    def waiting(self, text: str, *worlds: WorldSpec) -> Iterator[None]:
+        """A spinner around the work; torch is imported first, and asked for what worlds need.
+
+        Raises:
+            UsageError: torch or a backend is missing, or there are too few GPUs.
+        """
+        from distdemo.view.progress import spinner
+
+        with spinner(text, enabled=not self.quiet and self.is_first):
+            self.prepare(*worlds)
+            yield
+
+    def prepare(self, *worlds: WorldSpec) -> None:
+        """Import torch, and refuse a backend that it lacks and more ranks than it has GPUs.
+
+        Raises:
+            UsageError: with what to try instead.
+        """
+        from distdemo.launcher.torch_import import load_torch
+
+        load_torch()
+        place = self.placement
+        for world in worlds:
+            backend = backends.REGISTRY[world.backend]
+            own_gpus = (
+                place is not None and not place.nodes and "CUDA_VISIBLE_DEVICES" in os.environ
+            )
+            here = 1 if own_gpus else self.ranks_here(world.world_size)
+            backends.check_gpus(backend, world, here)
+            reason = backend.missing()
+            if reason is not None:
+                raise UsageError(
+                    f"--backend {backend.name} can't be used here.", reason, "Try --backend gloo."
+                )
+
+    def start(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
+        self,
+        world: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        *,
+        order: Any = None,  # noqa: ANN401 - plain data
+        resume: Resume | None = None,
+        meaning: str = "",
+        **how: Any,  # noqa: ANN401 - the launcher's own
+    ) -> WorldReport:
+        """Run ``target(rank, *args)`` on every rank of a world, and say how each ended.
+
+        Args:
+            world: of a command that starts several, the first is the largest.
+            target: gets a ``launcher.rank.Rank`` first.
+            args: the same on every rank.
+            order: plain data that tells the other nodes what to run; from the second world on.
+            resume: makes of that what they run.
+            meaning: in which all processes of a joined world have to agree, beside the command
+                and the world; by default the arguments.
+            how: ``meanwhile``, ``hear``, ``wrote`` as for ``launcher.local.run_world``.
+
+        Raises:
+            typer.Exit: on a node without rank 0, when its part is done.
+        """
+        place = self.placement
+        if place is None:
+            return run_outfitted(world, target, args, **how)
+        mine = outfitted(world, by_engine=True)
+        settings = (world.world_size, world.backend, world.device)
+        request = Errand(f"{self.command} {meaning or args} {settings}", shlex.join(sys.argv[1:]))
+        if place.site == 0:
+            if self._leader is None:
+                from distdemo.launcher.joined.leader import Leader
+
+                self._leader = Leader(place, request, world.timeout)
+            return self._leader.run(mine, target, args, order=order, **how)
+        from distdemo.launcher.joined.follower import Follower
+
+        self._follower = Follower(place, request, world.timeout)
+        code = self._follower.serve(mine, target, args, resume)
+        if place.nodes:  # somebody sits in front of this terminal
+            ranks = place.ranks_of(place.site)
+            how_it_went = "all went well" if code == 0 else f"it failed, exit code {code}"
+            sys.stderr.write(
+                f"Ranks {ranks[0]} to {ranks[-1]} ran here; {how_it_went}. "
+                f"Node 0 ({place.master}) shows the result.\n"
+            )
+        raise typer.Exit(code)
+
+    # ------------------------------------------------------------------------------- the end
+
+    def refuse(self, error: DistdemoError) -> bool:
+        """Tell rank 0 of an error found here alone; whether this process must show it itself."""
+        from distdemo.launcher.joined.follower import LeaderLostError, UnheardError
+
+        if isinstance(error, UnheardError):
+            from distdemo.launcher.joined.through_mpi import call_off
+            from distdemo.view.console import messages, show
+            from distdemo.view.failure import error_text
+
+            show(messages(), error_text(error))
+            call_off()  # the engine may end this process right here
+        if self._follower is not None and not isinstance(error, LeaderLostError):
+            with suppress(OSError):
+                self._follower.refuse(error)
+        return self._follower is None
+
+    def end(self, code: int = EXIT_FAILED) -> None:
+        """Whatever ended the command: the other nodes leave with this exit code."""
+        if self._leader is not None:
+            with suppress(OSError):  # whoever read it has gone
+                sys.stdout.flush()  # an engine may kill us when the first of the others has left
+            self._leader.end(code)
+        if self._follower is not None:
+            self._follower.leave()

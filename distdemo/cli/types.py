@@ -1,0 +1,336 @@
+"""The types of options: each turns a text into a value, or says in three lines why it can't.
+
+A parser raises :class:`BadValue`; ``cli.main`` puts the option's name before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from distdemo import dtypes
+from distdemo.errors import UsageError
+
+T = TypeVar("T")
+LONGEST = 1e9  # seconds
+LARGEST = 1 << 60  # bytes
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+class BadValue(typer.BadParameter):
+    """A value that an option can't take.
+
+    Args:
+        text: the value, as it was typed.
+        what: what is wrong with it: ``that is no number of bytes``.
+        why: what the option is, as a sentence.
+        example: a value to try.
+        hint: what to try, where it is no value of this option.
+    """
+
+    def __init__(
+        self, text: str, what: str, why: str = "", example: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(f"{text}: {what}")
+        self.text = text
+        self.what = what
+        self.why = why
+        self.example = example
+        self.hint = hint
+
+    def usage_error(self, flag: str) -> UsageError:
+        """The same in three lines.
+
+        Args:
+            flag: the option, ``--timeout``.
+        """
+        hint = self.hint or (f"Try {flag} {self.example}." if self.example else "")
+        return UsageError(f"{flag} {self.text or repr('')}: {self.what}", self.why, hint)
+
+
+def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
+    """The parser as typer calls it: defaults pass through it too, and are values already."""
+
+    @functools.wraps(parse)
+    def convert(value: Any) -> T:  # noqa: ANN401 - a text or a default
+        return parse(value.strip()) if isinstance(value, str) else value
+
+    return convert
+
+
+# --------------------------------------------------------------------------------------- numbers
+
+
+@_parser
+def parse_bytes(text: str) -> int:
+    """A number of bytes: ``8``, ``64K``, ``1.5MiB``; K, M, G and T count by 1024."""
+    match = _SIZE.fullmatch(text)
+    size = float(match[1]) * 2 ** _POWERS[(match[2] or "").lower()] if match else math.nan
+    if not (size == int(size) if size <= LARGEST else False):
+        why = "K, M, G and T stand for 1024 and its powers."
+        raise BadValue(text, "that is no number of bytes.", why, "64K")
+    return int(size)
+
+
+@_parser
+def parse_sizes(text: str) -> Sizes:
+    """Several numbers of bytes: ``1K,16M``."""
+    return Sizes(parse_bytes(part.strip()) for part in text.split(",") if part.strip())
+
+
+@_parser
+def parse_seconds(text: str) -> float:
+    """Seconds, ``30`` or ``0.5s``; more than 0."""
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= LONGEST:
+        raise BadValue(text, "that is no positive number of seconds.", "", "30")
+    return seconds
+
+
+@_parser
+def parse_share(text: str) -> float:
+    """A share between 0 and 1: ``5%`` or ``0.05``."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise BadValue(text, "that is no share between 0 and 1.", "", "5%")
+    return share
+
+
+def whole(least: int, what: str, most: int | None = None) -> Callable[[Any], int]:
+    """A parser of whole numbers from ``least`` on.
+
+    Args:
+        least: the smallest that will do.
+        what: what it counts, as a sentence.
+        most: the largest; None: there is none.
+    """
+
+    @_parser
+    def parse(text: str) -> int:
+        try:
+            number = int(text.replace("_", ""))
+        except ValueError:
+            raise BadValue(text, "that is no whole number.", what, str(max(least, 2))) from None
+        if number < least or (most is not None and number > most):
+            end = f"at least {least}" if number < least else f"at most {most:,}"
+            raise BadValue(text, f"{end} is needed.", what, str(least if number < least else most))
+        return number
+
+    return parse
+
+
+# ------------------------------------------------------------------------------ lists and choices
+
+
+class Sizes(tuple[int, ...]):
+    """Numbers of bytes, in the order in which they were given."""
+
+    __slots__ = ()
+
+
+class RankList(tuple[int, ...]):
+    """Ranks as ``0,5-7`` names them: in that order, as often as it names them. Empty: all."""
+
+    __slots__ = ()
+
+    def check(self, flag: str, world_size: int) -> frozenset[int]:
+        """The same as a set; all ranks if it is empty.
+
+        Raises:
+            UsageError: the world lacks one of them.
+        """
+        for rank in self:
+            check_rank(flag, rank, world_size)
+        return frozenset(self or range(world_size))
+
+
+class Shape(tuple[int, ...]):
+    """The lengths of a tensor's dimensions; () is a scalar."""
+
+    __slots__ = ()
+
+
+@_parser
+def parse_ranks(text: str) -> RankList:
+    """Ranks: ``0,5-7``, or ``all``."""
+    if text == "all":
+        return RankList()
+    chosen: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise BadValue(text, "that names no ranks.", "Ranks count from 0.", "0,5-7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            why = "A range goes from the smaller rank to the larger."
+            raise BadValue(text, f"{part.strip()} runs backwards.", why, f"{last}-{first}")
+        chosen += range(first, last + 1)
+    return RankList(chosen)
+
+
+@_parser
+def parse_shape(text: str) -> Shape:
+    """The shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
+    if text.lower() in ("scalar", "0d", "()"):
+        return Shape()
+    parts = text.lower().strip("()[]").removesuffix(",").replace("x", ",").split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        why = "It is a length of at least 1 for each dimension."
+        raise BadValue(text, "that is no shape.", why, "2,3")
+    return Shape(int(part) for part in parts)
+
+
+@_parser
+def parse_dtype(text: str) -> str:
+    """Torch's name of an element type, from that or a short one."""
+    name = dtypes.NAMES.get(text.lower().removeprefix("torch."))
+    if name is None:
+        near = nearest(text, dtypes.NAMES)
+        example = dtypes.NAMES[near[0]] if near else "float32"
+        raise BadValue(
+            text, "there is no such dtype.", f"Known are: {', '.join(dtypes.DTYPES)}.", example
+        )
+    return name
+
+
+def one_of(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[Any], str]:
+    """A parser of one of these names, in any case."""
+
+    @_parser
+    def parse(text: str) -> str:
+        known = list(names() if callable(names) else names)
+        if text.lower() in known:
+            return text.lower()
+        near = nearest(text, known)
+        raise BadValue(
+            text, "there is no such choice.", f"Known are: {', '.join(known)}.", (near or known)[0]
+        )
+
+    return parse
+
+
+def offer(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """The shell completion that belongs to ``one_of``."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [
+            name for name in (names() if callable(names) else names) if name.startswith(incomplete)
+        ]
+
+    return complete
+
+
+def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> UsageError:
+    """The error for a name of this kind that isn't known, with the nearest ones that are."""
+    known = list(names)
+    lead = f"{prefix} " if prefix else ""
+    near = nearest(given, known)
+    hint = f"Did you mean {' or '.join(lead + name for name in near)}?" if near else ""
+    return UsageError(
+        f"There is no {kind} {given!r}.",
+        f"Known are: {', '.join(known)}.",
+        hint or f"Try {lead}{known[0]}.",
+    )
+
+
+def nearest(given: str, names: Iterable[str]) -> list[str]:
+    """The one or two names that this may have been meant to be."""
+    known = list(names)
+
+    def letters(name: str) -> str:
+        return "".join(letter for letter in name.lower() if letter.isalnum())
+
+    same = [name for name in known if letters(name) == letters(given)]
+    return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=0.5)
+
+
+def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
+    """The rank itself.
+
+    Args:
+        flag: that named it.
+        rank: counts from 0.
+        world_size: how many ranks there are.
+        of: what has so many: ``A world``, ``A group``.
+
+    Raises:
+        UsageError: there is no such rank.
+    """
+    if not 0 <= rank < world_size:
+        raise UsageError(
+            f"{flag} {rank}: there is no such rank.",
+            f"{of} of {world_size} has the ranks 0 to {world_size - 1}.",
+            f"Try {flag} {world_size - 1}.",
+        )
+    return rank
+
+
+# ----------------------------------------------------------------------------------------- files
+
+
+def file_to_write(*endings: str) -> Callable[[Any], Path]:
+    """A parser of files that will be written, looked at before anything runs.
+
+    Args:
+        endings: that say what kind of file it is, ``.json``; empty: any.
+    """
+
+    @_parser
+    def parse(text: str) -> Path:
+        example = f"result{endings[0]}" if endings else "result"
+        path = Path(text)
+        if text in ("", "-"):
+            raise BadValue(text, "that is no file.", "Standard output has the result.", example)
+        if endings and path.suffix.lower() not in endings:
+            stem = path.stem.lstrip(".") or "result"
+            why = f"The ending says what is written: {', '.join(endings)}."
+            raise BadValue(text, "this ending is not known.", why, f"{stem}{endings[0]}")
+        why = _why_unwritable(path)
+        if why:
+            raise BadValue(text, "that can't be written.", why, example)
+        return path
+
+    return parse
+
+
+@_parser
+def parse_plot(text: str) -> Path:
+    """A picture that will be drawn; the library is looked for, not loaded."""
+    path = file_to_write(".png", ".svg")(text)
+    if find_spec("matplotlib") is None:
+        why, hint = "It draws the plots.", "Try: pip install 'distdemo[plot]'."
+        raise BadValue(text, "matplotlib is not installed.", why, hint=hint)
+    return path
+
+
+def _why_unwritable(path: Path) -> str:
+    """Tried, for permissions alone don't tell; empty if it can be. Leaves all as it was."""
+    if path.is_dir():
+        return "It is a folder."
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent}."
+    if path.exists() and not path.is_file():
+        return ""  # a pipe or a device: opening it would already say something to its reader
+    new = not (path.exists() or path.is_symlink())
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        return f"{error.strerror}."
+    return ""

@@ -1,0 +1,266 @@
+"""Frozen records to JSON and back: the one encoder of every document, file and message.
+
+A record is a dataclass; its field names are the document's names. What a property works out is
+part of the document where it is declared with :class:`derived`. A record that is one of several
+in a union says which it is: ``kind: ClassVar[str]``, written as ``"kind"``. JSON has no NaN and
+no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+
+Left out are fields whose name begins with ``_`` and those with ``metadata={"json": False}``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import re
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Json = Any
+T = TypeVar("T")
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# An array of numbers over several lines. No string matches: a newline in it is written \\n.
+_NUMBERS = re.compile(r"\[\n[\s\d.,eE+\-]*\]")
+
+
+class derived(property):  # noqa: N801 - it is used as a decorator, as property is
+    """A property that is written into the document like a field. It is not read back."""
+
+
+def encode(value: Any) -> Json:  # noqa: ANN401 - any record
+    """The value as what JSON has: dictionaries, lists, strings, numbers, booleans and None.
+
+    Raises:
+        TypeError: it holds something that is neither a record nor plain data.
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value.value if isinstance(value, enum.Enum) else value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, enum.Enum):
+        return encode(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        entry = {name: encode(getattr(value, name)) for name in _names(type(value))}
+        kind = getattr(type(value), "kind", None)
+        return {"kind": kind, **entry} if isinstance(kind, str) else entry
+    if isinstance(value, Mapping):
+        return {str(encode(key)): encode(item) for key, item in value.items()}
+    if isinstance(value, AbstractSet):
+        return [encode(item) for item in sorted(value)]
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [encode(item) for item in value]
+    if isinstance(value, complex):
+        return str(value).strip("()")
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} has no place in a document")
+
+
+def dumps(document: Json) -> str:
+    """The document as text, two blanks a level; an array of numbers in one line."""
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    return _NUMBERS.sub(lambda match: "[" + " ".join(match.group()[1:-1].split()) + "]", text)
+
+
+def decode(kind: type[T], data: Json) -> T:
+    """The record of this type that ``encode`` made the data of; unknown names are ignored.
+
+    Args:
+        kind: a dataclass, an enum, a plain type, or any union, tuple, list or mapping of these.
+        data: what ``json.loads`` gave. It may come from anywhere: nothing in it is executed.
+
+    Raises:
+        ValueError: the data is not of this type.
+    """
+    return _decode(kind, data)  # type: ignore[no-any-return]  # of that type
+
+
+def schema(record: type, title: str) -> Json:
+    """The JSON Schema (2020-12) of the document that ``encode`` makes of such records."""
+    parts: dict[str, Json] = {}
+    top = _schema(record, parts)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **top,
+        "$defs": dict(sorted(parts.items())),
+    }
+
+
+# ------------------------------------------------------------------------------------- the fields
+
+
+@cache
+def _names(record: type) -> tuple[str, ...]:
+    """The names that are written: the fields, then what is derived."""
+    fields = [
+        each.name
+        for each in dataclasses.fields(record)
+        if not each.name.startswith("_") and each.metadata.get("json", True)
+    ]
+    return (*fields, *_derived(record))
+
+
+def _derived(record: type) -> Iterator[str]:
+    seen: dict[str, None] = {}
+    for base in reversed(record.__mro__):
+        seen.update((name, None) for name, it in vars(base).items() if isinstance(it, derived))
+    yield from seen
+
+
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    """Field names and types; what a module imports for its types alone is not known here."""
+    return get_type_hints(record)
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def _decode(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a type, and a value of it
+    origin, inside = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return data
+    if origin in (Union, types.UnionType):
+        return _decode_union(inside, data)
+    if origin is Literal:
+        if data not in inside:
+            raise ValueError(f"{data!r} is none of {inside}")
+        return data
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _decode_record(kind, data)
+    if origin in (tuple, list, set, frozenset, Sequence):
+        items = _expect(data, list)
+        if origin is tuple and inside[-1:] != (Ellipsis,):
+            if len(items) != len(inside):
+                raise ValueError(f"{len(items)} items instead of {len(inside)}")
+            return tuple(map(_decode, inside, items))
+        made = (_decode(inside[0], item) for item in items)
+        return (tuple if origin in (tuple, Sequence) else origin)(made)
+    if origin in (dict, Mapping):
+        pairs = _expect(data, dict).items()
+        return {_key(inside[0], key): _decode(inside[1], item) for key, item in pairs}
+    return _decode_plain(kind, data)
+
+
+def _decode_record(kind: type, data: Json) -> object:
+    given = _expect(data, dict)
+    hints = _hints(kind)
+    made = {}
+    for each in dataclasses.fields(kind):
+        if each.name in given and each.init:
+            try:
+                made[each.name] = _decode(hints[each.name], given[each.name])
+            except ValueError as error:
+                raise ValueError(f"{each.name}: {error}") from None
+    try:
+        return kind(**made)
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from None
+
+
+def _decode_union(members: tuple[Any, ...], data: Json) -> Any:  # noqa: ANN401 - one of the members
+    if data is None and type(None) in members:
+        return None
+    named = isinstance(data, dict) and data.get("kind")
+    reasons = []
+    for member in members:
+        if member is type(None) or (named and getattr(member, "kind", named) != named):
+            continue
+        try:
+            return _decode(member, data)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise ValueError("; ".join(reasons) or f"there is no {named or data!r}")
+
+
+def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of that type
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(data)
+    if kind is float:
+        if isinstance(data, str) and data in _NOT_FINITE:
+            return _NOT_FINITE[data]
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            return float(data)
+    elif kind is complex and isinstance(data, str | int | float):
+        return complex(data)
+    elif isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(data, str):
+        return kind(data)
+    elif kind is object or (type(data) is kind):
+        return data
+    raise ValueError(f"{data!r} is no {getattr(kind, '__name__', kind)}")
+
+
+def _key(kind: Any, text: str) -> Any:  # noqa: ANN401 - a key of that type
+    return int(text) if kind is int else _decode(kind, text)
+
+
+def _expect(data: Json, kind: type[T]) -> T:
+    if not isinstance(data, kind):
+        raise ValueError(f"{data!r:.60} is no {'object' if kind is dict else 'array'}")  # noqa: TRY004 - it is the data's fault
+    return data
+
+
+# ----------------------------------------------------------------------------------------- schema
+
+_PLAIN = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    type(None): {"type": "null"},
+    complex: {"type": "string"},
+    float: {"anyOf": [{"type": "number"}, {"enum": list(_NOT_FINITE)}]},
+}
+
+
+def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911 - a type; one return a kind of it
+    origin, inside = get_origin(kind), get_args(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(member, parts) for member in inside]}
+    if origin is Literal:
+        return {"enum": list(inside)}
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if kind.__name__ not in parts:
+            parts[kind.__name__] = {}  # a record may hold its like
+            parts[kind.__name__] = _record_schema(kind, parts)
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    if origin in (tuple, list, set, frozenset, Sequence):
+        if origin is tuple and inside[-1:] != (Ellipsis,):
+            return {"type": "array", "prefixItems": [_schema(each, parts) for each in inside]}
+        return {"type": "array", "items": _schema(inside[0], parts)}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _schema(inside[1], parts)}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [each.value for each in kind]}
+    if isinstance(kind, type) and issubclass(kind, PurePath):
+        return {"type": "string"}
+    return {}  # anything
+
+
+def _record_schema(record: type, parts: dict[str, Json]) -> Json:
+    hints = _hints(record)
+    properties: dict[str, Json] = {}
+    if isinstance(getattr(record, "kind", None), str):
+        properties["kind"] = {"const": vars(record)["kind"]}
+    for name in _names(record):
+        found = getattr(record, name, None)
+        hint = get_type_hints(found.fget)["return"] if isinstance(found, derived) else hints[name]
+        properties[name] = _schema(hint, parts)
+    described = (record.__doc__ or "").partition("\n")[0]
+    return {
+        "type": "object",
+        "description": described,
+        "properties": properties,
+        "required": list(properties),
+    }

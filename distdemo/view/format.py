@@ -1,0 +1,171 @@
+"""Numbers, sizes, times and lists as short text: the one way in which every view writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+Number = bool | int | float | complex
+
+BINARY = (
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+)
+DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+HOUR = 3600  # seconds
+TAB = 8  # columns
+# ECMA-48: CSI … final byte; OSC and its like up to their end; two-byte escapes.
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\)|[ -/]*[0-~])", re.DOTALL
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def number(value: Number) -> str:
+    """At most six significant digits; whole numbers without a point."""
+    if isinstance(value, complex):
+        sign = "-" if str(value.imag).startswith("-") else "+"
+        return f"{number(value.real)}{sign}{number(abs(value.imag))}j"
+    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
+        return str(value if isinstance(value, int) else int(value))
+    return f"{value:.6g}"
+
+
+def distinct(one: Number | str, other: Number | str) -> tuple[str, str]:
+    """Two numbers as text, with as many digits as it takes to tell them apart; or two texts."""
+    if isinstance(one, str) or isinstance(other, str):
+        return str(one), str(other)
+    texts = number(one), number(other)
+    return texts if texts[0] != texts[1] else (repr(one), repr(other))
+
+
+def digits(value: float) -> str:
+    """Three digits: ``123``, ``12.3``, ``1.23``; a small one keeps its first two: ``0.0012``."""
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    if value >= 9.995:
+        return f"{value:.1f}"
+    if value >= 0.01 or value <= 0:
+        return f"{value:.2f}"
+    text = f"{value:.2g}"
+    return text if "e" not in text else f"{value:.1g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that people read, three digits: ``850 µs``, ``12.3 ms``, ``1.20 s``."""
+    if not math.isfinite(seconds):
+        return "—"
+    for unit, scale in (("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * scale:
+            return f"{_three(seconds / scale)} {unit}"
+    return f"{_three(seconds)} s" if seconds < HOUR else f"{digits(seconds / HOUR)} h"
+
+
+def _three(value: float) -> str:
+    return f"{value:.{0 if value >= 99.95 or value == 0 else 1 if value >= 9.995 else 2}f}"
+
+
+def exact_size(size: int) -> str:
+    """Bytes exactly, in the binary unit that they were typed in: ``64 KiB``; else ``65,532 B``."""
+    for unit, scale in BINARY:
+        if size >= scale and size % (scale // 4) == 0:
+            return f"{size / scale:,g} {unit}"
+    return f"{size:,} B"
+
+
+def short_size(size: float) -> str:
+    """Bytes in a binary unit with three digits at most: ``64 KiB``, ``1.91 GiB``."""
+    for unit, scale in BINARY:
+        if size >= scale * 0.9995:
+            value = size / scale
+            return f"{value:.3g} {unit}" if value < 999.5 else f"{value:,.0f} {unit}"
+    return f"{size:.4g} B"
+
+
+def decimal_size(count: float) -> str:
+    """Bytes in decimal units, as bandwidths are written (1 MB is 1e6 bytes)."""
+    for unit, scale in DECIMAL:
+        if count >= scale:
+            return f"{count / scale:.4g} {unit}"
+    return f"{count:.4g} B"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Bytes a second in the unit that fits: ``3.90 GB/s``."""
+    for unit, scale in DECIMAL:
+        if bytes_per_s >= scale:
+            return f"{digits(bytes_per_s / scale)} {unit}/s"
+    return f"{bytes_per_s:.3g} B/s"
+
+
+def percent(share: float) -> str:
+    """``62%``; what is not nothing never reads as nothing."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def plus_minus(share: float, sign: str = "±") -> str:
+    """Half an interval's width as a share of its middle: ``±3.1%``; ``>±100%`` if it is wider."""
+    if share > 1:
+        return f">{sign}100%"
+    value = 100 * share
+    return f"{sign}{value:.1f}%" if value < 9.95 else f"{sign}{value:.0f}%"
+
+
+def times(value: float) -> str:
+    """A ratio: ``1.21×``, ``12.4×``, ``340×``."""
+    return f"{digits(value)}×" if math.isfinite(value) else "—"
+
+
+def moved(payload: int, formula: str, factor: float) -> str:
+    """The bytes that an op moves, with the formula's numbers: ``2(n−1)/n × 16 B = 24 B``."""
+    if formula == "1":
+        return decimal_size(payload)
+    return f"{formula} × {decimal_size(payload)} = {decimal_size(payload * factor)}"
+
+
+def shape_text(dtype: str, shape: tuple[int, ...]) -> str:
+    """``float32[2, 3]``; a scalar is ``float32[]``."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 rank``, ``4 ranks``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listing(words: Sequence[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Ranks as they are typed, with ranges: ``0, 2-5``."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1][1:] = [rank]
+        else:
+            spans.append([rank])
+    return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+def lines_of(text: str) -> list[str]:
+    """What a program wrote, as a terminal would show it in the end: of a redrawn bar, the last."""
+    text = text.replace("\r\n", "\n")
+    return [line_of(line) for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def line_of(line: str) -> str:
+    """One line: what was last drawn over it, tabs as blanks, control characters spelled out."""
+    drawn = [each for each in _ESCAPES.sub("", line).split("\r") if each]
+    last = drawn[-1] if drawn else ""
+    return _CONTROLS.sub(
+        lambda found: found.group().encode("unicode_escape").decode(), last.expandtabs(TAB)
+    )
