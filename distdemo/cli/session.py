@@ -155,7 +155,7 @@ class Session:
             deadline,
             start_method,
             capture=True,
-            patience=stall,
+            stall=stall,
         )
         check_machine(replace(world, world_size=self.ranks_here(size)), data_bytes)
         return world
@@ -249,11 +249,11 @@ class Session:
             if self._leader is None:
                 from distdemo.launcher.joined.leader import Leader
 
-                self._leader = Leader(place, request, world.timeout)
+                self._leader = Leader(place, request, world.deadline)
             return self._leader.run(mine, target, args, order=order, **how)
         from distdemo.launcher.joined.follower import Follower
 
-        self._follower = Follower(place, request, world.timeout)
+        self._follower = Follower(place, request, world.deadline)
         code = self._follower.serve(mine, target, args, resume)
         if place.nodes:  # somebody sits in front of this terminal
             ranks = place.ranks_of(place.site)
