@@ -1,4 +1,4 @@
-'''What a command is: a plain typed function that returns a :class:`Result`.
+"""What a command is: a plain typed function that returns a :class:`Result`.
 
 ::
 
@@ -11,7 +11,7 @@
 ``cli.app`` lists the commands, ``cli.runner`` gives each its session and what every command takes
 (``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and leaves with the
 exit code. A command prints nothing, writes no file and never exits.
-'''
+"""
 
 from __future__ import annotations
 
