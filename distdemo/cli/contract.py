@@ -4,7 +4,7 @@
 
     @command(joins=True, epilog="Try: distdemo hello -n 8")
     def hello(session: Session, world_size: WorldSize = None) -> Result:
-        \"""Every rank says who it is.\"""
+        # the docstring is the help
         ...
         return Result(report, view="distdemo.demo.view")
 
