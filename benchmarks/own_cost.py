@@ -62,7 +62,7 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
         RuntimeError: a world failed.
     """
     from distdemo.backends.starting import run_outfitted
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
     costs, reported = [], []
     for _ in range(WORLDS):

@@ -93,7 +93,7 @@ def medians(size: Size) -> dict[str, float]:
         RuntimeError: the world failed.
     """
     from distdemo.backends.starting import run_outfitted
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
     world = WorldSpec(2, backend="gloo", start_method="fork", deadline=60.0)
     report = run_outfitted(world, take_turns, (size.bytes, size.iterations))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distdemo.launcher.outcomes import WorldReport
+    from distdemo.launcher.records import WorldReport
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -27,7 +27,7 @@ from distdemo.demo.explain import explain
 from distdemo.demo.view_op_table import op_table
 from distdemo.demo.view_picture import picture
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.tracing import TraceReport, TraceSpec

@@ -10,7 +10,7 @@ from traces import about
 from distdemo import ops
 from distdemo.bench.fitting import Crossover, Link
 from distdemo.dtypes import DTYPES
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.algorithms import of_op
 from distdemo.trace.algorithms.plan import plan_of

@@ -10,8 +10,7 @@ from distdemo.bench.linking import Link, LinksReport, LinksSpec
 from distdemo.bench.links.slow import judged
 from distdemo.bench.records import BenchReport, BenchSpec, RankSkew, Row, Series, SeriesSpec, Sized
 from distdemo.bench.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
-from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Died, Stopped, Verdict, WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
 
 ALPHA_BETA = {"gloo": (50e-6, 2.6e9), "mpi": (2e-6, 10e9)}

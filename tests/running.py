@@ -14,9 +14,8 @@ from distdemo.demo.demo import demo, report
 from distdemo.demo.holdings import Holding, Piece, RankRecord
 from distdemo.demo.reports import OpReport
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import Returned
 from distdemo.launcher.rank import Rank
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 

@@ -9,8 +9,7 @@ from typing import Any
 from distdemo import ops
 from distdemo.demo.holdings import Verification
 from distdemo.dtypes import DTYPES
-from distdemo.launcher.outcomes import Returned, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import element, plan_for
 from distdemo.trace.algorithms import of_op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
 REDUCED = ("all_reduce", "reduce", "reduce_scatter")

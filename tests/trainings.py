@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from distdemo.launcher.outcomes import Returned, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.train.records import (
     MODES,
     REFERENCE,

@@ -16,7 +16,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import why_undefined
 
 if TYPE_CHECKING:
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
 

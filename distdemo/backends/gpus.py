@@ -19,7 +19,7 @@ from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
     from distdemo.backends.contract import Backend
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """What a system with GPUs shows: NVIDIA's nodes, those of Windows' subsystem, AMD's."""

@@ -11,7 +11,7 @@ from distdemo.bench.yardsticks import SHARED_MEMORY
 from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
 
 class Mpi(Backend):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from distdemo.backends.mpi_kinds import kind_of
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import MpiStart
+from distdemo.launcher.records import MpiStart
 
 _PATIENCE = 10.0  # seconds for an mpiexec to say its version
 _OTHER_PMI = re.compile(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.backends.outfit import outfitted
 
 if TYPE_CHECKING:
-    from distdemo.launcher.outcomes import WorldReport
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldReport, WorldSpec
 
 
 def run_outfitted(

@@ -17,8 +17,7 @@ from distdemo.bench.samples import Grounds, Looks, Sample
 from distdemo.bench.summary import median, quantile
 from distdemo.bench.yardsticks import PAGE, Alignment, Setup
 from distdemo.errors import DistdemoError
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.versions import versions
 
 

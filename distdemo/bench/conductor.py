@@ -20,7 +20,7 @@ from distdemo.bench.records import FEWEST_LAUNCHES, BenchReport, BenchSpec, Cour
 from distdemo.bench.samples import Grounds, Looks, Sample
 from distdemo.check.checker import Start
 from distdemo.errors import DistdemoError, Terminated
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 Watch = Callable[[BenchReport, Course], object]
 MOST_LAUNCHES = 40  # of one backend

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distdemo.doctor.cores import Share, share
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),

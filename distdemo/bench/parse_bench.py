@@ -35,7 +35,7 @@ from distdemo.demo.parse_groups import named_ranks, parse_groups
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 
 OUTPUTS = (".json", ".csv", ".txt")

@@ -17,7 +17,7 @@ from distdemo.demo.parse_groups import Groups
 from distdemo.demo.parse_op import base_spec
 from distdemo.errors import UsageError
 from distdemo.launcher.limits import memory_text, room_beside
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import memory_of_all
 from distdemo.ops.spec import OpSpec

@@ -23,7 +23,7 @@ from distdemo.cli.support import check_support
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine, memory_text, room_beside
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
 OUTPUTS = (".json",)

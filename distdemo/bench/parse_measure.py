@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from distdemo.cli.parse import Flags, parse_seconds, parse_world, whole
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 OUTER_LIMIT = 7 * 24 * 3600.0  # seconds; a measurement ends by its patience, not by this
 MANY = 10_000_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 MEMORY_COPY, DEVICE_COPY = "memory copy", "device copy"
 TCP_STREAM, SHARED_MEMORY = "TCP stream", "shared memory"

@@ -17,8 +17,7 @@ from distdemo.check.cases import Case
 from distdemo.check.check import Finding, run_cases
 from distdemo.check.guilt import guilty_case, words_of
 from distdemo.demo.reports import CaseResult, CheckReport, Status
-from distdemo.launcher.outcomes import Lost, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Lost, WorldReport, WorldSpec
 from distdemo.versions import versions
 
 OUTER_LIMIT = 24 * 3600.0  # seconds; a world of the check ends by its patience, not by this

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from distdemo.check.check import Finding, case_of
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     Died,
     Lost,
     Outcome,

@@ -26,7 +26,7 @@ from distdemo.demo.parse_data import parse_dtype
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from distdemo.check.checker import Plan, Progress, Start, check
 from distdemo.check.guilt import LOST
 from distdemo.demo.reports import CapabilityMap, CaseResult, MapReport
 from distdemo.dtypes import DTYPES
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import torch_version
 

@@ -17,7 +17,7 @@ from distdemo.cli.writing import write_file
 from distdemo.demo.execute import check_backend, show_error
 from distdemo.demo.reports import BackendEntry, MapReport
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.view.spinner import spinner
 
 

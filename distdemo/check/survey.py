@@ -12,8 +12,7 @@ from distdemo.check.checker import Start
 from distdemo.demo.demo import demo
 from distdemo.demo.reports import BackendEntry
 from distdemo.errors import UsageError
-from distdemo.launcher.outcomes import Returned
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.ops.spec import OpSpec
 
 BUILT_IN = frozenset({"undefined", "fake", *backends.REGISTRY})

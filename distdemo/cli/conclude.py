@@ -17,7 +17,7 @@ from distdemo.cli.signals import code_of_interruption
 from distdemo.cli.writing import write_made
 from distdemo.demo.execute import show_error
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 
 Draw = Callable[[Any], Any]
 """From rich's console to what is shown on it."""

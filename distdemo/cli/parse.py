@@ -13,7 +13,7 @@ from typing import Any
 
 from distdemo import backends
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.start_method import METHODS
 
 Flags = Mapping[str, Any]

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.joined.follower import Follower, Resume
     from distdemo.launcher.joined.leader import Leader
     from distdemo.launcher.joined.seat import Seat
-    from distdemo.launcher.outcomes import WorldReport
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldReport, WorldSpec
 
 Start = Callable[..., "WorldReport"]
 

@@ -14,7 +14,7 @@ from distdemo.demo.part import Groups, Part, inference, part_of
 from distdemo.demo.reports import OpReport
 from distdemo.demo.verify import verify, verify_objects
 from distdemo.demo.witness import Timing, witness
-from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import expected, expected_objects, make_buffers
 from distdemo.ops.contract import Op, Undefined, is_joined
 from distdemo.versions import versions

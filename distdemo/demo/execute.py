@@ -23,8 +23,7 @@ from distdemo.demo.reports import Explanation, HelloReport, OpReport
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.view.spinner import spinner
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from distdemo import backends
 from distdemo.demo.reports import HelloReport, Introduction
-from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.records import Returned, WorldReport
 from distdemo.versions import versions
 
 if TYPE_CHECKING:

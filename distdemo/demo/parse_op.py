@@ -23,7 +23,7 @@ from distdemo.demo.values import Row, check_fit, parse_values
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops import reduction
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distdemo.demo.holdings import Holding, RankRecord
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic, Words
 from distdemo.ops.spec import OpSpec
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from distdemo.doctor.interface_list import Interface, interfaces
 from distdemo.launcher import limits as launcher_limits
 from distdemo.launcher.limits import Limit
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 __all__ = ["Answer", "Clock", "Interface", "Lookup", "Room", "interfaces"]
 

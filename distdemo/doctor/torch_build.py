@@ -8,8 +8,7 @@ from distdemo.backends.capabilities import release_of
 from distdemo.doctor.seen import Seen, broken, fine, plain, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.errors import UsageError
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 
 OLDEST = (2, 8)  # pyproject.toml says why
 NCCL_WHEELS = tuple(f"nvidia-nccl-cu{release}" for release in (11, 12, 13))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
 from distdemo.launcher.checks import check_world
 from distdemo.launcher.leading import leading
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

@@ -15,7 +15,7 @@ from distdemo.launcher.start_method import METHODS
 from distdemo.launcher.torch_import import load_torch
 
 if TYPE_CHECKING:
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
 LONGEST = 1e9  # seconds, some 30 years: far below what overflows in torch's clocks
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
 HOST = "127.0.0.1"
 

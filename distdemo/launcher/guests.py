@@ -19,7 +19,7 @@ from distdemo.launcher.sweeper import kill_session
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Assignment
-    from distdemo.launcher.spec import UserProgram
+    from distdemo.launcher.records import UserProgram
 
 
 class Household:

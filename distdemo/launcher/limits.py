@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
 
 MIB = 1 << 20
 RANK_MEMORY = {"spawn": 180 * MIB}

@@ -17,9 +17,8 @@ from distdemo.launcher.elastic import AgentRendezvous, agent
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.limits import check_loopback, open_files
 from distdemo.launcher.local_ranks import LocalRanks
-from distdemo.launcher.outcomes import Verdict, WorldReport
+from distdemo.launcher.records import Verdict, WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Rendezvous, rendezvous
-from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.start_method import StartMethod, choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.watch import End, Hear

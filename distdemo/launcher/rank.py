@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from distdemo.launcher.local_ranks import LocalRanks
+    from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.rendezvous import Rendezvous
-    from distdemo.launcher.spec import WorldSpec
     from distdemo.launcher.wires.contract import Ticket
 
 

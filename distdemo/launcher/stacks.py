@@ -14,7 +14,7 @@ import signal
 import sysconfig
 from pathlib import PurePath
 
-from distdemo.launcher.outcomes import Where
+from distdemo.launcher.records import Where
 
 SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR1)
 """The signal that asks for a stack: a real-time one, which programs rarely use."""

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     Died,
     Lost,
     Outcome,
@@ -21,9 +21,9 @@ from distdemo.launcher.outcomes import (
     Returned,
     TimedOut,
     Verdict,
+    WorldSpec,
     headline,
 )
-from distdemo.launcher.spec import WorldSpec
 
 # What gloo, NCCL, TensorPipe and the stores say when the other side is gone (torch 2.8 to 2.15).
 _LOST_PEER = re.compile(

@@ -16,9 +16,8 @@ from typing import Any, Protocol
 
 from distdemo.launcher import stacks
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.outcomes import Returned
 from distdemo.launcher.pulse import Pulse
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.launcher.worker import LOOK, Worker
 
 SETTLE = 0.4  # seconds that others get to end by themselves after one failed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher import verdict
 from distdemo.launcher.channel import Receiver
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     NOT_STARTED,
     Died,
     Outcome,

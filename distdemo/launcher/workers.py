@@ -19,8 +19,7 @@ from distdemo.launcher.guests import Household, stdin_of
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.local_ranks import LocalRanks
 from distdemo.launcher.main_module import check_main_file
-from distdemo.launcher.outcomes import Outcome, Returned
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.start_method import StartMethod
 from distdemo.launcher.watch import End, Hear, Listener, Watch
 from distdemo.launcher.wires.contract import Wire

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from distdemo.launcher.outcomes import Outcome, Raised, TimedOut, Verdict, WorldReport
+from distdemo.launcher.records import Outcome, Raised, TimedOut, Verdict, WorldReport
 from distdemo.rpc.records import name_of
 
 _RANK = re.compile(r"\b[Rr]ank (\d+)\b(?! \()")

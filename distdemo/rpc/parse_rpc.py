@@ -11,7 +11,7 @@ from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_wo
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.rpc.records import RpcSpec
 from distdemo.train.limits import LARGEST_SEED
 

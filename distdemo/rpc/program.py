@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdemo import backends
-from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.records import Returned, WorldReport
 from distdemo.rpc.blame import blamed
 from distdemo.rpc.loading import load_rpc
 from distdemo.rpc.proofs import proofs

@@ -19,7 +19,7 @@ from distdemo.cli.parse import (
 from distdemo.cli.parse_engine import parse_seat
 from distdemo.errors import UsageError
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import UserProgram, WorldSpec
+from distdemo.launcher.records import UserProgram, WorldSpec
 from distdemo.run.parse_program import parse_program
 from distdemo.run.records import Program
 from distdemo.run.run_options import IDLE

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 
 # What gloo itself prints, on standard output, when a group is made (torch 2.6 to 2.8).
 _CHATTER = re.compile(

@@ -11,7 +11,7 @@ import typer
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.demo.execute import check_backend
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.records import Returned, WorldReport
 from distdemo.run.parse_run import RunRequest, parse_run
 from distdemo.run.records import RunReport, Transcript
 from distdemo.run.transcript import Transcripts

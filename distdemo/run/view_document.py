@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdemo.launcher.outcomes import Raised
+from distdemo.launcher.records import Raised
 from distdemo.run.records import RunReport
 from distdemo.view.document import Json, envelope, world_entry
 from distdemo.view.endings import ending, error_entry, world_errors

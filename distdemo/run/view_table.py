@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.launcher.outcomes import Returned
+from distdemo.launcher.records import Returned
 from distdemo.run.records import RunReport
 from distdemo.view import colours
 from distdemo.view.console import Signs, show, signs

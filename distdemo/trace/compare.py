@@ -17,8 +17,7 @@ from distdemo.bench.sizes import size_text
 from distdemo.bench.summary import interval, median
 from distdemo.check.checker import OUTER_LIMIT, Start
 from distdemo.errors import Terminated
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.start_method import choose
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import links

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from distdemo.bench.fitting import Crossover, Link
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.scheduling import About, Checked, Counts, Misprint

@@ -13,7 +13,7 @@ from distdemo.cli.support import check_support
 from distdemo.demo.parse_op import Request, parse_op
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms

@@ -19,7 +19,7 @@ from distdemo.doctor.parse_link import parse_link
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine, memory_text, room_beside
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import memory_of_all
 from distdemo.ops.spec import OpSpec

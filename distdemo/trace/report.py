@@ -10,7 +10,7 @@ from itertools import chain
 
 from distdemo import backends, ops
 from distdemo.dtypes import DTYPES
-from distdemo.launcher.outcomes import Returned, WorldReport
+from distdemo.launcher.records import Returned, WorldReport
 from distdemo.trace.algorithms.plan import Plan
 from distdemo.trace.count import checks, count, misprints
 from distdemo.trace.picture import Picture, picture

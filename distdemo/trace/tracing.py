@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from distdemo.demo.holdings import Verification
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Number, OpSpec
 from distdemo.trace.scheduling import About, Checked, Counts, Fault, Misprint, Step

@@ -6,7 +6,7 @@ from typing import Any
 
 from distdemo.bench.fitting import Link
 from distdemo.demo.view_records import spec_entry, traffic_entry
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.trace.contending import Arena, CompareReport, Contender, LinkSource, Timing
 from distdemo.trace.view_amounts import whole_bytes
 from distdemo.trace.view_compare_words import ASSUMPTIONS, verdict

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from distdemo.demo.holdings import Verification
 from distdemo.demo.view_records import spec_entry, traffic_entry
 from distdemo.dtypes import DTYPES
-from distdemo.launcher.outcomes import Returned
+from distdemo.launcher.records import Returned
 from distdemo.trace.scheduling import Fault, Transfer
 from distdemo.trace.tracing import Cell, Moment, Played, TraceReport, TraceSpec, WrongChunk
 from distdemo.trace.view_count_records import (

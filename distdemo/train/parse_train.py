@@ -12,7 +12,7 @@ from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_wo
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine, free_memory
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.train.limits import check_memory, check_train
 from distdemo.train.records import DATASETS, MODES, PARTITIONS, TrainSpec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 
 MODES = ("manual", "flat", "ddp")
 """The ways to average gradients; ``compare`` runs all of them."""

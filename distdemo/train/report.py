@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from distdemo import backends
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 from distdemo.train.classifier import count_parameters
 from distdemo.train.data import Data
 from distdemo.train.limits import shares

@@ -17,7 +17,7 @@ from distdemo.demo.view_records import (
     wrong_entries,
 )
 from distdemo.errors import DistdemoError
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 from distdemo.view.endings import ending, error_entry, world_errors
 
 SCHEMA_VERSION = 1

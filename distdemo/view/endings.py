@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdemo.launcher.outcomes import Died, Lost, Outcome, Raised, Stopped, TimedOut, WorldReport
+from distdemo.launcher.records import Died, Lost, Outcome, Raised, Stopped, TimedOut, WorldReport
 
 Json = Any
 

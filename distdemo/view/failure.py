@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.errors import DistdemoError
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     Died,
     Lost,
     Outcome,

@@ -9,7 +9,7 @@ import pytest
 from pages import RING, SPOILED, Open, state
 from traces import paper
 
-from distdemo.launcher.outcomes import Verdict
+from distdemo.launcher.records import Verdict
 from distdemo.trace.scheduling import Fault
 from distdemo.trace.tracing import Cell, TraceReport
 

@@ -14,8 +14,7 @@ from distdemo.bench.conductor import measure, order_of, resume
 from distdemo.bench.plan import Plan, Visit
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import Died
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Died, WorldSpec
 from distdemo.ops.all_reduce import AllReduce
 
 SHARED = "/dev/shm"  # noqa: S108 - only looked into

@@ -14,7 +14,7 @@ from distdemo.bench.gauges import MOMENTS
 from distdemo.bench.plan import SPREAD_OVER
 from distdemo.bench.yardsticks import ARITHMETIC, COPY, CORE_TO_CORE
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -19,7 +19,7 @@ from distdemo.bench.limits import bound_of, measure_limits
 from distdemo.bench.streams import LOOPBACK, Door, Streams, open_streams
 from distdemo.bench.yardsticks import Limit
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

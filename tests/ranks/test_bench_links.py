@@ -22,8 +22,7 @@ from distdemo.bench.links import baton, measure_links, program
 from distdemo.bench.records import Course
 from distdemo.errors import Terminated
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

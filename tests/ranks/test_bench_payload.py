@@ -11,9 +11,8 @@ from strategies import FORMS, example
 
 from distdemo.bench import payload
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import Returned
 from distdemo.launcher.rank import Rank
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.ops.contract import Op, Undefined, handles
 from distdemo.ops.spec import OpSpec
 

@@ -15,7 +15,7 @@ from distdemo.check.checker import Plan, check
 from distdemo.check.matrix import PROBE_RANKS
 from distdemo.demo.reports import CapabilityMap
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import torch_version
 

@@ -23,7 +23,7 @@ from distdemo.check import matrix
 from distdemo.check.cases import Case
 from distdemo.check.checker import Plan, check
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.demo.reports import CheckReport

@@ -18,8 +18,7 @@ from forked import in_a_child
 from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped
-from distdemo.launcher.spec import UserProgram, WorldSpec
+from distdemo.launcher.records import Died, Raised, Returned, Stopped, UserProgram, WorldSpec
 
 OUTSIDE = threading.Event()  # nobody sets it: what waits for it waits until it is killed
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from helpers import LOOPBACK, children, tcp_addresses, wait_until
 
 import distdemo
-from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped, TimedOut
+from distdemo.launcher.records import Died, Raised, Returned, Stopped, TimedOut
 
 ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
 SOON = 1.0  # seconds after which worlds that hang are given up

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from helpers import children
 
 import distdemo
-from distdemo.launcher.outcomes import Died, Raised
+from distdemo.launcher.records import Died, Raised
 
 ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
 

@@ -12,8 +12,7 @@ import torch.distributed as dist
 from helpers import children
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import TimedOut
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import TimedOut, WorldSpec
 
 ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
 PATIENCE = 0.5

@@ -11,7 +11,7 @@ import torch
 from helpers import LOOPBACK, segments, tcp_addresses, unused
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.rpc import program, remote
 from distdemo.rpc.loading import load_rpc
 from distdemo.rpc.parts import Part

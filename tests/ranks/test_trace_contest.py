@@ -15,8 +15,7 @@ from distdemo.bench.fitting import Link
 from distdemo.bench.records import Course
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.compare import compare

@@ -12,7 +12,7 @@ from running import Numbered
 from tracings import spec_of, world
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.outcomes import Returned
+from distdemo.launcher.records import Returned
 from distdemo.trace.report import report
 from distdemo.trace.run import trace
 from distdemo.trace.scheduling import Fault

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.train.averaging import Averaging
 from distdemo.train.main import train
 from distdemo.train.manual import manual

@@ -5,8 +5,7 @@ import pickle
 import pytest
 
 from distdemo.errors import DistdemoError, UsageError, WorldError, WorldInterrupted
-from distdemo.launcher.outcomes import Raised, Returned, Verdict, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Raised, Returned, Verdict, WorldReport, WorldSpec
 
 VERDICT = Verdict("Rank 1 raised ValueError: no", "It had got far.", "Look.", (1,), (0,), "Trace")
 FAILED = WorldReport(

@@ -38,7 +38,7 @@ import sys
 import distdemo
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "import distdemo"
 distdemo.UsageError
-import distdemo.ops.spec, distdemo.launcher.outcomes, distdemo.demo.reports, distdemo.dtypes
+import distdemo.ops.spec, distdemo.launcher.records, distdemo.demo.reports, distdemo.dtypes
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "the records"
 import distdemo.ops, distdemo.backends, distdemo.demo.explain
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "ops and explain"

@@ -19,8 +19,7 @@ from distdemo.bench.links.slow import best, judged, typical
 from distdemo.bench.records import Course
 from distdemo.check.checker import OUTER_LIMIT, Start
 from distdemo.errors import Terminated
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.start_method import choose
 from distdemo.versions import versions
 

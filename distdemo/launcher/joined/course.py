@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distdemo.launcher.outcomes import Lost, Outcome, Returned, Stopped
+from distdemo.launcher.records import Lost, Outcome, Returned, Stopped
 
 SILENT = 8.0  # seconds without a sign of life after which a site counts as lost, at most
 SHORTEST = 2.0  # and at least: a busy machine or a slow cable delays one

@@ -16,12 +16,12 @@ from distdemo.launcher.joined.link import Ear, Message
 from distdemo.launcher.joined.meeting import Meeting
 from distdemo.launcher.joined.post import FAREWELL, Post
 from distdemo.launcher.limits import open_files
-from distdemo.launcher.outcomes import Died, Raised
+from distdemo.launcher.records import Died, Raised
 from distdemo.launcher.watch import End
 
 if TYPE_CHECKING:
     from distdemo.launcher.joined.seat import Seat
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.workers import Workers
 
 GRACE = 20.0  # seconds beyond a world's timeout that the leader may take for its verdict

@@ -17,12 +17,12 @@ from distdemo.launcher.joined.link import Ear, Message
 from distdemo.launcher.joined.meeting import Meeting
 from distdemo.launcher.joined.post import Post
 from distdemo.launcher.limits import open_files
-from distdemo.launcher.outcomes import Outcome, Verdict, WorldReport
+from distdemo.launcher.records import Outcome, Verdict, WorldReport
 from distdemo.launcher.watch import SETTLE, End, Hear
 
 if TYPE_CHECKING:
     from distdemo.launcher.joined.seat import Seat
-    from distdemo.launcher.spec import WorldSpec
+    from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.workers import Workers
 
 GRACE = 3.0  # seconds that other sites get to say how their ranks ended, once they have to stop

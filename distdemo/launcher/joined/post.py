@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from distdemo.launcher.joined.errand import Errand
     from distdemo.launcher.joined.meeting import Meeting
     from distdemo.launcher.joined.seat import Seat
+    from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.rendezvous import Rendezvous
-    from distdemo.launcher.spec import WorldSpec
 
 FAREWELL = 5.0  # seconds for ranks to end together, on several hosts and over MPI
 

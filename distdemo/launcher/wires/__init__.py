@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.wires.contract import Wire
 from distdemo.launcher.wires.mpiexec import MpiexecWire
 from distdemo.launcher.wires.pmi import PmiWire

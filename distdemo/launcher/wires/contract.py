@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from distdemo.launcher.outcomes import Verdict
+    from distdemo.launcher.records import Verdict
     from distdemo.launcher.watch import Listener
 
 STRANGE = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "MPI_LOCAL", "HYDI_", "PALS_")

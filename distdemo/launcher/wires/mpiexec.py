@@ -19,8 +19,7 @@ from multiprocessing.connection import Connection
 from distdemo.errors import UsageError
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
-from distdemo.launcher.outcomes import Verdict
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Verdict, WorldSpec
 from distdemo.launcher.wires import shim
 from distdemo.launcher.wires.caller import Caller, greet
 from distdemo.launcher.wires.confine import Confinement

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.wires.contract import Ticket, Wire
 from distdemo.launcher.wires.pmi_protocol import LONGEST, Exchange, segment_names
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from distdemo.errors import UsageError
 from distdemo.launcher.keeper import Keeper
-from distdemo.launcher.spec import MpiStart
+from distdemo.launcher.records import MpiStart
 from distdemo.launcher.sweeper import kill_session
 from distdemo.launcher.wires.contract import STRANGE
 

@@ -15,7 +15,7 @@ from strategies import example
 from distdemo import backends, ops
 from distdemo.backends import gpus
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
 Machine = Callable[..., None]

@@ -13,7 +13,7 @@ from distdemo.cli import options
 from distdemo.demo.execute import check_backend, ranks_sharing
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 
 def check(**flags: str) -> CheckRequest:

@@ -17,7 +17,7 @@ from distdemo.cli.parse import (
     unknown,
 )
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 FLAGS: dict[str, Any] = {
     "backend": "auto",

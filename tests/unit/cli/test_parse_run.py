@@ -15,7 +15,7 @@ from distdemo.cli.main import _rewritten, _wants_json
 from distdemo.cli.parse import LONGEST
 from distdemo.cli.silence import speaks
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import UserProgram
+from distdemo.launcher.records import UserProgram
 from distdemo.run.parse_run import RunRequest, parse_run
 from distdemo.run.run_options import _files
 

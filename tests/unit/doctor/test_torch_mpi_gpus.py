@@ -13,8 +13,7 @@ from distdemo.doctor import gpus, mpi, torch_build, variables
 from distdemo.doctor.system import Answer
 from distdemo.doctor.torch_facts import TorchFacts
 from distdemo.errors import UsageError
-from distdemo.launcher.outcomes import Returned, Verdict, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, Verdict, WorldReport, WorldSpec
 
 HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n"
 MPICH = "MPICH Version:      5.0.2\nMPICH Device: ch4:ucx ofi\n"

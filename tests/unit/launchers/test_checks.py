@@ -12,7 +12,7 @@ import torch.distributed as dist
 from distdemo.backends import mpi_library
 from distdemo.errors import UsageError
 from distdemo.launcher.checks import LONGEST, check_world
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from helpers import LOOPBACK, tcp_addresses
 from torch._C._distributed_c10d import TCPStore
 
 from distdemo.launcher.elastic import HOST, agent, variables
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 
 def test_the_variables_are_torchruns():

@@ -8,7 +8,7 @@ import pytest
 from helpers import wait_until
 
 from distdemo.launcher.guests import Household, stdin_of
-from distdemo.launcher.spec import UserProgram
+from distdemo.launcher.records import UserProgram
 
 
 def test_a_household_whose_keeper_was_killed_does_it_itself():

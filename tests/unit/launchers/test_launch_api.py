@@ -10,8 +10,7 @@ import pytest
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
 from distdemo.launcher import api
 from distdemo.launcher.api import launch
-from distdemo.launcher.outcomes import Raised, Returned, Stopped, Verdict, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Raised, Returned, Stopped, Verdict, WorldReport, WorldSpec
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from distdemo.errors import UsageError
 from distdemo.launcher import limits
 from distdemo.launcher.limits import MIB, check_loopback, check_machine, free_memory, open_files
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 Machine = dict[str, str]
 

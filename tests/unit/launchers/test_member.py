@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from distdemo.launcher.channel import Receiver, Sender, dumps
-from distdemo.launcher.outcomes import Died, Phase, Raised, Returned, Stopped, TimedOut
+from distdemo.launcher.records import Died, Phase, Raised, Returned, Stopped, TimedOut
 from distdemo.launcher.worker import KEPT_OUTPUT, Worker
 
 

@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import distdemo
-from distdemo.launcher.outcomes import Where
+from distdemo.launcher.records import Where
 from distdemo.launcher.stacks import locate
 
 SITE = sysconfig.get_path("purelib")

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     NOT_STARTED,
     Died,
     Lost,
@@ -16,8 +16,8 @@ from distdemo.launcher.outcomes import (
     TimedOut,
     Verdict,
     Where,
+    WorldSpec,
 )
-from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.verdict import judge, lost_peer
 
 CLOSED = (

@@ -20,7 +20,7 @@ from helpers import wait_until
 from distdemo.errors import UsageError
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
-from distdemo.launcher.spec import MpiStart, WorldSpec
+from distdemo.launcher.records import MpiStart, WorldSpec
 from distdemo.launcher.wires import confine, shim, starter
 from distdemo.launcher.wires.caller import greet
 from distdemo.launcher.wires.confine import Confinement

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.spec import MpiStart, WorldSpec
+from distdemo.launcher.records import MpiStart, WorldSpec
 from distdemo.launcher.wires.contract import Ticket, Wire
 from distdemo.launcher.wires.pmi import PmiWire
 from distdemo.launcher.wires.pmi_protocol import LONGEST, Exchange, segment_names

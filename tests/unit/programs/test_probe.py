@@ -16,7 +16,7 @@ from distdemo.check.cases import Case
 from distdemo.check.probe import capabilities_of, differences, disagreements, finding_of
 from distdemo.demo.reports import CapabilityMap, CaseResult
 from distdemo.dtypes import DTYPES
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 WORLD = WorldSpec(matrix.PROBE_RANKS)
 

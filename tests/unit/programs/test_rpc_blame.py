@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     Died,
     Outcome,
     Phase,
@@ -16,8 +16,8 @@ from distdemo.launcher.outcomes import (
     Verdict,
     Where,
     WorldReport,
+    WorldSpec,
 )
-from distdemo.launcher.spec import WorldSpec
 from distdemo.launcher.verdict import judge
 from distdemo.rpc.blame import blamed
 

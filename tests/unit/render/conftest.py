@@ -11,8 +11,7 @@ from distdemo import ops
 from distdemo.demo.explain import explain
 from distdemo.demo.holdings import Attendance, Holding, Piece, RankRecord, Verification
 from distdemo.demo.reports import OpReport
-from distdemo.launcher.outcomes import Outcome, Returned, Verdict, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Outcome, Returned, Verdict, WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.view.console import output, show
 

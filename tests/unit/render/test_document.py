@@ -14,7 +14,7 @@ from distdemo.demo.explain import explain
 from distdemo.demo.holdings import Event, Holding, Mismatch, Piece, Thing, Verification
 from distdemo.demo.reports import HelloReport, Introduction
 from distdemo.errors import UsageError
-from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped, TimedOut, Verdict, Where
+from distdemo.launcher.records import Died, Raised, Returned, Stopped, TimedOut, Verdict, Where
 from distdemo.ops.spec import OpSpec
 from distdemo.view.document import (
     SCHEMA_VERSION,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launcher.outcomes import (
+from distdemo.launcher.records import (
     Died,
     Lost,
     Phase,

@@ -8,7 +8,7 @@ import pytest
 
 from distdemo.demo.reports import HelloReport, Introduction
 from distdemo.demo.view_hello_table import hello_table
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 
 Make = Callable[..., Any]
 

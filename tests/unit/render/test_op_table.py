@@ -11,8 +11,7 @@ from distdemo import ops
 from distdemo.demo.holdings import EVENTS, Event, Holding, Mismatch, Piece, RankRecord, Verification
 from distdemo.demo.reports import OpReport
 from distdemo.demo.view_op_table import op_table, verdict_line
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.view.console import Signs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.launcher.records import Died, Stopped, Verdict, WorldReport
 from distdemo.rpc.program import MAINTENANCE
 from distdemo.rpc.proofs import proofs
 from distdemo.rpc.records import Call, Lesson, RpcReport, RpcSpec, Value, Weights

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.launcher.records import Died, Stopped, Verdict, WorldReport
 from distdemo.run.records import Program, RunReport, Transcript, Value
 from distdemo.run.view_document import run_document
 from distdemo.view.document import dumps

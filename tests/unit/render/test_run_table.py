@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.launcher.outcomes import Died, Raised, Returned, Stopped, Verdict, WorldReport
+from distdemo.launcher.records import Died, Raised, Returned, Stopped, Verdict, WorldReport
 from distdemo.run.records import Program, RunReport, Transcript, Value
 from distdemo.run.view_table import entries_of, grouped, show_run, show_verdict, span
 from distdemo.view.console import output

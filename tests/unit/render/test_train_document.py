@@ -8,7 +8,7 @@ from typing import Any
 
 from trainings import broken_report, made_report, made_world, wild_report
 
-from distdemo.launcher.outcomes import Died, Returned, Verdict
+from distdemo.launcher.records import Died, Returned, Verdict
 from distdemo.train.records import TrainReport, TrainSpec
 from distdemo.train.view_document import train_document
 from distdemo.view.document import SCHEMA_VERSION, dumps

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from distdemo.check import check
 from distdemo.demo import holdings, reports
-from distdemo.launcher import outcomes
+from distdemo.launcher import records
 from distdemo.launcher.joined import codec
 from distdemo.launcher.joined.codec import decode, encode
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.watch import End
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
@@ -56,7 +56,7 @@ VALUES = st.recursive(
 )
 
 
-def records() -> st.SearchStrategy[Any]:
+def sent() -> st.SearchStrategy[Any]:
     """Every record that a rank sends, with made-up contents of the right types."""
     number = st.one_of(st.booleans(), st.integers(), st.floats(), st.complex_numbers())
     piece = st.builds(
@@ -65,8 +65,8 @@ def records() -> st.SearchStrategy[Any]:
     thing = st.builds(holdings.Thing, VALUES, st.integers(), st.integers())
     holding = st.builds(holdings.Holding, st.lists(piece | thing, max_size=3).map(tuple))
     kinds = [holdings.Mismatch, holdings.Attendance, reports.Introduction, reports.CaseResult]
-    kinds += [check.Finding, outcomes.Phase, outcomes.Where, outcomes.Verdict]
-    kinds += [outcomes.Died, outcomes.Stopped, outcomes.TimedOut, outcomes.Raised]
+    kinds += [check.Finding, records.Phase, records.Where, records.Verdict]
+    kinds += [records.Died, records.Stopped, records.TimedOut, records.Raised]
     kinds += [OpSpec, Traffic, WorldSpec, holdings.Verification]
     plain = st.one_of(*(st.builds(kind) for kind in kinds))
     event = st.builds(holdings.Event, holds=holding)
@@ -80,7 +80,7 @@ def records() -> st.SearchStrategy[Any]:
         steps=st.lists(step, max_size=2).map(tuple),
         attendance=st.none() | st.builds(holdings.Attendance),
     )
-    returned = st.builds(outcomes.Returned, value=plain | record)
+    returned = st.builds(records.Returned, value=plain | record)
     return st.one_of(plain, record, returned)
 
 
@@ -113,7 +113,7 @@ def test_any_value_comes_back_as_it_was(value: Any) -> None:
     assert alike(decode(text), value), text
 
 
-@given(records())
+@given(sent())
 def test_any_record_that_a_rank_sends_comes_back_as_it_was(record: Any) -> None:
     assert alike(decode(encode(record)), record)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from distdemo.launcher.joined.course import SHORTEST, SILENT, Course, SiteState, silence_within
-from distdemo.launcher.outcomes import Died, Lost, Outcome, Returned, Stopped
+from distdemo.launcher.records import Died, Lost, Outcome, Returned, Stopped
 
 WELL = Returned(rank=1, at=0.5)
 ILL = Died(rank=2, at=0.7, signal=9)

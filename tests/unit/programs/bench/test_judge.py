@@ -9,7 +9,7 @@ from distdemo.bench.judge import judge
 from distdemo.bench.records import Row
 from distdemo.bench.summary import row
 from distdemo.bench.yardsticks import Judgement, Limit, Setup
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 # What a machine with two cores measured between two ranks over gloo, all in one run: bytes and
 # seconds of an all_reduce, and the limits beside it.

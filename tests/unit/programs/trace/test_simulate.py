@@ -10,7 +10,7 @@ import pytest
 from distdemo import ops
 from distdemo.bench.fitting import Link
 from distdemo.errors import UsageError
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.contending import CompareReport, Contender, ContestSpec, LinkSource

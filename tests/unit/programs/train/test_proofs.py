@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from distdemo.launcher.outcomes import Returned, TimedOut, Verdict, WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import Returned, TimedOut, Verdict, WorldReport, WorldSpec
 from distdemo.train.checksum import checksum
 from distdemo.train.classifier import classifier, count_parameters
 from distdemo.train.data import Samples, data_of

@@ -13,7 +13,7 @@ from measurements import SIZES, made_failure, made_overlap, made_report, made_ro
 from distdemo.bench.records import BenchReport, Sized
 from distdemo.bench.view_csv import bench_csv
 from distdemo.bench.view_document import bench_document
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.view.document import dumps
 

@@ -12,7 +12,7 @@ from arenas import contest
 from measurements import made_failure
 
 from distdemo.bench.fitting import Link
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.trace.contending import Arena, CompareReport, Contender, LinkSource, Timing
 from distdemo.trace.view_amounts import short_bytes
 from distdemo.trace.view_compare_document import compare_document

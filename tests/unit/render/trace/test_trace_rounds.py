@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 from traces import paper
 
-from distdemo.launcher.outcomes import Died, Stopped, Verdict, WorldReport
+from distdemo.launcher.records import Died, Stopped, Verdict, WorldReport
 from distdemo.trace.algorithms import REGISTRY
 from distdemo.trace.algorithms.contract import Algorithm
 from distdemo.trace.scheduling import Fault
