@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from distdemo.launcher.outcomes import WorldReport
+    from distdemo.launcher.records import WorldReport
 
 Run = TypeVar("Run", bound=Callable[..., "Result"])
 Content = str | bytes

@@ -23,7 +23,7 @@ from distdemo.cli.writing import write_result
 from distdemo.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, DistdemoError, UsageError
 
 if TYPE_CHECKING:
-    from distdemo.launcher.outcomes import WorldReport
+    from distdemo.launcher.records import WorldReport
 
 SCHEMA_VERSION = 2
 

@@ -25,12 +25,12 @@ from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.launcher.joined.errand import Errand
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
     from distdemo.launcher.joined.follower import Follower
     from distdemo.launcher.joined.leader import Leader
-    from distdemo.launcher.outcomes import WorldReport
+    from distdemo.launcher.records import WorldReport
 
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """From what an order says to the function that the ranks run next, and its arguments."""
