@@ -16,7 +16,9 @@ import torch  # noqa: E402 - after the import that takes note of the threads
 torch.set_num_threads(1)
 
 import gc  # noqa: E402
+import signal  # noqa: E402
 
+import pytest  # noqa: E402 - as above
 from hypothesis import settings  # noqa: E402 - as above
 
 
@@ -31,3 +33,33 @@ def pytest_collection_finish() -> None:
 
 settings.register_profile("suite", deadline=None)  # a loaded machine is no failure
 settings.load_profile("suite")
+
+
+@pytest.fixture
+def no_rank_starts(monkeypatch):
+    """For command lines that can't be carried out."""
+    from distdemo.launcher import workers
+
+    def start(*_):
+        pytest.fail("a rank was started")
+
+    monkeypatch.setattr(workers.Workers, "start", start)
+
+
+@pytest.fixture
+def command(capfd):
+    """Run a command line in this process: (exit code, stdout, stderr). Handlers are put back."""
+    from distdemo.cli.main import run
+
+    def call(*arguments):
+        watched = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.getsignal(number) for number in watched]
+        try:
+            code = run(arguments)
+        finally:
+            for number, handler in zip(watched, before, strict=True):
+                signal.signal(number, handler)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
