@@ -61,13 +61,13 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
     Raises:
         RuntimeError: a world failed.
     """
-    from distdemo.backends.starting import run_outfitted
+    from distdemo.backends.starting import run_prepared
     from distdemo.launcher.records import WorldSpec
 
     costs, reported = [], []
     for _ in range(WORLDS):
         world = WorldSpec(ranks, backend="gloo", start_method="fork", deadline=60.0)
-        report = run_outfitted(world, nothing_timed)
+        report = run_prepared(world, nothing_timed)
         if not report.ok:
             raise RuntimeError(f"a world of {_count(ranks)} failed: {report.verdict}")
         costs.append(max(each for each, _ in report.values))

@@ -92,11 +92,11 @@ def medians(size: Size) -> dict[str, float]:
     Raises:
         RuntimeError: the world failed.
     """
-    from distdemo.backends.starting import run_outfitted
+    from distdemo.backends.starting import run_prepared
     from distdemo.launcher.records import WorldSpec
 
     world = WorldSpec(2, backend="gloo", start_method="fork", deadline=60.0)
-    report = run_outfitted(world, take_turns, (size.bytes, size.iterations))
+    report = run_prepared(world, take_turns, (size.bytes, size.iterations))
     if not report.ok:
         raise RuntimeError(f"a world failed: {report.verdict}")
     return {

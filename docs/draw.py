@@ -195,11 +195,11 @@ def curves() -> str:
     Raises:
         SystemExit: the measurement failed; nothing is drawn then.
     """
-    from distdemo.backends.starting import run_outfitted
+    from distdemo.backends.starting import run_prepared
     from distdemo.bench.conductor import measure
     from distdemo.bench.view_plot import plot
 
-    report = measure(BenchSpec(tuple(map(series, CURVES))), run_outfitted)
+    report = measure(BenchSpec(tuple(map(series, CURVES))), run_prepared)
     if not report.ok:
         raise SystemExit(f"the measurement went wrong: {report.failure}")
     svg = plot(replace(report, environment={}), "svg").decode()

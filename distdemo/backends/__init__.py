@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from distdemo.backends.contract import Backend
 from distdemo.backends.gloo import Gloo
-from distdemo.backends.gpus import check_gpus, count_gpus, gpus_in_sight, versions_of
+from distdemo.backends.gpus import count_gpus, gpus_in_sight
 from distdemo.backends.mpi import Mpi
 from distdemo.backends.nccl import Nccl
+from distdemo.backends.starting import check_gpus, prepared, run_prepared, versions_of
 from distdemo.backends.ucc import Ucc
-from distdemo.backends.xccl import Xccl
-
-_ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc(), Xccl())
 
 __all__ = [
     "REGISTRY",
@@ -19,8 +17,12 @@ __all__ = [
     "check_gpus",
     "count_gpus",
     "gpus_in_sight",
+    "prepared",
+    "run_prepared",
     "versions_of",
 ]
+
+_ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
 
 REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
 """Every backend by torch's own name."""

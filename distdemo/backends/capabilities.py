@@ -12,18 +12,43 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdemo.demo.reports import CapabilityMap
 from distdemo.versions import torch_version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
 
 FOLDER = Path(__file__).parent / "maps"
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityMap:
+    """What a backend takes, as the probe found it.
+
+    Attributes:
+        backend: its name.
+        torch: the release that it was probed on, ``2.13``.
+        device: where the tensors were.
+        dtypes: the columns.
+        findings: what happened, in words; the first is empty, for right.
+        rows: by op, form and reduce op, the finding's place for each dtype.
+        shapes: for ``scalar`` and ``empty`` the findings of forms that don't take such tensors.
+    """
+
+    backend: str
+    torch: str
+    device: str
+    dtypes: tuple[str, ...]
+    findings: tuple[str, ...]
+    rows: Mapping[str, Sequence[int]]
+    shapes: Mapping[str, Mapping[str, str]]
 
 
 def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:

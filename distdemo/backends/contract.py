@@ -1,24 +1,38 @@
-"""The backend contract: is it here, on which devices, and what can it not do and why.
+"""The backend contract: is it here, on which devices, what can't it do and why.
 
-What a backend takes is data that the probe has written (``backends.capabilities``); for one that
-nobody could probe yet, what its documentation says stands in. Only ``missing`` and ``version``
-import torch.
+What a backend can do is data that the probe has written (``capabilities``). For a backend that
+nobody could probe yet, its documentation stands in. Only ``missing``, ``version``, ``choice`` and
+``mpi_start`` import torch or load a library.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.backends.capabilities import capabilities, refusal
-from distdemo.bench.yardsticks import TCP_STREAM
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import why_undefined
 
 if TYPE_CHECKING:
-    from distdemo.launcher.records import WorldSpec
+    from distdemo.launcher.records import MpiStart
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
+
+COMMON_DTYPES = frozenset(
+    {"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"}
+)
+"""What both gloo and NCCL reduce."""
+
+
+class Transport(str, Enum):
+    """What carries bytes between ranks of one machine; bench measures what each can do."""
+
+    MEMORY_COPY = "memory copy"
+    DEVICE_COPY = "device copy"
+    TCP = "TCP stream"
+    SHARED_MEMORY = "shared memory"
 
 
 class Backend(ABC):
@@ -27,54 +41,58 @@ class Backend(ABC):
     Class attributes:
         name: torch's own name, ``gloo``.
         summary: one line, what it is for.
-        devices: the devices whose tensors it takes; the first is the default.
+        devices: the devices whose tensors it takes; the first is the default. Objects travel as
+            CPU tensors, so without ``cpu`` they go over a gloo group beside.
         dtypes: the element types that its collectives take by its documentation.
+        refused_reductions: the reduce ops that it doesn't know by torch's documentation.
         monitors: whether it has monitored_barrier, by its documentation.
         get: how to get it where it is missing.
         provider: the module that gives torch this backend; empty where torch has it by itself.
-        engines: whose ranks it can run on, beside those that this program starts; None: anybody's.
-        rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number.
-        transport: what its bandwidth is held against, a kind of ``yardsticks.Limit``: what carries
-            the bytes between ranks of one machine.
+        engines: the launchers whose ranks it can run on, beside our own; None: any.
+        rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number, and a
+            rank's group is bound to its GPU.
+        transport: what its bandwidth is held against.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     devices: ClassVar[tuple[str, ...]]
     dtypes: ClassVar[frozenset[str]]
+    refused_reductions: ClassVar[frozenset[str]] = frozenset({"avg", "premul_sum"})
     monitors: ClassVar[bool] = False
     get: ClassVar[str] = ""
     provider: ClassVar[str] = ""
-    rank_per_gpu: ClassVar[bool] = False
-    transport: ClassVar[str] = TCP_STREAM
     engines: ClassVar[tuple[str, ...] | None] = None
+    rank_per_gpu: ClassVar[bool] = False
+    transport: ClassVar[Transport] = Transport.TCP
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Why this torch can't use it; None if it can. Imports torch."""
+        """Why this torch can't use it; None if it can."""
 
     def version(self) -> str:
-        """Of the library behind it; empty where it has none of its own. Imports torch."""
+        """Of the library behind it; empty where it has none of its own."""
         return ""
 
     def choice(self) -> str:
-        """How its ranks are started and why so, in a sentence; empty: as everybody's are.
-
-        Imports torch.
-        """
+        """How its ranks are started and why so, in a sentence; empty: as everybody's are."""
         return ""
 
-    def outfit(self, world: WorldSpec, *, by_engine: bool = False) -> WorldSpec:
-        """The same world with all that ranks of this backend need on this machine. Imports torch.
+    def provided_by(self) -> str:
+        """The module that each rank imports to have this backend; empty: none."""
+        return self.provider
 
-        Args:
-            world: what is to be started.
-            by_engine: an engine has started its processes and told them who they are.
+    def mpi_start(self, world_size: int) -> MpiStart | None:
+        """What the launcher needs to start ranks of MPI; None: they aren't.
 
         Raises:
-            UsageError: something of it is missing.
+            UsageError: this launcher can't start them.
         """
-        return world
+        return None
+
+    def default_device(self) -> str:
+        """Where tensors go if the user doesn't say."""
+        return self.devices[0]
 
     def map_name(self, device: str | None = None) -> str:
         """What the maps of this backend with tensors on this device are called."""
@@ -86,23 +104,33 @@ class Backend(ABC):
         Args:
             op: what to run.
             spec: its settings.
-            device: where the tensors are; None: where the backend is used to have them.
+            device: where the tensors are; None: the backend's default.
         """
         known = capabilities(self.map_name(device))
-        if known is None:
-            return self._documented(op, spec)
-        seen = refusal(known, op, spec)
-        if seen is None:
-            return None
-        return self._reason(op, spec) or f"Tried with torch {known.torch}: {seen}"
-
-    def _documented(self, op: Op, spec: OpSpec) -> str | None:
-        """Why not, by the documentation alone."""
-        if spec.objects:  # they travel over gloo where the backend takes no CPU tensors
-            return None
-        if op.meets:
-            return self._no_monitor() if spec.monitored and not self.monitors else None
+        if known is not None:
+            seen = refusal(known, op, spec)
+            if seen is None:
+                return None
+            return self._reason(op, spec) or f"Tried with torch {known.torch}: {seen}"
+        if spec.monitored and op.meets and not self.monitors:
+            return f"monitored_barrier is gloo's; {self.name} has none."
         return self._reason(op, spec)
+
+    def documented(self, op: Op, spec: OpSpec) -> bool | None:
+        """Whether it works by PyTorch's documentation; None where that is silent.
+
+        Sources, of PyTorch 2.13: the table of backends in docs/source/distributed.md and the
+        docstring of ``ReduceOp``. Of dtypes they say nothing.
+        """
+        if spec.reduce_op is None:
+            return True if spec.dtype == "float32" else None
+        if spec.reduce_op in self.refused_reductions:
+            return False
+        if spec.reduce_op not in ("sum", "max", "min", "product"):
+            return None
+        if DTYPES[spec.dtype].kind == "complex" and spec.reduce_op != "sum":
+            return False
+        return True if spec.dtype == "float32" else None
 
     def _reason(self, op: Op, spec: OpSpec) -> str | None:
         """Why not, in words, where the reason is known; None where none is."""
@@ -114,19 +142,6 @@ class Backend(ABC):
             return None
         return self._refuses_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
 
-    def _no_monitor(self) -> str:
-        return f"monitored_barrier is gloo's; {self.name} has none."
-
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         """What holds for arithmetic everywhere; backends add their own."""
         return why_undefined(kind, reduce_op)
-
-    def default_device(self) -> str:
-        """Where tensors go if the user doesn't say."""
-        return self.devices[0]
-
-
-COMMON_DTYPES = frozenset(
-    {"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"}
-)
-"""What both gloo and NCCL reduce."""

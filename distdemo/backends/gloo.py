@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend
-from distdemo.bench.yardsticks import TCP_STREAM
+from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -13,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Gloo(Backend):
-    """What it takes was tried, op by op and type by type; here are the reasons in words."""
+    """What it takes is in its maps; here are the reasons in words."""
 
     name = "gloo"
     summary = "CPU tensors over TCP; in every torch build."
     devices = ("cpu", "cuda")
-    transport = TCP_STREAM
+    transport = Transport.TCP
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128"}
     monitors = True
     get = "It is in every wheel of torch."

@@ -4,7 +4,7 @@ Nothing here initialises CUDA, as ranks may be forked from this process. torch a
 number (``torch/cuda/__init__.py``, ``_device_count_nvml``, torch 2.8 to 2.15), which takes
 ``CUDA_VISIBLE_DEVICES`` into account, with numbers and with names like ``GPU-8932f937``. Where
 NVML is missing, or the names are those of MIG slices, torch asks the driver instead. The driver is
-then loaded into this process, and ``launchers.start_method`` sees that and does not fork.
+then loaded into this process, and ``launcher.start_method`` sees that and does not fork.
 """
 
 from __future__ import annotations
@@ -13,13 +13,6 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from distdemo.errors import UsageError
-
-if TYPE_CHECKING:
-    from distdemo.backends.contract import Backend
-    from distdemo.launcher.records import WorldSpec
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """What a system with GPUs shows: NVIDIA's nodes, those of Windows' subsystem, AMD's."""
@@ -99,54 +92,6 @@ def _advice(why: str) -> str:
     if "NVML" in why:
         return "See whether nvidia-smi works: after an update of the driver it needs a reboot."
     return "See whether nvidia-smi works here, and in a container whether it was given the GPUs."
-
-
-def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
-    """Refuse ranks on GPUs that are not there. Imports torch.
-
-    Args:
-        backend: of the world.
-        world: with its device.
-        ranks: how many of its ranks share the GPUs that this process sees.
-
-    Raises:
-        UsageError: torch can use no GPU, or the backend needs more than there are.
-    """
-    if world.device == "cpu":
-        return
-    gpus = count_gpus()
-    if gpus == 0:
-        raise UsageError(f"{_asked(backend, world)} needs a GPU.", *why_none())
-    if backend.rank_per_gpu and gpus < ranks:
-        here = "" if ranks == world.world_size else " of this host"
-        raise UsageError(
-            f"{ranks} ranks{here} over {backend.name}, but there {_are(gpus)}.",
-            f"{backend.name} takes one rank a GPU.",
-            f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
-            if ranks == world.world_size
-            else f"Start {gpus} of them here, or try --backend gloo --device cuda.",
-        )
-
-
-def _asked(backend: Backend, world: WorldSpec) -> str:
-    usual = backend.default_device() == world.device
-    return f"--backend {backend.name}" if usual else f"--device {world.device}"
-
-
-def _are(gpus: int) -> str:
-    return "is one GPU" if gpus == 1 else f"are {gpus} GPUs"
-
-
-def versions_of(world: WorldSpec) -> dict[str, str]:
-    """The versions that count in a world on GPUs, by name; none on the CPU. Imports torch."""
-    if world.device == "cpu":
-        return {}
-    import torch
-
-    found = {"cuda": torch.version.cuda, "hip": torch.version.hip}
-    if world.backend == "nccl":
-        found["nccl"] = nccl_version()
-    return {name: version for name, version in found.items() if version}
 
 
 def nccl_version() -> str:

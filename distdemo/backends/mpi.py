@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
 from typing import TYPE_CHECKING
 
 from distdemo.backends import mpi_library
-from distdemo.backends.contract import COMMON_DTYPES, Backend
-from distdemo.bench.yardsticks import SHARED_MEMORY
+from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 from distdemo.errors import UsageError
 
 if TYPE_CHECKING:
-    from distdemo.launcher.records import WorldSpec
+    from distdemo.launcher.records import MpiStart
+    from distdemo.ops.contract import Op
+    from distdemo.ops.spec import OpSpec
 
 
 class Mpi(Backend):
@@ -23,7 +24,7 @@ class Mpi(Backend):
     get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
     provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
-    transport = SHARED_MEMORY
+    transport = Transport.SHARED_MEMORY
     dtypes = COMMON_DTYPES | {
         "bool",
         "int16",
@@ -60,27 +61,32 @@ class Mpi(Backend):
     def choice(self) -> str:
         """The library, and how its ranks are started."""
         try:
-            return f"{mpi_library.mpi_start().reason}."
+            return mpi_library.library().choice
         except UsageError as error:
             return f"{error.what} {error.why}"
+
+    def provided_by(self) -> str:
+        """Our own module, unless torch was built with MPI."""
+        return "" if _torch_has_its_own() else self.provider
+
+    def mpi_start(self, world_size: int) -> MpiStart:
+        """MPICH's ranks are started by our launcher, others by their own mpiexec."""
+        return mpi_library.library().start(world_size)
 
     def map_name(self, device: str | None = None) -> str:
         """Torch's own backend takes other things than the one through mpi4py."""
         name = super().map_name(device)
         return f"{name}@torch" if _torch_has_its_own() else name
 
-    def outfit(self, world: WorldSpec, *, by_engine: bool = False) -> WorldSpec:
-        """With the module that provides the backend, and the way in which MPI begins."""
-        provider = "" if _torch_has_its_own() else self.provider
-        return replace(
-            world, provider=provider, mpi_start=None if by_engine else mpi_library.mpi_start()
-        )
+    def documented(self, op: Op, spec: OpSpec) -> bool | None:
+        """Torch's documentation knows nothing of our own backend."""
+        if not _torch_has_its_own():
+            return None
+        return False if op.name == "reduce_scatter" else super().documented(op, spec)
 
 
 def _torch_has_its_own() -> bool:
     """Whether torch was built with MPI: never because of what this project registers with it."""
-    import sys
-
     if "torch.distributed" not in sys.modules:  # maps are read without torch, as if from a wheel
         return False
     import torch.distributed as dist

@@ -1,32 +1,79 @@
-"""Which MPI library mpi4py loads here, and how ranks over it are started.
+"""Which MPI library mpi4py loads here, its version, and whether this launcher can start its ranks.
 
-The library is loaded, but MPI does not begin: what it says of itself can be asked before. mpi4py
-has a build for each family of libraries and takes the one that it finds first, beside this Python
-or where the system looks.
+The library is loaded, but MPI doesn't begin: what it says of itself can be asked before. mpi4py has
+a build for each family of libraries and takes the first that it finds, beside this Python or where
+the system looks.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from distdemo.backends.mpi_kinds import kind_of
 from distdemo.errors import UsageError
 from distdemo.launcher.records import MpiStart
 
-_PATIENCE = 10.0  # seconds for an mpiexec to say its version
+_VENDORS = (
+    # what a library or an mpiexec says, in lower case; the vendor; whose ranks its mpiexec starts
+    ("intel(r) mpi", "Intel MPI", "hydra"),
+    ("mvapich", "MVAPICH", "hydra"),
+    ("cray mpich", "Cray MPICH", "cray"),
+    ("hydra build details", "MPICH", "hydra"),
+    ("mpich", "MPICH", "hydra"),
+    ("open mpi", "Open MPI", "openmpi"),
+    ("open-mpi", "Open MPI", "openmpi"),
+    ("openrte", "Open MPI", "openmpi"),
+    ("prrte", "Open MPI", "openmpi"),
+    ("microsoft mpi", "Microsoft MPI", "microsoft"),
+)
 _OTHER_PMI = re.compile(
     r"--with-(?:pmi=(?!simple|pmi1|no)|pmix|pmilib|slurm-pmi)\S*", re.IGNORECASE
 )
 """Of MPICH's configuration: it was built for another process manager than PMI-1's."""
+
+_WITHIN_THIS_MACHINE = (
+    # MPICH moves data through its own shared memory; its network module is begun all the same.
+    # Where that is UCX, it opens no socket so, and takes 4 MiB a rank, but not of /dev/shm,
+    # which in containers often is small.
+    ("UCX_TLS", "self,sysv"),
+    ("FI_PROVIDER", "tcp"),  # where it is libfabric
+    ("FI_TCP_IFACE", "lo"),
+    ("MPIR_CVAR_PMI_VERSION", "1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Whose MPI it is.
+
+    Attributes:
+        vendor: ``MPICH``; empty if it is none that is known.
+        family: the same for those whose mpiexec can start each other's ranks.
+        version: ``5.0.2``; empty if it does not say.
+    """
+
+    vendor: str = ""
+    family: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.vendor or 'an unknown MPI'} {self.version}".strip()
+
+
+def kind_of(text: str) -> Kind:
+    """Whose text this is, of ``mpiexec --version`` or of ``MPI_Get_library_version``."""
+    low = text.lower()
+    for words, vendor, family in _VENDORS:
+        if words in low:
+            number = re.search(r"(?<![\d.])(\d+\.\d+(?:\.\d+)*)", text)
+            return Kind(vendor, family, number[1] if number else "")
+    return Kind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +81,13 @@ class MpiLibrary:
     """A library, as it describes itself.
 
     Attributes:
-        vendor: ``MPICH``, ``Open MPI``, ``Intel MPI`` or another family.
+        vendor: ``MPICH``, ``Open MPI``, ``Intel MPI`` or another.
         version: ``5.0.2``.
-        path: of its file; empty if the system does not tell.
         text: all that it says of its version and its build.
     """
 
     vendor: str
     version: str
-    path: str
     text: str
 
     @property
@@ -51,74 +96,47 @@ class MpiLibrary:
         return f"{self.vendor} {self.version}"
 
     @property
-    def serves_pmi(self) -> bool:
-        """Whether its ranks find each other through PMI-1, which this program serves."""
+    def startable(self) -> bool:
+        """Whether its ranks find each other through PMI-1, which our launcher serves."""
         return self.vendor == "MPICH" and _OTHER_PMI.search(self.text) is None
 
+    @property
+    def choice(self) -> str:
+        """How its ranks are started, in a sentence."""
+        if self.startable:
+            return f"{self.name}: its ranks are started without mpiexec."
+        return f"{self.name}: its ranks are started by its own mpiexec alone."
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What one family of libraries needs to run on one machine, and to stay on it.
+    def start(self, world_size: int) -> MpiStart:
+        """What the launcher needs to start its ranks.
 
-    Attributes:
-        starters: whose mpiexec starts its ranks, by what ``mpiexec --version`` prints; empty for
-            any.
-        names: what its mpiexec may be called.
-        options: for mpiexec: as many ranks as asked for, however few cores there are.
-        environment: shared memory and nothing else between the ranks; ``@`` is the world's folder.
-        as_root: what it needs besides where root starts it.
-    """
+        Raises:
+            UsageError: the launcher can't; the hint shows the line that can.
+        """
+        if self.startable:
+            return MpiStart(_WITHIN_THIS_MACHINE)
+        raise UsageError(
+            f"The ranks of {self.name} can't be started from here.",
+            "They find each other through their own mpiexec alone; MPICH's don't need one.",
+            f"Try {self.mpiexec(world_size)}",
+        )
 
-    starters: tuple[str, ...]
-    names: tuple[str, ...] = ("mpiexec",)
-    options: tuple[str, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
-    as_root: tuple[tuple[str, str], ...] = ()
+    def mpiexec(self, world_size: int) -> str:
+        """The line that starts this program under this library's mpiexec.
 
-
-_MPICH = Family(
-    ("MPICH", "MVAPICH"),  # MVAPICH's is hydra too, and may say no more of itself than that
-    ("mpiexec", "mpiexec.mpich", "mpiexec.hydra"),
-    environment=(
-        # MPICH moves data through its own shared memory; its network module is begun all the same.
-        # Where that is UCX, it opens no socket so, and takes 4 MiB a rank, but not of /dev/shm,
-        # which in containers often is small.
-        ("UCX_TLS", "self,sysv"),
-        ("FI_PROVIDER", "tcp"),  # where it is libfabric
-        ("FI_TCP_IFACE", "lo"),
-        ("MPIR_CVAR_PMI_VERSION", "1"),
-        ("HYDRA_LAUNCHER", "fork"),
-    ),
-)
-_INTEL = Family(
-    ("Intel MPI",),
-    ("mpiexec", "mpiexec.hydra"),
-    environment=(("I_MPI_FABRICS", "shm"), ("I_MPI_HYDRA_BOOTSTRAP", "fork")),
-)
-_OPEN = Family(
-    ("Open MPI",),
-    ("mpiexec", "mpiexec.openmpi", "mpirun"),
-    ("--oversubscribe",),
-    (
-        ("OMPI_MCA_pml", "ob1"),
-        ("OMPI_MCA_btl", "self,sm"),
-        ("OMPI_MCA_btl_sm_backing_directory", "@"),
-    ),
-    (("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")),
-)
-_OPEN_4 = Family(  # before 5.0 its shared memory is called vader
-    _OPEN.starters,
-    _OPEN.names,
-    _OPEN.options,
-    (
-        ("OMPI_MCA_pml", "ob1"),
-        ("OMPI_MCA_btl", "self,vader"),
-        ("OMPI_MCA_btl_vader_backing_directory", "@"),
-    ),
-    _OPEN.as_root,
-)
-_FAMILIES = {"MPICH": _MPICH, "Intel MPI": _INTEL, "Open MPI": _OPEN, "MVAPICH": _MPICH}
-_UNKNOWN = Family(())
+        ``mpiexec -n 4 distdemo all-reduce --backend mpi``.
+        """
+        beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+        words = [beside if beside and beside != shutil.which("mpiexec") else "mpiexec"]
+        if self.vendor == "Open MPI":
+            if os.geteuid() == 0:
+                words.append("--allow-run-as-root")
+            if world_size > (os.cpu_count() or 1):
+                words.append("--oversubscribe")
+        program = Path(sys.argv[0])
+        own = program.name in ("distdemo", "__main__.py")
+        words += ["-n", str(world_size), *(["distdemo"] if own else ["python", str(program)])]
+        return shlex.join([*words, *sys.argv[1:]])
 
 
 @cache
@@ -142,108 +160,5 @@ def library() -> MpiLibrary:
             "pip install 'distdemo[mpi]' brings mpi4py and MPICH.",
         ) from error
     vendor, version = MPI.get_vendor()
-    said = MPI.Get_library_version().strip("\0\n ")
-    return MpiLibrary(vendor, ".".join(map(str, version)), _loaded_file(), said)
-
-
-@cache
-def mpi_start() -> MpiStart:
-    """How ranks over that library are started on this machine, and why so.
-
-    Raises:
-        UsageError: no mpiexec belongs to a library that needs one.
-    """
-    found = library()
-    family = _family(found)
-    place = f" from {Path(found.path).parent}" if found.path else ""
-    if found.serves_pmi:
-        reason = f"{found.name}{place}: ranks are forked and served by PMI, without mpiexec"
-        return MpiStart("pmi", environment=family.environment, reason=reason)
-    starter = _mpiexec(found, family)
-    environment = family.environment
-    if os.geteuid() == 0:
-        environment += family.as_root
-    reason = f"{found.name}{place}: ranks find each other through {starter}, which belongs to it"
-    return MpiStart("mpiexec", (starter, *family.options, "-n"), environment, reason)
-
-
-def _family(found: MpiLibrary) -> Family:
-    if found.vendor == "Open MPI" and int(found.version.partition(".")[0]) < 5:
-        return _OPEN_4
-    return _FAMILIES.get(found.vendor, _UNKNOWN)
-
-
-def _mpiexec(found: MpiLibrary, family: Family) -> str:
-    """The mpiexec of this library.
-
-    Raises:
-        UsageError: there is none, or they all belong to other libraries.
-    """
-    others = []
-    for path in _candidates(found, family):
-        said = _version_of(path)
-        if not family.starters or kind_of(said).vendor in family.starters:
-            return path
-        others.append(f"{path} is {_owner(said)}")
-    if others:
-        raise UsageError(
-            f"No mpiexec here belongs to {found.name}, which mpi4py loads.",
-            f"{'; '.join(others)}. Under it each process would be rank 0 of 1.",
-            _MEND,
-        )
-    raise UsageError(
-        f"{found.name} needs its mpiexec, which is not here.",
-        f"Neither beside {sys.executable} nor on PATH is there one of {', '.join(family.names)}.",
-        _MEND,
-    )
-
-
-_MEND = "Install the whole of one MPI, or take the one of pip install 'distdemo[mpi]'."
-
-
-def _candidates(found: MpiLibrary, family: Family) -> Iterator[str]:
-    """Where its mpiexec may be, the likeliest place first, no file twice."""
-    seen = set()
-    beside = [Path(sys.executable).parent]  # not resolved: a virtual environment's own folder
-    if found.path:
-        beside.insert(0, Path(found.path).parent.parent / "bin")
-    for name in family.names:
-        places = [shutil.which(name, path=str(folder)) for folder in beside]
-        for path in (*places, shutil.which(name)):
-            if path is not None and (real := os.path.realpath(path)) not in seen:
-                seen.add(real)
-                yield path
-
-
-def _version_of(mpiexec: str) -> str:
-    """What it says of itself; empty if it does not work."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(  # noqa: S603 - an mpiexec that was found as one
-            [mpiexec, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE,
-            check=False,
-        )
-        return done.stdout + done.stderr
-    return ""
-
-
-def _owner(said: str) -> str:
-    """Whose mpiexec says this of its version."""
-    vendor = kind_of(said).vendor
-    if vendor:
-        return f"{vendor}'s"
-    return "of an unknown MPI" if said.strip() else "broken: it does not tell its version"
-
-
-def _loaded_file() -> str:
-    """The file of the MPI library in this process's memory; empty if the system does not tell."""
-    with suppress(OSError):
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            path = Path("/", line.partition("/")[2])
-            if path.name.startswith(("libmpi.so", "libmpich.so", "libmpi_abi.so", "libmpi.")):
-                return str(path)
-    return ""
+    text = MPI.Get_library_version().strip("\0\n ")
+    return MpiLibrary(vendor, ".".join(map(str, version)), text)

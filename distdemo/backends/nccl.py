@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend
+from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 from distdemo.backends.gpus import count_gpus, gpus_in_sight, nccl_version, why_none
-from distdemo.bench.yardsticks import DEVICE_COPY
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -16,6 +15,7 @@ _FACTORS = frozenset({"float16", "float32", "float64"})
 """What every torch from 2.8 to 2.15 takes (``unpackPreMulSum`` in ProcessGroupNCCL.cpp): bfloat16
 came later, with factors of a wrong type in some releases."""
 
+_BITWISE = frozenset({"band", "bor", "bxor"})
 _SERIAL = (
     "NCCL runs a rank's calls one after the other: where all irecv before they isend, all wait for "
     "ever. A batch has no order: --pattern exchange."
@@ -31,7 +31,8 @@ class Nccl(Backend):
     summary = "GPU tensors over NVLink, PCIe and networks; needs a GPU for every rank."
     devices = ("cuda",)
     rank_per_gpu = True
-    transport = DEVICE_COPY
+    transport = Transport.DEVICE_COPY
+    refused_reductions = _BITWISE
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
     get = "It is in the CUDA wheels of torch: install one on a machine with NVIDIA GPUs."
@@ -62,7 +63,7 @@ class Nccl(Backend):
         return super()._reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
-        if reduce_op in ("band", "bor", "bxor"):
+        if reduce_op in _BITWISE:
             return "NCCL has no bitwise reductions."
         if kind == "complex" and reduce_op not in ("sum", "avg"):
             return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."

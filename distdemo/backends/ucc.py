@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from distdemo.backends.contract import COMMON_DTYPES, Backend
-from distdemo.bench.yardsticks import SHARED_MEMORY
+from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 
 
 class Ucc(Backend):
-    """Experimental in torch, and not in the wheels that PyPI has."""
+    """Experimental in torch, and not in the wheels on PyPI."""
 
     name = "ucc"
     summary = "CPU and GPU tensors over UCX; only in a torch that was built with it."
     devices = ("cpu", "cuda")
-    transport = SHARED_MEMORY
+    transport = Transport.SHARED_MEMORY
     get = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
 

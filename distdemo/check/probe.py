@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Iterable
 
 from distdemo import backends, ops
-from distdemo.backends.capabilities import capabilities, form_key, key, release_of
-from distdemo.backends.documented import documented
+from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key, release_of
 from distdemo.check import matrix
 from distdemo.check.cases import Case
 from distdemo.check.checker import Plan, Progress, Start, check
 from distdemo.check.guilt import LOST
-from distdemo.demo.reports import CapabilityMap, CaseResult, MapReport
+from distdemo.demo.reports import CaseResult, MapReport
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
@@ -107,10 +106,10 @@ def finding_of(result: CaseResult) -> str:
 
 def disagreements(found: CapabilityMap, cases: Iterable[Case]) -> list[str]:
     """Where the documentation says something else than what happened, in lines."""
-    name = backends.REGISTRY[found.backend].map_name()
+    backend = backends.REGISTRY[found.backend]
     odd: dict[tuple[str, bool], list[str]] = {}
     for case in cases:
-        said = documented(name, case.op, case.spec)
+        said = backend.documented(case.op, case.spec)
         row = found.rows.get(key(case.op, case.spec))
         if said is None or row is None or case.dtype not in found.dtypes:
             continue

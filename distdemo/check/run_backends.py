@@ -32,10 +32,10 @@ def run_backends(flags: dict[str, Any]) -> None:
         from distdemo.launcher.torch_import import load_torch
 
         load_torch()
-        from distdemo.backends.starting import run_outfitted
+        from distdemo.backends.starting import run_prepared
         from distdemo.check.survey import survey
 
-        entries = survey(run_outfitted)
+        entries = survey(run_prepared)
     with suppress(BrokenPipeError):  # a reader that left does not change the exit code
         _show_entries(entries, view)
     from distdemo.check.view_backend_table import all_well
@@ -71,10 +71,10 @@ def _run_probe(flags: dict[str, Any]) -> None:
         load_torch()
         with _told_of_probe():
             check_backend(world)
-        from distdemo.backends.starting import run_outfitted
+        from distdemo.backends.starting import run_prepared
         from distdemo.check.probe import probe
 
-        report = probe(world, run_outfitted, progress.advance)
+        report = probe(world, run_prepared, progress.advance)
     with suppress(BrokenPipeError):
         _show_map(report, view.format, quiet=view.quiet)
     if target is not None:

@@ -15,7 +15,7 @@ from distdemo.errors import UsageError
 from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.ops.spec import OpSpec
 
-BUILT_IN = frozenset({"undefined", "fake", *backends.REGISTRY})
+BUILT_IN = frozenset({"undefined", "fake", "xccl", *backends.REGISTRY})
 PATIENCE = 15.0  # seconds that a backend gets to show that it works
 
 

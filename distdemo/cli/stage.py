@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from distdemo import backends
-from distdemo.backends.outfit import outfitted
+from distdemo.backends.starting import prepared
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
 from distdemo.launcher.joined.errand import Errand
@@ -47,7 +47,7 @@ class Sequel:
 def stage(
     seat: Seat | None, world: WorldSpec, meaning: str, sequel: Sequel | None = None
 ) -> Iterator[Start]:
-    """What starts worlds for this command: ``run_outfitted``, or a site's part in a larger world.
+    """What starts worlds for this command: ``run_prepared``, or a site's part in a larger world.
 
     Args:
         seat: this process's place in a world that an engine started; None: there is none.
@@ -60,9 +60,9 @@ def stage(
     """
     _check_engine(seat, world)
     if seat is None:
-        from distdemo.backends.starting import run_outfitted
+        from distdemo.backends.starting import run_prepared
 
-        yield run_outfitted
+        yield run_prepared
     elif seat.site == 0:
         from distdemo.launcher.joined.leader import Leader
 
@@ -152,7 +152,7 @@ def _led(leader: Leader, sequel: Sequel | None) -> Start:
         **how: Any,  # noqa: ANN401 - the launcher's own
     ) -> WorldReport:
         order = None if sequel is None else sequel.order(args)
-        mine = outfitted(world, by_engine=True)
+        mine = prepared(world, joined=True)
         return leader.run(mine, target, args, order=order, **how)
 
     return start
@@ -166,7 +166,7 @@ def _followed(follower: Follower, seat: Seat, sequel: Sequel | None) -> Start:
         **_: Any,  # noqa: ANN401 - what is the leader's alone
     ) -> WorldReport:
         resume = None if sequel is None else sequel.resume
-        code = follower.serve(outfitted(world, by_engine=True), target, args, resume)
+        code = follower.serve(prepared(world, joined=True), target, args, resume)
         if seat.nodes:  # somebody sits in front of this terminal
             typer.echo(_elsewhere(seat, code), err=True)
         raise typer.Exit(code)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from distdemo import backends
 from distdemo.ops.contract import Outsider
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Groups:
 
     def _one(self, spec: OpSpec) -> ProcessGroup | None:
         # Objects are pickled into CPU tensors, which not every backend takes.
-        backend = "gloo" if spec.objects and self._backend != "gloo" else None
+        beside = spec.objects and "cpu" not in backends.REGISTRY[self._backend].devices
+        backend = "gloo" if beside else None
         key = (spec.members, backend)
         if key == (None, None):
             return None

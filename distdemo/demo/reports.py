@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distdemo.backends.capabilities import CapabilityMap
 from distdemo.demo.holdings import Holding, RankRecord
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic, Words
@@ -173,29 +173,6 @@ class BackendEntry:
     version: str = ""
     works: bool | None = None
     tried: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CapabilityMap:
-    """What a backend takes, as the probe found it.
-
-    Attributes:
-        backend: its name.
-        torch: the release that it was probed on, ``2.13``.
-        device: where the tensors were.
-        dtypes: the columns.
-        findings: what happened, in words; the first is empty, for right.
-        rows: by op, form and reduce op, the finding's place for each dtype.
-        shapes: for ``scalar`` and ``empty`` the findings of forms that don't take such tensors.
-    """
-
-    backend: str
-    torch: str
-    device: str
-    dtypes: tuple[str, ...]
-    findings: tuple[str, ...]
-    rows: Mapping[str, Sequence[int]]
-    shapes: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from distdemo.backends.mpi_kinds import Kind, kind_of
+from distdemo.backends.mpi_library import Kind, kind_of
 from distdemo.doctor.seen import Seen, broken, fine, several, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
 

@@ -73,10 +73,10 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
 def _run(
     world: WorldSpec, fn: Callable[..., Any], args: tuple[Any, ...], shape: int
 ) -> WorldReport:
-    from distdemo.backends.outfit import outfitted
+    from distdemo.backends import prepared
     from distdemo.launcher.local import run_world
 
-    return run_world(outfitted(world), _call, (fn, args, shape))
+    return run_world(prepared(world), _call, (fn, args, shape))
 
 
 def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], shape: int) -> Any:  # noqa: ANN401 - the user's value

@@ -7,9 +7,8 @@ import multiprocessing
 from typing import TYPE_CHECKING
 
 from distdemo.backends import REGISTRY
-from distdemo.backends.outfit import named
+from distdemo.backends.starting import named
 from distdemo.errors import UsageError
-from distdemo.launcher.gpu import has_nccl
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.start_method import METHODS
 from distdemo.launcher.torch_import import load_torch
@@ -109,11 +108,12 @@ def _check_backend(backend: object) -> None:
 def _check_gpus(world: WorldSpec) -> None:
     import torch
 
-    if not (world.device == "cuda" or "nccl" in named(world.backend)):
+    greedy = [n for n in named(world.backend) if n in REGISTRY and REGISTRY[n].rank_per_gpu]
+    if not (world.device == "cuda" or greedy):
         return
     gpus = torch.cuda.device_count()  # asks NVML, and so leaves CUDA alone
     if gpus == 0:
-        asked = "device='cuda'" if world.device == "cuda" else "backend='nccl'"
+        asked = "device='cuda'" if world.device == "cuda" else f"backend={greedy[0]!r}"
         raise UsageError(
             f"{asked} needs a GPU.",
             "There is none on this machine that torch can use."
@@ -121,10 +121,10 @@ def _check_gpus(world: WorldSpec) -> None:
             else f"This torch, {torch.__version__}, was built for the CPU alone.",
             "Try device='cpu' with backend='gloo', or see whether nvidia-smi works.",
         )
-    if world.device == "cuda" and has_nccl(world.backend) and gpus < world.world_size:
+    if world.device == "cuda" and greedy and gpus < world.world_size:
         raise UsageError(
-            f"{world.world_size} ranks over nccl need as many GPUs.",
-            f"nccl takes one rank a GPU, and torch sees {gpus} here.",
+            f"{world.world_size} ranks over {greedy[0]} need as many GPUs.",
+            f"{greedy[0]} takes one rank a GPU, and torch sees {gpus} here.",
             f"Try world_size={gpus}, or backend='gloo', whose ranks share GPUs.",
         )
 

@@ -61,24 +61,17 @@ def take(device: str) -> None:
         raise DistdemoError(what, why, _advice(error)) from error
 
 
-def bound_device(backend: str, device: str) -> torch.device | None:
-    """What ``init_process_group`` gets as ``device_id``; None: nothing.
+def bound_device(device: str) -> torch.device | None:
+    """What ``init_process_group`` gets as ``device_id`` where a backend takes one rank a GPU.
 
     Args:
-        backend: of the world, ``nccl`` or ``cpu:gloo,cuda:nccl``.
-        device: the rank's own, ``cuda:1``.
+        device: the rank's own, ``cuda:1``; None for ``cpu``.
     """
-    if device == "cpu" or not has_nccl(backend):
+    if device == "cpu":
         return None
     import torch
 
     return torch.device(device)
-
-
-def has_nccl(backend: str) -> bool:
-    """Whether CUDA tensors of this backend, or mixture of backends, go over NCCL."""
-    names = [part.strip().lower().split(":") for part in backend.split(",")]
-    return any(name[-1] == "nccl" and name[0] in ("nccl", "cuda") for name in names)
 
 
 def leave_group() -> None:

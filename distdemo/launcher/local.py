@@ -66,7 +66,7 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
             interrupts,
             _meeting(world) as meeting,
             open_files(world),
-            strung(world, interrupts) as wire,
+            strung(world) as wire,
         ):
             site = LocalRanks(range(world.world_size), meeting.rendezvous)
             private = meeting.descriptors()

@@ -74,6 +74,7 @@ class Rank:
         world_size: how many there are.
         local_rank: its number among the ranks of its host.
         backend: the backend of the default group.
+        rank_per_gpu: it takes one rank a GPU, so the group is bound to this rank's.
         device: where this rank's tensors live, ``cpu`` or ``cuda:0``.
         startup_seconds: from its birth until it had joined the group.
     """
@@ -83,6 +84,7 @@ class Rank:
         self.world_size = assignment.world.world_size
         self.local_rank = _local_rank(assignment)
         self.backend = assignment.world.backend
+        self.rank_per_gpu = assignment.world.rank_per_gpu
         self.device = _device(assignment.world.device, self.local_rank)
         self.startup_seconds = 0.0
         self._timeout = assignment.world.deadline
@@ -126,7 +128,7 @@ class Rank:
             rank=self.rank,
             world_size=self.world_size,
             timeout=patience,
-            device_id=gpu.bound_device(self.backend, self.device),
+            device_id=gpu.bound_device(self.device) if self.rank_per_gpu else None,
         )
 
     def meet(self, place: str, among: int | None = None) -> None:
@@ -199,7 +201,7 @@ def live(assignment: Assignment) -> None:
     if gate.holds():
         wait_at(assignment.gate.fileno())
     assignment.local_ranks.rendezvous.leave()
-    if gpu.has_nccl(assignment.world.backend):
+    if assignment.world.rank_per_gpu:
         gpu.leave_group()
 
 

@@ -11,20 +11,13 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class MpiStart:
-    """How the processes of an MPI world find each other.
+    """Ranks of MPI find each other through the launcher, which answers them in PMI-1.
 
     Attributes:
-        way: ``pmi``, this program answers them itself, or ``mpiexec``, the MPI's own starter does.
-        command: of mpiexec, with everything before the number of ranks: ``(…/mpiexec, -n)``.
-        environment: names and values that mpiexec and every rank get; ``@`` in a value stands for
-            the private folder that the world has under mpiexec.
-        reason: why this way, for people.
+        environment: names and values that every rank gets.
     """
 
-    way: str
-    command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +53,7 @@ class WorldSpec:
             phase, telling something or ending, before it is judged; None: until the deadline.
             A user program's rank also moves when it writes, or uses the processor.
         provider: the module that gives torch this backend, imported by each rank; empty: none.
+        rank_per_gpu: the backend takes one rank a GPU: the group is bound to the rank's own.
         mpi_start: for a backend over MPI.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
         capture: collect what ranks write to stdout and stderr instead of letting it through.
@@ -78,6 +72,7 @@ class WorldSpec:
     lazy: bool | None = None
     stall: float | None = None
     provider: str = ""
+    rank_per_gpu: bool = False
     mpi_start: MpiStart | None = None
     user_program: UserProgram | None = None
 

@@ -78,14 +78,13 @@ class Barrier(Op):
 
 
 def _own_device(group: ProcessGroup | None) -> list[int] | None:
-    """The GPU that nccl's barrier runs on: this rank's own, whatever torch would guess.
+    """The GPU that the barrier of a group for GPUs alone runs on: this rank's own.
 
-    Other backends meet without a tensor of the user's, and are told of no device.
+    torch would guess it. A group that takes CPU tensors meets without a GPU.
     """
+    import torch
     import torch.distributed as dist
 
-    if dist.get_backend(group) != "nccl":
+    if "cpu:" in dist.get_backend_config(group):  # cpu:gloo,cuda:nccl
         return None
-    import torch
-
     return [torch.cuda.current_device()]

@@ -66,12 +66,12 @@ def _start(request: RunRequest, wrote: Wrote) -> WorldReport | None:
     try:
         load_torch()
         check_backend(request.world)
-        from distdemo.backends.starting import run_outfitted
+        from distdemo.backends.starting import run_prepared
         from distdemo.run.preload import preload
         from distdemo.run.program import run_program as target
 
         preload(request.program)
-        return run_outfitted(request.world, target, (request.program, request.pdb), wrote=wrote)
+        return run_prepared(request.world, target, (request.program, request.pdb), wrote=wrote)
     except KeyboardInterrupt:
         return None
 

@@ -16,7 +16,7 @@ import pytest
 import torch.distributed as dist
 from forked import in_a_child
 
-from distdemo.backends.starting import run_outfitted
+from distdemo.backends.starting import run_prepared
 from distdemo.bench.linking import LinksReport, LinksSpec
 from distdemo.bench.links import baton, measure_links, program
 from distdemo.bench.records import Course
@@ -248,7 +248,7 @@ def test_a_pair_that_hangs_ends_with_the_worlds_patience() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py and an MPI")
 def test_links_over_mpi() -> None:
     def over_mpi() -> None:
-        report = measure_links(spec(3, "mpi", iters=3), run_outfitted)
+        report = measure_links(spec(3, "mpi", iters=3), run_prepared)
         assert report.ok, report.failure
         assert len(report.links) == 6
 

@@ -8,12 +8,11 @@ import pytest
 from forked import in_a_child
 
 from distdemo import backends, dtypes, ops
-from distdemo.backends.capabilities import capabilities, refusal, release_of
+from distdemo.backends.capabilities import CapabilityMap, capabilities, refusal, release_of
 from distdemo.check import matrix
 from distdemo.check.cases import Case
 from distdemo.check.checker import Plan, check
 from distdemo.check.matrix import PROBE_RANKS
-from distdemo.demo.reports import CapabilityMap
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS

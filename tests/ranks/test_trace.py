@@ -9,7 +9,7 @@ import torch.distributed as dist
 from tracings import spec_of, world
 
 from distdemo import ops
-from distdemo.backends.starting import run_outfitted
+from distdemo.backends.starting import run_prepared
 from distdemo.demo.verify import verify
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -124,7 +124,7 @@ def test_every_dtype_and_reduce_op_that_is_not_refused_works():
 )
 def test_every_algorithm_is_right_over_mpi():
     specs = [*cases(3), TraceSpec(spec_of("all_reduce", 3, 1 << 20), "doubling")]
-    assert_all_right(specs, run_outfitted(world(3, backend="mpi"), one_after_the_other, (specs,)))
+    assert_all_right(specs, run_prepared(world(3, backend="mpi"), one_after_the_other, (specs,)))
 
 
 def test_an_exchange_of_large_messages_does_not_deadlock():

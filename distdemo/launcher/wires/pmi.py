@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.keeper import Keeper
 from distdemo.launcher.records import WorldSpec
 from distdemo.launcher.wires.contract import Ticket, Wire
@@ -23,7 +22,7 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where shm_open puts what MPICH share
 class PmiWire(Wire):
     """One port a rank, and what all ranks have put down."""
 
-    def __init__(self, world: WorldSpec, interrupts: Interrupts) -> None:
+    def __init__(self, world: WorldSpec) -> None:
         name = f"distdemo-{secrets.token_hex(8)}"  # never one whose shared memory was left behind
         self._world = world
         self._exchange = Exchange(world.world_size, name)

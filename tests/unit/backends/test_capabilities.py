@@ -13,6 +13,7 @@ from distdemo import backends, ops
 from distdemo.backends import capabilities as module
 from distdemo.backends.capabilities import (
     FOLDER,
+    CapabilityMap,
     capabilities,
     form_key,
     key,
@@ -21,7 +22,6 @@ from distdemo.backends.capabilities import (
     release_of,
     text,
 )
-from distdemo.demo.reports import CapabilityMap
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 

@@ -42,7 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def refused(backend: str, device: str, size: int, ranks: int | None = None) -> UsageError:
     world = WorldSpec(size, backend, device)
     with pytest.raises(UsageError) as caught:
-        gpus.check_gpus(backends.REGISTRY[backend], world, ranks or size)
+        backends.check_gpus(backends.REGISTRY[backend], world, ranks or size)
     error = caught.value
     assert all(line.strip() and "\n" not in line for line in (error.what, error.why, error.hint))
     return error
@@ -72,7 +72,7 @@ def test_enough_gpus_are_not_refused(machine: Machine) -> None:
     machine(2)
     for backend, size in (("nccl", 1), ("nccl", 2), ("gloo", 2), ("gloo", 9)):
         world = WorldSpec(size, backend, "cuda")
-        gpus.check_gpus(backends.REGISTRY[backend], world, size)
+        backends.check_gpus(backends.REGISTRY[backend], world, size)
 
 
 def test_nccl_is_refused_more_ranks_than_gpus_and_gloo_is_offered(machine: Machine) -> None:
@@ -85,7 +85,7 @@ def test_nccl_is_refused_more_ranks_than_gpus_and_gloo_is_offered(machine: Machi
 
 def test_of_a_world_over_several_hosts_only_the_ranks_of_this_one_count(machine: Machine) -> None:
     machine(1)
-    gpus.check_gpus(backends.REGISTRY["nccl"], WorldSpec(4, "nccl", "cuda"), ranks=1)
+    backends.check_gpus(backends.REGISTRY["nccl"], WorldSpec(4, "nccl", "cuda"), ranks=1)
     error = refused("nccl", "cuda", 4, ranks=2)
     assert error.what == "2 ranks of this host over nccl, but there is one GPU."
 
@@ -126,8 +126,8 @@ def test_what_the_driver_says_is_passed_on_with_advice(
 
 def test_versions_of_a_world_on_the_cpu_are_nobodys_business(machine: Machine) -> None:
     machine(1)
-    assert gpus.versions_of(WorldSpec(2)) == {}
-    found = gpus.versions_of(WorldSpec(2, "gloo", "cuda"))
+    assert backends.versions_of(WorldSpec(2)) == {}
+    found = backends.versions_of(WorldSpec(2, "gloo", "cuda"))
     assert found == {"cuda": "12.8"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdemo.backends.mpi_kinds import kind_of
+from distdemo.backends.mpi_library import kind_of
 from distdemo.doctor import gpus, mpi, torch_build, variables
 from distdemo.doctor.system import Answer
 from distdemo.doctor.torch_facts import TorchFacts

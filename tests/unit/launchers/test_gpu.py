@@ -8,7 +8,7 @@ import torch
 
 from distdemo.errors import DistdemoError
 from distdemo.launcher import gpu
-from distdemo.launcher.gpu import bound_device, device_of, has_nccl, take
+from distdemo.launcher.gpu import bound_device, device_of, take
 
 
 def test_ranks_of_a_host_take_its_gpus_in_turn() -> None:
@@ -29,17 +29,9 @@ def test_a_rank_that_sees_no_gpu_says_what_hides_them(monkeypatch: pytest.Monkey
         device_of("cuda", 0, 0)
 
 
-@pytest.mark.parametrize("backend", ["nccl", "NCCL", "cpu:gloo,cuda:nccl", "cuda:nccl, cpu:gloo"])
-def test_a_group_over_nccl_is_bound_to_the_ranks_gpu(backend: str) -> None:
-    assert has_nccl(backend)
-    assert bound_device(backend, "cuda:1") == torch.device("cuda", 1)
-    assert bound_device(backend, "cpu") is None
-
-
-@pytest.mark.parametrize("backend", ["gloo", "mpi", "cpu:gloo,cuda:gloo", "cpu:gloo", "nccl-like"])
-def test_a_group_over_anything_else_is_bound_to_nothing(backend: str) -> None:
-    assert not has_nccl(backend)
-    assert bound_device(backend, "cuda:1") is None
+def test_a_group_is_bound_to_the_ranks_gpu() -> None:
+    assert bound_device("cuda:1") == torch.device("cuda", 1)
+    assert bound_device("cpu") is None
 
 
 def test_taking_a_gpu_where_torch_has_none_is_an_error_with_advice() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.records import MpiStart, WorldSpec
 from distdemo.launcher.wires.contract import Ticket, Wire
 from distdemo.launcher.wires.pmi import PmiWire
@@ -106,11 +105,10 @@ def test_the_names_of_shared_memory_are_those_that_mpich_gives():
 
 @pytest.fixture
 def wire():
-    world = WorldSpec(2, "mpi", mpi_start=MpiStart("pmi", environment=SHARED))
-    with Interrupts() as interrupts:
-        found = PmiWire(world, interrupts)
-        yield found
-        found.close()
+    world = WorldSpec(2, "mpi", mpi_start=MpiStart(SHARED))
+    found = PmiWire(world)
+    yield found
+    found.close()
 
 
 def line_of(ticket: Ticket) -> socket.socket:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from distdemo.backends.capabilities import CapabilityMap
 from distdemo.check.view_backend_document import backend_document, map_document
 from distdemo.check.view_backend_table import (
     all_well,
@@ -15,7 +16,7 @@ from distdemo.check.view_backend_table import (
     verdict,
     verdict_line,
 )
-from distdemo.demo.reports import BackendEntry, CapabilityMap, MapReport
+from distdemo.demo.reports import BackendEntry, MapReport
 from distdemo.dtypes import DTYPES
 from distdemo.view.console import ASCII_SIGNS, Signs
 
