@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from distdemo import backends
-from distdemo.backends.outfit import outfitted
-from distdemo.backends.starting import run_outfitted
+from distdemo.backends.starting import prepared, run_prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
 from distdemo.launcher.joined.errand import Errand
 from distdemo.launcher.joined.seat import Seat
@@ -241,8 +240,8 @@ class Session:
         """
         place = self.placement
         if place is None:
-            return run_outfitted(world, target, args, **how)
-        mine = outfitted(world, by_engine=True)
+            return run_prepared(world, target, args, **how)
+        mine = prepared(world, joined=True)
         settings = (world.world_size, world.backend, world.device)
         request = Errand(f"{self.command} {meaning or args} {settings}", shlex.join(sys.argv[1:]))
         if place.site == 0:
