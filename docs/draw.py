@@ -21,7 +21,7 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.bench.linking import LinksSpec
-from distdemo.bench.records import BenchSpec, SeriesSpec, Sized
+from distdemo.bench.old_records import BenchSpec, SeriesSpec, Sized
 from distdemo.bench.view_links_table import links_table
 from distdemo.demo.explain import explain
 from distdemo.demo.view_op_table import op_table

@@ -12,7 +12,7 @@ from distdemo.bench.harvest import Harvest
 from distdemo.bench.judge import judge
 from distdemo.bench.limits import bound_of
 from distdemo.bench.looks import GaugeLog
-from distdemo.bench.records import BenchReport, BenchSpec, Series
+from distdemo.bench.old_records import BenchReport, BenchSpec, Series
 from distdemo.bench.samples import Grounds, Looks, Sample
 from distdemo.bench.summary import median, quantile
 from distdemo.bench.yardsticks import PAGE, Alignment, Setup

@@ -8,7 +8,7 @@ import typer
 
 from distdemo import ops
 from distdemo.bench.linking import LinksSpec
-from distdemo.bench.records import FEWEST_LAUNCHES, PRECISION, BenchSpec
+from distdemo.bench.old_records import FEWEST_LAUNCHES, PRECISION, BenchSpec
 from distdemo.cli.option_kinds import (
     DATA,
     OPERATION,

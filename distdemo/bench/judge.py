@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdemo.bench.figures import rate_text, share_text, time_text, times_text
-from distdemo.bench.records import Row
+from distdemo.bench.old_records import Row
 from distdemo.bench.summary import median
 from distdemo.bench.yardsticks import (
     DEVICE_COPY,

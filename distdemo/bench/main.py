@@ -19,7 +19,7 @@ from distdemo.bench.limits import measure_limits
 from distdemo.bench.loop import Times, harness, timed
 from distdemo.bench.overlap import overlap
 from distdemo.bench.plan import Key, Plan, Visit, count_for, name
-from distdemo.bench.records import BenchSpec
+from distdemo.bench.old_records import BenchSpec
 from distdemo.bench.samples import Grounds, Sample
 from distdemo.bench.yardsticks import Overlap
 from distdemo.demo.part import Groups, Part, inference, part_of

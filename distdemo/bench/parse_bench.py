@@ -20,7 +20,7 @@ from distdemo.bench.parse_measure import (
     parse_count,
     parse_meeting_world,
 )
-from distdemo.bench.records import PRECISION, BenchSpec
+from distdemo.bench.old_records import PRECISION, BenchSpec
 from distdemo.cli.files import (
     check_distinct,
     check_ending,

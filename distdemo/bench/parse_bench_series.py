@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from distdemo import ops
 from distdemo.bench.bench_options import EVERY_OP, PLACEMENTS, SECOND_WORDS
-from distdemo.bench.records import SeriesSpec, Sized
+from distdemo.bench.old_records import SeriesSpec, Sized
 from distdemo.bench.sizes import SizeRange, cut_notes, of_size, part_bytes, series_sizes, size_text
 from distdemo.cli.parse import Flags, choose, unknown
 from distdemo.cli.parse_sizes import parse_range

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from distdemo.bench.records import BenchSpec, SeriesSpec
+from distdemo.bench.old_records import BenchSpec, SeriesSpec
 
 TRIAL = 3  # iterations of each size in the launch that verifies; from them the rest is planned
 FEW, MANY = 3, 500  # timed iterations of a size in a launch

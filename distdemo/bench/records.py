@@ -1,16 +1,19 @@
-"""What ``bench`` is asked for, and what it measured: frozen records; no torch, no rich, no typer.
+"""What ``bench`` is asked for and what it measured: frozen records; no torch, no rich, no typer.
 
-Times are seconds, sizes bytes, bandwidths bytes a second (1 GB/s is 1e9). The time of an iteration
-is the slowest rank's, counted from a common start.
+Field names are the names in the JSON document, and carry their unit: seconds, bytes, bytes a second
+(1 GB/s is 1e9). The time of an iteration is the slowest rank's, counted from a common start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from distdemo.bench.yardsticks import Judgement, Overlap, Setup
-from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo import ops
+from distdemo.backends.contract import Transport
+from distdemo.encoding import derived
+from distdemo.launcher.outcomes import WorldReport
 from distdemo.ops.spec import OpSpec
 
 PRECISION = 0.05
@@ -20,86 +23,269 @@ CONFIDENCE = 0.95
 FEWEST_LAUNCHES = 6
 """Fewer medians have no distribution-free interval of this confidence: 1 − 2·(1/2)⁶ is 97 %."""
 
-# ---------------------------------------------------------------------------------------- requests
 
-
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """A series at one size: the op as every rank calls it.
-
-    Attributes:
-        size: bytes S that algbw counts, as nccl-tests counts them.
-        specs: one a group that runs it at once; the whole world is one group by default.
-    """
-
-    size: int
-    specs: tuple[OpSpec, ...]
+# --------------------------------------------------------------------------- what is asked for
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
-    """One op in one form on one backend, over all sizes.
+    """One op in one form on one backend, at several sizes.
 
     Attributes:
-        command: the op as it is typed, ``all-reduce``.
+        op: torch's name of it, ``all_reduce``.
         form: which form of it, ``single``; ``tensor`` where there is nothing to choose.
         calls: the function of torch.distributed.
-        backend: torch's name.
-        world: to run it in.
-        points: what is measured, the smallest first.
+        group_size: ranks that run the op together: n of the formulas.
+        groups: the ranks of each group that runs it at the same time; empty: the whole world is one.
+        sizes_bytes: S, what algbw counts as nccl-tests does, ascending; 0 where no data moves.
+        dtype: torch's name; None where no data moves.
+        root: also src and dst: within the group.
         in_place: the output lies in the input, or the input in the output.
-        both: the op is also measured the other way, so that a view has to tell them apart.
-        refused: why this backend can't; then there are no points.
+        refused: why this backend can't; then there are no sizes.
     """
 
-    command: str
+    op: str
     form: str
     calls: str
-    world: WorldSpec
-    points: tuple[Sized, ...]
+    backend: str
+    device: str
+    world_size: int
+    group_size: int
+    groups: tuple[tuple[int, ...], ...] = ()
+    sizes_bytes: tuple[int, ...] = ()
+    dtype: str | None = None
+    variant: str | None = None
+    reduce_op: str | None = None
+    root: int | None = None
+    src: int | None = None
+    dst: int | None = None
+    pattern: str | None = None
+    async_op: bool = False
     in_place: bool = False
-    both: bool = False
     refused: str = ""
 
     @property
-    def backend(self) -> str:
-        """Torch's name of it."""
-        return self.world.backend
+    def command(self) -> str:
+        """The op as it is typed: ``all-reduce``."""
+        return self.op.replace("_", "-")
+
+    def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
+        """The op as every rank calls it at this size, one spec a group; 1-dimensional tensors."""
+        spec = OpSpec(
+            self.op,
+            self.group_size,
+            self.dtype or "float32",
+            (1,) if size_bytes else (),
+            reduce_op=self.reduce_op,
+            root=self.root,
+            src=self.src,
+            dst=self.dst,
+            pattern=self.pattern,
+            async_op=self.async_op,
+            variant=self.variant,
+            in_place=self.in_place,
+        )
+        if size_bytes:
+            smallest = ops.REGISTRY[self.op].traffic(spec).payload
+            spec = replace(spec, shape=(size_bytes // smallest,))
+        return tuple(replace(spec, members=members) for members in self.groups or (None,))
+
+    def named(self, size_bytes: int) -> str:
+        """A size for people and for a rank's phases: ``all-reduce of 65,536 B``."""
+        form = "" if self.form == "tensor" else f" {self.form}"
+        place = " in place" if self.in_place else ""
+        return f"{self.command}{form}{place}" + (f" of {size_bytes:,} B" if size_bytes else "")
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
-    """A measurement.
+    """A measurement. The ranks get it whole.
 
     Attributes:
         series: in the order in which they are shown.
         iters: timed iterations of each size, all launches together; None: until it is steady.
-        warmup: iterations before the timed ones of each size, in every launch; None: as many as a
-            size needs.
-        budget: seconds for measuring one series; with ``iters`` it means nothing.
-        precision: half the width of the interval at which a median counts as steady, a share of it.
+        warmup: untimed iterations of each size in every launch; None: as many as a size needs.
+        budget_s: for timing one series; with ``iters`` it means nothing.
+        precision: half the width of the interval at which a median is steady, as a share of it.
         launches: how many worlds the iterations are spread over; None: until it is steady.
         check_every: verify again after so many timed iterations; 0: once, before the first.
-        skew: say which rank comes late.
-        overlap: measure what computing hides, for non-blocking calls.
+        skew: find out which rank is late.
+        overlap: measure what computing hides of non-blocking calls.
         limits: measure the machine's own copies and streams too.
-        profile: say what an empty op costs in the loop.
+        profile_harness: show what an empty op costs in the loop.
     """
 
-    series: tuple[SeriesSpec, ...]
+    series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
     iters: int | None = None
     warmup: int | None = None
-    budget: float = 8.0
+    budget_s: float = 8.0
     precision: float = PRECISION
     launches: int | None = None
     check_every: int = 0
     skew: bool = False
     overlap: bool = False
     limits: bool = True
-    profile: bool = False
+    profile_harness: bool = False
 
 
-# ----------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------- what a figure is held against
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the machine does without torch.distributed, measured in the same run.
+
+    Attributes:
+        transport: what was measured.
+        ranks: that took part; of a stream between two, (from, to).
+        at_once: all ranks did it at the same time, each to its right neighbour where it is a
+            stream; else these alone.
+        bandwidth_bytes_per_s: of the slowest rank, in one direction, in the fastest tenth of its
+            transfers: what else runs on the machine can only slow them.
+        size_bytes: of one transfer.
+        latency_s: of 8 bytes one way, half a round trip; None where nothing travels.
+    """
+
+    transport: Transport
+    ranks: tuple[int, ...]
+    at_once: bool
+    bandwidth_bytes_per_s: float
+    size_bytes: int
+    latency_s: float | None = None
+
+
+class Start(StrEnum):
+    """How ranks are brought to a common start before each iteration."""
+
+    PAGE = "shared memory"
+    BARRIER = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The common start before each iteration.
+
+    Attributes:
+        way: how it is done.
+        cost_s: what it adds to an iteration, outside of what is timed.
+        spread_s: median time between the first and the last rank's start; None where their clocks
+            can't be compared.
+        spread_p99_s: the same, the 99th percentile.
+    """
+
+    way: Start
+    cost_s: float
+    spread_s: float | None = None
+    spread_p99_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """What the timed loop itself costs, found with an op that does nothing.
+
+    Attributes:
+        inside_s: in every time that is reported: two looks at the clock and an empty call.
+        outside_s: per iteration beside that, without the common start.
+        iterations: that it was found with.
+    """
+
+    inside_s: float
+    outside_s: float
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the series of one backend have in common.
+
+    Attributes:
+        launches: worlds that were started, the one that verifies included.
+        limits: in the order in which they were measured.
+        bound: the one of them that busbw is held against; None: nothing was measured.
+        cores: cores' worth of time that the ranks of a host share.
+        ranks_per_host: on the host with most ranks.
+        start_method: how the ranks were started.
+        engine: what started them: ``local``, torchrun, ...
+        hosts: of each rank; empty if all are on this machine.
+    """
+
+    backend: str
+    device: str
+    world_size: int
+    launches: int = 0
+    alignment: Alignment | None = None
+    harness: Harness | None = None
+    limits: tuple[Limit, ...] = ()
+    bound: Limit | None = None
+    cores: float = 0.0
+    ranks_per_host: int = 0
+    start_method: str = ""
+    engine: str = "local"
+    hosts: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------- what was measured
+
+
+class Verdict(StrEnum):
+    """Whether a bandwidth is what one should expect."""
+
+    CLOSE = "close to the limit"
+    LATENCY_BOUND = "latency-bound"
+    BELOW = "below the limit"
+    OVERSUBSCRIBED = "oversubscribed"
+    SLOW = "unusually slow"
+    DISTURBED = "disturbed"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether it is as one should expect."""
+        return self in (Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW)
+
+    @property
+    def is_abnormal(self) -> bool:
+        """Whether something should be done about it."""
+        return self in (Verdict.OVERSUBSCRIBED, Verdict.SLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What to think of a row's bandwidth.
+
+    Attributes:
+        verdict: in a word.
+        why: the reason with its figures, a sentence.
+        hint: what to try; may be empty.
+        limit_share: busbw as a share of the limit's bandwidth, 1.0 is all of it; None: not known.
+    """
+
+    verdict: Verdict
+    why: str
+    hint: str = ""
+    limit_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How much of a non-blocking call is hidden behind computing that lasts as long.
+
+    Attributes:
+        alone_s: of the call when nothing else is done.
+        compute_s: of the computing alone.
+        together_s: of both: the call is made, then computed, then waited for.
+    """
+
+    alone_s: float
+    compute_s: float
+    together_s: float
+
+    @derived
+    def hidden_share(self) -> float:
+        """The share of the communication that cost nothing, 0 to 1."""
+        if self.alone_s <= 0:
+            return 0.0
+        return min(1.0, max(0.0, 1.0 - (self.together_s - self.compute_s) / self.alone_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,58 +293,58 @@ class Row:
     """One size of one series.
 
     Attributes:
-        size: bytes S that algbw counts.
+        size_bytes: S, what algbw counts.
         elements: S in elements of the dtype.
-        factor: busbw is factor × algbw.
-        times: the iterations' times, a row a launch; from these all else follows.
-        median: over all iterations, as are the next five.
-        interval: of the median, with ``CONFIDENCE``, free of any assumption about the noise; None:
-            there were too few launches.
+        busbw_factor: busbw is factor × algbw.
+        times_s: of every iteration, a row a launch; from these all else follows.
+        median_s: over all iterations, as are the next five.
+        interval_s: of the median, with ``CONFIDENCE``, free of any assumption about the noise;
+            None: there were too few launches.
         steady: the interval is as narrow as was asked for.
         checked: elements that were compared, on all ranks.
         wrong: how many of them were wrong.
-        judgement: of its bandwidth; None where nothing is known to compare with.
+        judgement: of its bandwidth; None: there is none to judge.
     """
 
-    size: int
+    size_bytes: int
     elements: int
-    factor: float
-    times: tuple[tuple[float, ...], ...]
-    median: float
-    p10: float
-    p90: float
-    p99: float
-    fastest: float
-    slowest: float
-    interval: tuple[float, float] | None = None
+    busbw_factor: float
+    times_s: tuple[tuple[float, ...], ...]
+    median_s: float
+    p10_s: float
+    p90_s: float
+    p99_s: float
+    min_s: float
+    max_s: float
+    interval_s: tuple[float, float] | None = None
     steady: bool = False
     checked: int = 0
     wrong: int = 0
     judgement: Judgement | None = None
     overlap: Overlap | None = None
 
-    @property
+    @derived
     def iterations(self) -> int:
         """How many were timed."""
-        return sum(map(len, self.times))
+        return sum(map(len, self.times_s))
 
-    @property
-    def algbw(self) -> float:
-        """S / median, bytes a second."""
-        return self.size / self.median if self.median > 0 else 0.0
+    @derived
+    def algbw_bytes_per_s(self) -> float:
+        """S / median."""
+        return self.size_bytes / self.median_s if self.median_s > 0 else 0.0
 
-    @property
-    def busbw(self) -> float:
+    @derived
+    def busbw_bytes_per_s(self) -> float:
         """Factor × algbw (nccl-tests, doc/PERFORMANCE.md)."""
-        return self.factor * self.algbw
+        return self.busbw_factor * self.algbw_bytes_per_s
 
-    @property
-    def spread(self) -> float | None:
+    @derived
+    def spread_share(self) -> float | None:
         """Half the interval's width as a share of the median; None without an interval."""
-        if self.interval is None or self.median <= 0:
+        if self.interval_s is None or self.median_s <= 0:
             return None
-        low, high = self.interval
-        return max(high - self.median, self.median - low) / self.median
+        low, high = self.interval_s
+        return max(high - self.median_s, self.median_s - low) / self.median_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +352,21 @@ class RankSkew:
     """How a rank stands against the others, over all iterations of a series.
 
     Attributes:
-        late: median of the time by which it came to the start after the first rank.
-        late_p99: the same, the 99th percentile.
-        last: the share of iterations in which it came last.
-        took: median of the time that the op took on it.
-        waited: median of the time that it waited at the start for the last rank.
-        named: it comes late often and by much: the others wait for it.
+        late_s: median time by which it came to the start after the first rank.
+        late_p99_s: the same, the 99th percentile.
+        last_share: the share of iterations in which it came last.
+        took_s: median time that the op took on it.
+        waited_s: median time that it waited at the start for the last rank.
+        is_late: it comes late often and by much: the others wait for it.
     """
 
     rank: int
-    late: float
-    late_p99: float
-    last: float
-    took: float
-    waited: float
-    named: bool = False
+    late_s: float
+    late_p99_s: float
+    last_share: float
+    took_s: float
+    waited_s: float
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,19 +374,20 @@ class Series:
     """What came of one op on one backend.
 
     Attributes:
+        spec: what was asked for.
         rows: of the sizes that were finished, the smallest first.
-        clock: what timed it, as in ``holdings``: ``perf_counter`` or ``CUDA events``.
-        formula: of the busbw factor, in terms of n.
-        payload_words: what S is.
-        skew: a rank each; empty unless it was asked for, or where clocks can't be compared.
+        clock: what timed it: ``perf_counter`` or ``CUDA events``.
+        busbw_formula: of the busbw factor, in terms of n.
+        payload: what S is, in words.
+        skew: one a rank; empty unless it was asked for, or where clocks can't be compared.
         error: why there are no (further) rows.
     """
 
     spec: SeriesSpec
     rows: tuple[Row, ...] = ()
     clock: str = ""
-    formula: str = ""
-    payload_words: str = ""
+    busbw_formula: str = ""
+    payload: str = ""
     skew: tuple[RankSkew, ...] = ()
     error: str = ""
 
@@ -211,56 +398,61 @@ class BenchReport:
 
     Attributes:
         series: as in the spec.
-        setups: by backend.
-        failure: the world that failed, and why; None if none did.
-        seconds: of the whole, from the first world's start.
+        setups: one a backend.
+        world: that failed, and why; None if none did.
+        elapsed_s: of the whole, from the first world's start.
         interrupted: a signal ended it early; what was measured by then is here.
         environment: what the figures depend on: host, processor, kernel, variables.
+        versions: of Python, torch and the libraries below.
         notes: what a reader should know, in sentences.
     """
 
     spec: BenchSpec
     series: tuple[Series, ...]
-    setups: Mapping[str, Setup]
-    failure: WorldReport | None = None
-    seconds: float = 0.0
+    setups: tuple[Setup, ...] = ()
+    world: WorldReport | None = field(default=None, metadata={"json": False})
+    elapsed_s: float = 0.0
     interrupted: bool = False
-    environment: Mapping[str, str | int | float] = field(default_factory=dict)
+    environment: dict[str, str | int | float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def setup(self, backend: str) -> Setup | None:
+        """Of this backend; None before its first world."""
+        return next((each for each in self.setups if each.backend == backend), None)
 
     @property
-    def wrong(self) -> int:
-        """Wrong elements of all rows."""
-        return sum(row.wrong for series in self.series for row in series.rows)
+    def measured(self) -> Sequence[Series]:
+        """The series that have rows."""
+        return [series for series in self.series if series.rows]
 
     @property
-    def unsteady(self) -> tuple[tuple[Series, Row], ...]:
-        """The rows whose interval is wider than was asked for, or is not to be had."""
-        return tuple((s, row) for s in self.series for row in s.rows if not row.steady)
+    def rows(self) -> Sequence[Row]:
+        """Of all series."""
+        return [row for series in self.series for row in series.rows]
 
     @property
     def ok(self) -> bool:
         """Whether every world did its work and every element was right. Unsteady is no failure."""
         return (
-            self.failure is None
+            self.world is None
             and not self.interrupted
-            and not self.wrong
-            and any(series.rows for series in self.series)
+            and bool(self.rows)
+            and not any(row.wrong for row in self.rows)
             and not any(series.error for series in self.series)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Progress:
     """How far a measurement is, for whoever waits.
 
     Attributes:
         done: share of the work, 0 to 1, as far as can be told.
-        left: seconds that it will still take, at most; None: nobody knows yet.
-        now: what is being done, in a few words.
+        left_s: that it will still take, at most; None: nobody knows yet.
+        doing: what is being done, in a few words.
     """
 
     done: float
-    left: float | None
-    now: str
+    left_s: float | None
+    doing: str

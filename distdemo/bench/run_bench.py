@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from distdemo.bench.parse_bench import BenchRequest, parse_bench
-from distdemo.bench.records import BenchReport
+from distdemo.bench.old_records import BenchReport
 from distdemo.cli.conclude import Measured, conclude
 from distdemo.cli.stage import Sequel, Start, stage
 from distdemo.demo.execute import check_backend

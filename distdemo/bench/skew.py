@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distdemo.bench.records import RankSkew
+from distdemo.bench.old_records import RankSkew
 from distdemo.bench.summary import median, quantile
 
 OFTEN = 1.5  # times its fair share of iterations that a rank which is named comes last in

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import floor
 
-from distdemo.bench.records import CONFIDENCE, Row
+from distdemo.bench.old_records import CONFIDENCE, Row
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.bench.records import SeriesSpec
+from distdemo.bench.old_records import SeriesSpec
 from distdemo.bench.view_names import moves
 from distdemo.ops.spec import OpSpec
 

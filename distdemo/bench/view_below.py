@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport
+from distdemo.bench.old_records import BenchReport
 from distdemo.bench.view_limits import limit_lines
 from distdemo.bench.view_marks import marks, spelled
 from distdemo.bench.view_skew import skew_parts

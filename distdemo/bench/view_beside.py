@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, Row, Series
+from distdemo.bench.old_records import BenchReport, Row, Series
 from distdemo.bench.view_marks import marks
 from distdemo.bench.view_names import label_parts, measured
 from distdemo.bench.view_numbers import rate, size_text

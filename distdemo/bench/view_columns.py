@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.records import Row
+from distdemo.bench.old_records import Row
 from distdemo.bench.view_marks import marks
 from distdemo.bench.view_numbers import half_width, percent, rate, size_text
 from distdemo.view import colours

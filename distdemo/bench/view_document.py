@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distdemo.bench.records import BenchReport, Row, Series
+from distdemo.bench.old_records import BenchReport, Row, Series
 from distdemo.bench.view_again import again
 from distdemo.bench.view_names import labels
 from distdemo.bench.view_numbers import size_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from distdemo.bench.records import BenchReport
+from distdemo.bench.old_records import BenchReport
 from distdemo.bench.view_numbers import rate_text, short_size
 from distdemo.bench.yardsticks import SHARED_MEMORY, Limit, Setup
 from distdemo.view.numbers import duration, plural

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, Course, Row
+from distdemo.bench.old_records import BenchReport, Course, Row
 from distdemo.bench.view_marks import marks
 from distdemo.bench.view_names import labels
 from distdemo.bench.view_numbers import half_width, percent, rate, size_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distdemo.bench.records import BenchReport, Series, SeriesSpec
+from distdemo.bench.old_records import BenchReport, Series, SeriesSpec
 from distdemo.ops.spec import OpSpec
 from distdemo.view.numbers import plural
 

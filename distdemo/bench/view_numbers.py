@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdemo.bench.records import Row
+from distdemo.bench.old_records import Row
 
 UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 RATES = (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3))

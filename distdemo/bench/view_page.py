@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from distdemo.bench.records import BenchReport, Row, Series
+from distdemo.bench.old_records import BenchReport, Row, Series
 from distdemo.bench.view_limits import limit_lines
 from distdemo.bench.view_names import headline, title
 from distdemo.bench.view_numbers import half_width, percent, rate, size_text

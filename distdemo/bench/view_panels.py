@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from distdemo.bench.records import BenchReport, Row
+from distdemo.bench.old_records import BenchReport, Row
 from distdemo.bench.view_limits import bounds
 from distdemo.bench.view_numbers import rate_text, short_size
 from distdemo.view.numbers import duration

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from distdemo.bench.records import CONFIDENCE, BenchReport
+from distdemo.bench.old_records import CONFIDENCE, BenchReport
 from distdemo.bench.view_names import headline, label_parts, with_sizes
 from distdemo.bench.view_page import page
 from distdemo.bench.view_panels import Curve, bandwidth_panel, time_panel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdemo.bench.records import BenchReport, RankSkew, Row, Series
+from distdemo.bench.old_records import BenchReport, RankSkew, Row, Series
 from distdemo.bench.view_names import moves, op_spec
 from distdemo.bench.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, RankSkew, Series
+from distdemo.bench.old_records import BenchReport, RankSkew, Series
 from distdemo.bench.view_marks import marks
 from distdemo.bench.view_names import labels
 from distdemo.bench.view_numbers import percent

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, Series
+from distdemo.bench.old_records import BenchReport, Series
 from distdemo.bench.view_below import below, legend
 from distdemo.bench.view_beside import beside
 from distdemo.bench.view_columns import series_table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, Row, Series
+from distdemo.bench.old_records import BenchReport, Row, Series
 from distdemo.bench.view_canvas import LABEL, TICKS, Panel, Scale, spaced
 from distdemo.bench.view_limits import bounds
 from distdemo.bench.view_marks import Marks, marks

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, Row, Series
+from distdemo.bench.old_records import BenchReport, Row, Series
 from distdemo.bench.view_limits import a_limit
 from distdemo.bench.view_names import labels, measured, with_sizes
 from distdemo.bench.view_numbers import percent, rate, rate_text, short_size

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from distdemo.bench.records import BenchReport, Row, Series
+from distdemo.bench.old_records import BenchReport, Row, Series
 from distdemo.bench.view_columns import NORMAL, UNSURE
 from distdemo.bench.view_marks import marks, spelled
 from distdemo.bench.view_names import labels

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from distdemo import backends, ops
 from distdemo.bench.environment import cores
-from distdemo.bench.records import Course
+from distdemo.bench.old_records import Course
 from distdemo.bench.sizes import size_text
 from distdemo.bench.summary import interval, median
 from distdemo.check.checker import OUTER_LIMIT, Start

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import typer
 
-from distdemo.bench.records import Course
+from distdemo.bench.old_records import Course
 from distdemo.cli.conclude import Measured, ToWrite, conclude
 from distdemo.cli.stage import Start, stage
 from distdemo.demo.execute import check_backend

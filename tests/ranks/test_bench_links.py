@@ -19,7 +19,7 @@ from forked import in_a_child
 from distdemo.backends.starting import run_prepared
 from distdemo.bench.linking import LinksReport, LinksSpec
 from distdemo.bench.links import baton, measure_links, program
-from distdemo.bench.records import Course
+from distdemo.bench.old_records import Course
 from distdemo.errors import Terminated
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from distdemo import ops
 from distdemo.bench.fitting import Link
-from distdemo.bench.records import Course
+from distdemo.bench.old_records import Course
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec

@@ -16,7 +16,7 @@ from distdemo.bench.figures import time_text
 from distdemo.bench.linking import Link, LinksReport, LinksSpec
 from distdemo.bench.links.program import Checked, Here, Said, Timed, links
 from distdemo.bench.links.slow import best, judged, typical
-from distdemo.bench.records import Course
+from distdemo.bench.old_records import Course
 from distdemo.check.checker import OUTER_LIMIT, Start
 from distdemo.errors import Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec

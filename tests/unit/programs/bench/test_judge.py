@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from distdemo.bench.judge import judge
-from distdemo.bench.records import Row
+from distdemo.bench.old_records import Row
 from distdemo.bench.summary import row
 from distdemo.bench.yardsticks import Judgement, Limit, Setup
 from distdemo.launcher.records import WorldSpec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from measurements import SIZES, made_failure, made_overlap, made_report, made_row, made_series
 
-from distdemo.bench.records import BenchReport, Sized
+from distdemo.bench.old_records import BenchReport, Sized
 from distdemo.bench.view_csv import bench_csv
 from distdemo.bench.view_document import bench_document
 from distdemo.launcher.records import WorldSpec

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 from measurements import made_report, made_row, made_series
 
-from distdemo.bench.records import Course
+from distdemo.bench.old_records import Course
 from distdemo.bench.view_live import INTERVAL, NEWEST, Live
 from distdemo.view import redrawn
 

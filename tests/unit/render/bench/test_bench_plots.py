@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib")
 
 from measurements import SIZES, made_links, made_report, made_row, made_series, made_setup
 
-from distdemo.bench.records import BenchReport
+from distdemo.bench.old_records import BenchReport
 from distdemo.bench.view_links_plot import links_plot
 from distdemo.bench.view_plot import plot
 from distdemo.bench.yardsticks import Limit

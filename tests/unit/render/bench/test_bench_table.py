@@ -16,7 +16,7 @@ from measurements import (
     made_skew,
 )
 
-from distdemo.bench.records import BenchReport, Sized
+from distdemo.bench.old_records import BenchReport, Sized
 from distdemo.bench.view_names import title
 from distdemo.bench.view_table import bench_table, verdict_line
 from distdemo.bench.yardsticks import Judgement
