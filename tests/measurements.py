@@ -8,7 +8,15 @@ from typing import Any
 
 from distdemo.bench.linking import Link, LinksReport, LinksSpec
 from distdemo.bench.links.slow import judged
-from distdemo.bench.old_records import BenchReport, BenchSpec, RankSkew, Row, Series, SeriesSpec, Sized
+from distdemo.bench.old_records import (
+    BenchReport,
+    BenchSpec,
+    RankSkew,
+    Row,
+    Series,
+    SeriesSpec,
+    Sized,
+)
 from distdemo.bench.yardsticks import Alignment, Gauge, Harness, Judgement, Limit, Overlap, Setup
 from distdemo.launcher.records import Died, Stopped, Verdict, WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec

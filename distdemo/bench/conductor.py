@@ -15,8 +15,8 @@ from typing import Any
 from distdemo.bench import plan
 from distdemo.bench.account import Account
 from distdemo.bench.main import bench
-from distdemo.bench.plan import USUAL_LAUNCHES, Key, Plan
 from distdemo.bench.old_records import FEWEST_LAUNCHES, BenchReport, BenchSpec, Course
+from distdemo.bench.plan import USUAL_LAUNCHES, Key, Plan
 from distdemo.bench.samples import Grounds, Looks, Sample
 from distdemo.check.checker import Start
 from distdemo.errors import DistdemoError, Terminated

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from distdemo import ops
 from distdemo.bench.loop import Times
-from distdemo.bench.plan import Key, Visit
 from distdemo.bench.old_records import BenchSpec, Row, Series
+from distdemo.bench.plan import Key, Visit
 from distdemo.bench.samples import Sample
 from distdemo.bench.skew import SkewLog
 from distdemo.bench.summary import row

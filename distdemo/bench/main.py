@@ -17,9 +17,9 @@ from distdemo.bench.align import Aligner, aligner
 from distdemo.bench.gauges import Watchman
 from distdemo.bench.limits import measure_limits
 from distdemo.bench.loop import Times, harness, timed
+from distdemo.bench.old_records import BenchSpec
 from distdemo.bench.overlap import overlap
 from distdemo.bench.plan import Key, Plan, Visit, count_for, name
-from distdemo.bench.old_records import BenchSpec
 from distdemo.bench.samples import Grounds, Sample
 from distdemo.bench.yardsticks import Overlap
 from distdemo.demo.part import Groups, Part, inference, part_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdemo.bench.bench_options import FORMATS
+from distdemo.bench.old_records import PRECISION, BenchSpec
 from distdemo.bench.parse_bench_series import (
     Wanted,
     check_meaning,
@@ -20,7 +21,6 @@ from distdemo.bench.parse_measure import (
     parse_count,
     parse_meeting_world,
 )
-from distdemo.bench.old_records import PRECISION, BenchSpec
 from distdemo.cli.files import (
     check_distinct,
     check_ending,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum
 
 from distdemo import ops
 from distdemo.backends.contract import Transport
@@ -36,7 +36,7 @@ class SeriesSpec:
         form: which form of it, ``single``; ``tensor`` where there is nothing to choose.
         calls: the function of torch.distributed.
         group_size: ranks that run the op together: n of the formulas.
-        groups: the ranks of each group that runs it at the same time; empty: the whole world is one.
+        groups: the ranks of each group that runs it at once; empty: the whole world is one.
         sizes_bytes: S, what algbw counts as nccl-tests does, ascending; 0 where no data moves.
         dtype: torch's name; None where no data moves.
         root: also src and dst: within the group.
@@ -154,9 +154,10 @@ class Limit:
     latency_s: float | None = None
 
 
-class Start(StrEnum):
+class Start(str, Enum):
     """How ranks are brought to a common start before each iteration."""
 
+    __str__ = str.__str__
     PAGE = "shared memory"
     BARRIER = "barrier"
 
@@ -227,9 +228,10 @@ class Setup:
 # --------------------------------------------------------------------------- what was measured
 
 
-class Verdict(StrEnum):
+class Verdict(str, Enum):
     """Whether a bandwidth is what one should expect."""
 
+    __str__ = str.__str__
     CLOSE = "close to the limit"
     LATENCY_BOUND = "latency-bound"
     BELOW = "below the limit"
@@ -336,7 +338,7 @@ class Row:
     @derived
     def busbw_bytes_per_s(self) -> float:
         """Factor × algbw (nccl-tests, doc/PERFORMANCE.md)."""
-        return self.busbw_factor * self.algbw_bytes_per_s
+        return self.busbw_factor * float(self.algbw_bytes_per_s)  # mypy does not see derived's type
 
     @derived
     def spread_share(self) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from distdemo.bench.parse_bench import BenchRequest, parse_bench
 from distdemo.bench.old_records import BenchReport
+from distdemo.bench.parse_bench import BenchRequest, parse_bench
 from distdemo.cli.conclude import Measured, conclude
 from distdemo.cli.stage import Sequel, Start, stage
 from distdemo.demo.execute import check_backend

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from distdemo.bench.linking import LinksReport
-from distdemo.bench.parse_links import LinksRequest, parse_links
 from distdemo.bench.old_records import Course
+from distdemo.bench.parse_links import LinksRequest, parse_links
 from distdemo.cli.conclude import Measured, conclude
 from distdemo.cli.stage import Start, stage
 from distdemo.demo.execute import check_backend

@@ -154,9 +154,7 @@ class CommonStart:
         self._words = None if page is None else page.words
         self._barrier = dist.barrier
         self._mine = rank.rank * LINE
-        self._others = tuple(
-            other * LINE for other in range(rank.world_size) if other != rank.rank
-        )
+        self._others = tuple(other * LINE for other in range(rank.world_size) if other != rank.rank)
         self._turn = 0
         self._due = perf_counter() + HEARTBEAT_S
 
