@@ -7,7 +7,7 @@ from typing import Any
 
 from distdemo import ops
 from distdemo.bench.old_records import BenchSpec, SeriesSpec, Sized
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
 SMALL = (8, 4096)

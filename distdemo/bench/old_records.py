@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from distdemo.bench.yardsticks import Judgement, Overlap, Setup
-from distdemo.launcher.outcomes import WorldReport
-from distdemo.launcher.spec import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
 
 PRECISION = 0.05

@@ -13,7 +13,7 @@ from enum import Enum
 from distdemo import ops
 from distdemo.backends.contract import Transport
 from distdemo.encoding import derived
-from distdemo.launcher.outcomes import WorldReport
+from distdemo.launcher.records import WorldReport
 from distdemo.ops.spec import OpSpec
 
 PRECISION = 0.05
