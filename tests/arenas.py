@@ -73,7 +73,7 @@ def _arena(spec: OpSpec, link: LinkSource | None, simulated: bool, refused: str)
     rows = [_contender(each.name, spec, link, simulated, refused) for each in of_op(spec.op)]
     if simulated:
         return Arena(spec, traffic, tuple(rows))
-    time = 1e-4 + traffic.payload * 1e-9
+    time = 1e-4 + traffic.payload_bytes * 1e-9
     timing = Timing(time, time * 0.9, time * 1.2, 31, 0, spec.numel)
     own = Contender(About(spec.op, f"dist.{spec.op}", ""), own=True, timing=timing)
     order = "In the order of the model, but for ring: its rounds wait for the slowest rank."
@@ -85,7 +85,7 @@ def _contender(
 ) -> Contender:
     found = next(each for each in of_op(spec.op) if each.name == name)
     plan = plan_of(found, spec.group_size, spec.numel)
-    counts, payload = count(plan, 4), ops.REGISTRY[spec.op].traffic(spec).payload
+    counts, payload = count(plan, 4), ops.REGISTRY[spec.op].traffic(spec).payload_bytes
     predicted = counts.seconds(link.link) if link else None
     time = (predicted or 1e-3) * SLOWNESS.get(name, 1.0)
     ran = not simulated and name != refused

@@ -27,7 +27,7 @@ def series(
     if "variant" in op.takes:
         base = replace(base, variant="single")
     base = replace(base, **settings)
-    each = op.traffic(base).payload or 1
+    each = op.traffic(base).payload_bytes or 1
     points = [
         Sized(size, (replace(base, shape=() if op.meets else (size // each,)),)) for size in sizes
     ]

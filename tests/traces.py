@@ -65,8 +65,8 @@ def paper(
         start=start,
         rounds=rounds,
         counts=counts,
-        checks=checks(plan, counts, traffic.payload),
-        misprints=misprints(found, n, plan.sizes.chunks, traffic.payload),
+        checks=checks(plan, counts, traffic.payload_bytes),
+        misprints=misprints(found, n, plan.sizes.chunks, traffic.payload_bytes),
         versions={"distdemo": "1.2.3", "torch": "2.13.0"},
     )
     report = replace(report, wrong=_wrong(plan, report))

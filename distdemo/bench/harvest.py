@@ -171,7 +171,7 @@ class Harvest:
             [plot.times[launch] for launch in sorted(plot.times)],
             size=point.size,
             elements=_elements(point.size, spec.dtype),
-            factor=traffic.factor,
+            factor=traffic.busbw_factor,
             precision=self._spec.precision,
             checked=plot.checked,
             wrong=plot.wrong,
@@ -182,7 +182,7 @@ class Harvest:
 def _traffic(spec: OpSpec) -> tuple[str, str]:
     """The formula of the busbw factor, and what S is."""
     traffic = ops.REGISTRY[spec.op].traffic(spec)
-    return traffic.formula, traffic.payload_words
+    return traffic.busbw_formula, traffic.payload_is
 
 
 def _elements(size: int, dtype: str) -> int:

@@ -84,7 +84,7 @@ def part_bytes(op: Op, template: OpSpec) -> int:
 
     0 for an op that moves none.
     """
-    return 0 if op.meets else op.traffic(replace(template, shape=(1,))).payload
+    return 0 if op.meets else op.traffic(replace(template, shape=(1,))).payload_bytes
 
 
 def whole_parts(sizes: list[int], part: int, last: int) -> list[int]:

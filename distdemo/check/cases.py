@@ -81,7 +81,7 @@ def _words(case: Case) -> Iterator[str]:
     if spec.src is not None:
         yield f"{spec.src}to{spec.dst}"
     if spec.straggler is not None:
-        yield f"late{spec.straggler[0]}"
+        yield f"late{spec.straggler}"
     if spec.members is not None:
         yield "groups" + "+".join(".".join(map(str, each.members or ())) for each in case.specs)
     if spec.async_op:
@@ -130,7 +130,7 @@ def _flags(case: Case) -> Iterator[str]:
     if spec.src is not None:
         yield from ("--src", str(spec.src), "--dst", str(spec.dst))
     if spec.straggler is not None:
-        yield from ("--straggler", f"{spec.straggler[0]}:{spec.straggler[1]:g}")
+        yield from ("--straggler", f"{spec.straggler}:{spec.straggler_delay_s:g}")
     yield from _groups(case)
     if spec.async_op and "--nonblocking" not in case.form.flags:
         yield "--nonblocking" if "nonblocking" in op.takes else "--async"

@@ -200,8 +200,9 @@ def _base(op: Op, form: Form, setting: Setting, size: int) -> OpSpec:
         inference=setting.inference,
     )
     if op.meets:
-        late = (root, LATE) if size > 1 else None
-        spec = replace(spec, shape=(), straggler=late)
+        spec = replace(spec, shape=())
+        if size > 1:
+            spec = replace(spec, straggler=root, straggler_delay_s=LATE)
     chosen = {name: value for name, value in form.settings.items() if value is not None}
     spec = replace(spec, **chosen)
     if "pattern" in op.takes and spec.pattern in (None, "pair"):

@@ -25,9 +25,9 @@ def dawdle(rank: Rank, part: Part) -> None:
 
     Not longer than it takes to see that somebody has already left, which is wrong.
     """
-    if part.spec.straggler is None or part.spec.straggler[0] != part.rank:
+    if part.spec.straggler is None or part.spec.straggler != part.rank:
         return
-    until = time.monotonic() + part.spec.straggler[1]
+    until = time.monotonic() + part.spec.straggler_delay_s
     left = f"{_counter(part)}/left"
     while (rest := until - time.monotonic()) > 0 and rank.count(left) == 0:
         time.sleep(min(rest, 0.002))

@@ -16,7 +16,7 @@ from distdemo.demo.verify import verify, verify_objects
 from distdemo.demo.witness import Timing, witness
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import expected, expected_objects, make_buffers
-from distdemo.ops.contract import Op, Undefined, is_joined
+from distdemo.ops.contract import Op, Undefined
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _keep(
 ) -> Holding:
     if spec.objects:
         return keep_objects(held, sources, listed=listed)
-    joined = listed and is_joined(spec)
+    joined = listed and spec.is_joined
     return keep(held, sources, listed=listed and not joined, joined=joined)
 
 

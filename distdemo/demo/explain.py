@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from distdemo.demo.holdings import Holding, Piece, Thing
 from distdemo.demo.reports import Explanation
-from distdemo.ops.contract import Cut, Op, Source, Undefined, Words, is_joined
+from distdemo.ops.contract import Cut, Op, Source, Undefined, Words
 from distdemo.ops.reduction import REDUCTIONS, reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec
 from distdemo.ops.values import element, object_of, pickled_size, plan_for
@@ -94,7 +94,7 @@ class _Short:
         return self._holding(pieces, listed=self._op.is_listed(self._spec))
 
     def _holding(self, pieces: tuple[Piece | Thing, ...], *, listed: bool) -> Holding:
-        joined = listed and is_joined(self._spec)
+        joined = listed and self._spec.is_joined
         return Holding(pieces, listed=listed and not joined, joined=joined)
 
     def _piece(self, cut: Cut, numbers: tuple[Number, ...], source: int | None) -> Piece | Thing:

@@ -74,7 +74,7 @@ def parse_op(op: Op, flags: Flags, *, calls: bool = True) -> Request:
     lazy = op.lazy and not specs[0].monitored
     world = replace(parse_world(flags, world_size), lazy=lazy)
     if specs[0].monitored:
-        specs = tuple(replace(spec, patience=_patience(world)) for spec in specs)
+        specs = tuple(replace(spec, monitor_timeout_s=_patience(world)) for spec in specs)
     if calls:
         check_support(op, specs[0], world.backend, world.device)
     here = ranks_here(placed(seat, world_size), world_size)
@@ -145,6 +145,7 @@ def base_spec(op: Op, flags: Flags, size: int) -> OpSpec:
     """What needs no data: the op, its form, root and partners."""
     whose = flags.get("group") or flags.get("split")
     root = None
+    late = parse_form.parse_straggler(flags.get("straggler"), size, whose) or (None, 0.0)
     if "root" in op.takes:
         root = rank_number("root", flags.get("root") or "0", size, whose)
     return OpSpec(
@@ -157,7 +158,8 @@ def base_spec(op: Op, flags: Flags, size: int) -> OpSpec:
         objects=flags.get("objects", False),
         splits=((),) if flags.get("splits") else None,
         monitored=flags.get("monitored", False),
-        straggler=parse_form.parse_straggler(flags.get("straggler"), size, whose),
+        straggler=late[0],
+        straggler_delay_s=late[1],
         inference=flags.get("inference", False),
         **_partners(op, flags, size),
     )

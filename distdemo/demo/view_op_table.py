@@ -176,8 +176,8 @@ def _moves(report: OpReport) -> Iterator[str]:
         return
     each = " in each group" if len(report.specs) > 1 else ""
     padded = "; every pickle padded to the largest" if report.spec.objects else ""
-    moves = moved(traffic.payload, traffic.formula, traffic.factor)
-    if traffic.formula == "1":
-        yield f"Moves{each}: {moves}, {traffic.payload_words}."
+    moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
+    if traffic.busbw_formula == "1":
+        yield f"Moves{each}: {moves}, {traffic.payload_is}."
     else:
-        yield f"Moves{each}: {moves} ({traffic.payload_words}{padded})."
+        yield f"Moves{each}: {moves} ({traffic.payload_is}{padded})."

@@ -128,12 +128,13 @@ def _plain(line: str) -> str:
 def _facts(explanation: Explanation) -> Table:
     words, traffic = explanation.words, explanation.traffic
     n = explanation.spec.group_size
-    cost = f"{moved(traffic.payload, traffic.formula, traffic.factor)} over the busiest link"
-    if traffic.formula == "1":
-        cost += f" ({traffic.payload_words}; busbw factor 1)."
+    moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
+    cost = f"{moves} over the busiest link"
+    if traffic.busbw_formula == "1":
+        cost += f" ({traffic.payload_is}; busbw factor 1)."
     else:
-        factor = f"busbw factor {traffic.formula} = {traffic.factor:.4g} at n = {n}"
-        cost += f" (S is {traffic.payload_words}; {factor})."
+        factor = f"busbw factor {traffic.busbw_formula} = {traffic.busbw_factor:.4g} at n = {n}"
+        cost += f" (S is {traffic.payload_is}; {factor})."
     table = Table(box=None, show_header=False, padding=(0, 1), show_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

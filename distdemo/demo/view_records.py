@@ -42,10 +42,10 @@ def spec_entry(spec: OpSpec) -> dict[str, Json]:
 def traffic_entry(traffic: Traffic) -> dict[str, Json]:
     """What the op moves."""
     return {
-        "payload_bytes": traffic.payload,
-        "payload_is": traffic.payload_words,
-        "busbw_factor": traffic.factor,
-        "formula": traffic.formula,
+        "payload_bytes": traffic.payload_bytes,
+        "payload_is": traffic.payload_is,
+        "busbw_factor": traffic.busbw_factor,
+        "formula": traffic.busbw_formula,
         "bus_bytes": traffic.bus_bytes,
     }
 

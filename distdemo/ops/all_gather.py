@@ -10,21 +10,18 @@ from distdemo.ops.contract import (
     Call,
     Cut,
     Form,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
-    bytes_of,
     objects_form,
 )
+from distdemo.ops.spec import OpSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
 
 
 class AllGather(Op):
@@ -92,25 +89,23 @@ class AllGather(Op):
         """S is all n pieces, factor (n−1)/n: a rank's own does not travel to it."""
         n = spec.group_size
         if spec.variant == "uneven":
-            padded = n * bytes_of(_largest(spec), spec)
+            padded = n * spec.bytes_of(_largest(spec))
             return Traffic(padded, "all n pieces, padded", (n - 1) / n, "(n−1)/n")
-        return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """What the padding of uneven tensors costs."""
         if spec.variant != "uneven":
             return ()
-        whole = spec.group_size * bytes_of(_largest(spec), spec)
-        used = sum(bytes_of(_shape(rank, spec), spec) for rank in range(spec.group_size))
+        whole = spec.group_size * spec.bytes_of(_largest(spec))
+        used = sum(spec.bytes_of(_shape(rank, spec)) for rank in range(spec.group_size))
         share = f" ({(whole - used) / whole:.0%})" if whole else ""
         wasted = f"{whole - used:,} of {whole:,} bytes{share}"
         return (f"Padding: {wasted} of what every rank gathers are thrown away again.",)
 
     # ------------------------------------------------------------------------- running it
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.all_gather``, or the call of another form."""
         import torch.distributed as dist
 
@@ -137,7 +132,7 @@ def _largest(spec: OpSpec) -> tuple[int, ...]:
     return max(_shape(rank, spec) for rank in range(spec.group_size))
 
 
-def _gather_uneven(buffers: Buffers, group: ProcessGroup | None) -> None:
+def _gather_uneven(buffers: Buffers, group: Group) -> None:
     """Collective: the recipe, which has to allocate: nobody knows the sizes before."""
     from distdemo.comm import all_gather_uneven
 

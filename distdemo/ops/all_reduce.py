@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Buffers, Call, Op, Result, Source, Traffic, Words, bytes_each
+from distdemo.ops.contract import Buffers, Call, Group, Op, Result, Source, Traffic, Words
 from distdemo.ops.reduction import torch_reduce_op
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class AllReduce(Op):
@@ -41,11 +36,9 @@ class AllReduce(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
         n = spec.group_size
-        return Traffic(bytes_each(spec), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
+        return Traffic(spec.bytes_each(), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.all_reduce``."""
         import torch.distributed as dist
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     Buffers,
     Call,
     Cut,
     Form,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
-    bytes_of,
 )
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class AllToAll(Op):
@@ -106,16 +100,14 @@ class AllToAll(Op):
         """S is all n parts of one rank (of the one with most), factor (n−1)/n: one stays."""
         n = spec.group_size
         if spec.splits is None:
-            return Traffic(n * bytes_each(spec), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
-        most = max(bytes_of((self.row(rank, spec),), spec) for rank in range(n))
+            return Traffic(n * spec.bytes_each(), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
+        most = max(spec.bytes_of((self.row(rank, spec),)) for rank in range(n))
         words = "all n parts of the rank with most"
         return Traffic(most, words, (n - 1) / n, "(n−1)/n")
 
     # ------------------------------------------------------------------------- running it
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.all_to_all``, or ``dist.all_to_all_single``."""
         import torch.distributed as dist
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from distdemo.ops.contract import Buffers, Call, Form, Op, Result, Traffic, Words
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.contract import Buffers, Call, Form, Group, Op, Result, Traffic, Words
+from distdemo.ops.spec import OpSpec
 
 
 class Barrier(Op):
@@ -62,9 +57,7 @@ class Barrier(Op):
         """No payload: a barrier has a latency only."""
         return Traffic(0, "no payload", 1.0, "1")
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.barrier`` or ``dist.monitored_barrier``."""
         import torch.distributed as dist
 
@@ -73,11 +66,11 @@ class Barrier(Op):
             return partial(dist.barrier, group=group, async_op=async_op, device_ids=own)
         from datetime import timedelta
 
-        limit = timedelta(seconds=spec.patience)
+        limit = timedelta(seconds=spec.monitor_timeout_s)
         return partial(dist.monitored_barrier, group=group, timeout=limit, wait_all_ranks=True)
 
 
-def _own_device(group: ProcessGroup | None) -> list[int] | None:
+def _own_device(group: Group) -> list[int] | None:
     """The GPU that the barrier of a group for GPUs alone runs on: this rank's own.
 
     torch would guess it. A group that takes CPU tensors meets without a GPU.

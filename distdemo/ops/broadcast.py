@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     Buffers,
     Call,
     Form,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
-    noun,
     objects_form,
 )
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class Broadcast(Op):
@@ -60,12 +54,10 @@ class Broadcast(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        payload = bytes_each(spec, spec.root or 0)
-        return Traffic(payload, f"the root's {noun(spec)}", 1.0, "1")
+        payload = spec.bytes_each(spec.root or 0)
+        return Traffic(payload, f"the root's {spec.noun}", 1.0, "1")
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.broadcast``, ``dist.broadcast_object_list``."""
         import torch.distributed as dist
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Buffers, Cut, Op, Source, Undefined, is_joined
+from distdemo.ops.contract import Buffers, Cut, Op, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
 from distdemo.ops.values import batch, element, object_of, plan_for
 
@@ -280,7 +280,7 @@ def _room(
 ) -> tuple[Tensor | None, list[Tensor]]:
     """A tensor for each shape; joined: one after the other in a single one, which comes first."""
     dtype = torch_dtype(spec)
-    if not (joined and is_joined(spec)):
+    if not (joined and spec.is_joined):
         return None, [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
     if not shapes[0]:
         whole = torch.empty(len(shapes), dtype=dtype, device=device)

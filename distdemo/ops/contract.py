@@ -16,10 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from distdemo.dtypes import DTYPES
-from distdemo.ops.values import object_of, pickled_size
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,27 +24,30 @@ if TYPE_CHECKING:
 
     from distdemo.ops.spec import OpSpec
 
+Group: TypeAlias = "ProcessGroup | None"
+"""Of torch.distributed; None: the whole world."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What an op moves, by the formulas of nccl-tests (doc/PERFORMANCE.md).
 
     Attributes:
-        payload: bytes S that algbw counts.
-        payload_words: what S is, in words.
-        factor: busbw is factor × algbw.
-        formula: the factor in terms of n, as text.
+        payload_bytes: S, what algbw counts.
+        payload_is: what S is, in words.
+        busbw_factor: busbw is factor × algbw.
+        busbw_formula: the factor in terms of n, as text.
     """
 
-    payload: int
-    payload_words: str
-    factor: float
-    formula: str
+    payload_bytes: int
+    payload_is: str
+    busbw_factor: float
+    busbw_formula: str
 
     @property
     def bus_bytes(self) -> float:
         """Bytes that each rank's link carries at least: S × factor."""
-        return self.payload * self.factor
+        return self.payload_bytes * self.busbw_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +348,7 @@ class Op(ABC):
     # ------------------------------------------------------------------------- running it
 
     @abstractmethod
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """The call, ready to be made on these buffers; nothing is communicated yet.
 
         All that can be settled beforehand is settled here, so that making the call costs what
@@ -362,9 +360,7 @@ class Op(ABC):
             of that what there is to wait on.
         """
 
-    def run(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Handles:
+    def run(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Handles:
         """Collective: the bare torch.distributed call on buffers that are already there, once.
 
         Returns:
@@ -372,37 +368,10 @@ class Op(ABC):
         """
         return handles(self.bind(buffers, spec, group, async_op=async_op)())
 
-    def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
+    def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
         """The non-blocking calls by name, for an engine that looks at the buffers in between."""
         whole = partial(self.run, buffers, spec, group, async_op=True)
         return [Stage(self.name, "not to be touched yet", buffers.recv, whole)]
-
-
-def is_joined(spec: OpSpec) -> bool:
-    """Whether a list of pieces lies in a single tensor, one after the other."""
-    return spec.variant == "single"
-
-
-def bytes_each(spec: OpSpec, label: int | None = None) -> int:
-    """Bytes of one tensor of ``spec.shape``, or of this label's object.
-
-    Without a label that of the largest object: where several travel, torch.distributed pads every
-    pickle to the largest one.
-    """
-    if spec.objects:
-        labels = range(spec.group_size) if label is None else (label,)
-        return max(pickled_size(object_of(each, spec)) for each in labels)
-    return spec.numel * DTYPES[spec.dtype].itemsize
-
-
-def bytes_of(shape: tuple[int, ...], spec: OpSpec) -> int:
-    """Bytes of a tensor of this shape in the spec's dtype."""
-    return math.prod(shape) * DTYPES[spec.dtype].itemsize
-
-
-def noun(spec: OpSpec) -> str:
-    """What a rank holds one of, in words."""
-    return "object" if spec.objects else "tensor"
 
 
 class Outsider(Op):
@@ -430,8 +399,6 @@ class Outsider(Op):
         """Nothing moves."""
         return Traffic(0, "nothing", 0.0, "0")
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """Nothing."""
         return nothing

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     Buffers,
     Call,
     Form,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
     objects_form,
 )
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class Gather(Op):
@@ -58,16 +53,14 @@ class Gather(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: the root's own does not travel."""
         n = spec.group_size
-        return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """The root's tensor may be its place in the list already."""
         root = spec.root or 0
         return (0, root) if rank == root and not spec.objects else None
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.gather``, ``dist.gather_object``."""
         import torch.distributed as dist
 

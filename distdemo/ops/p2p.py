@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     Buffers,
     Call,
     Form,
+    Group,
     Op,
     Result,
     Source,
@@ -16,18 +16,12 @@ from distdemo.ops.contract import (
     Traffic,
     Words,
     at_once,
-    bytes_each,
     handles,
     in_turn,
     nothing,
-    noun,
     objects_form,
 )
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 PATTERNS = {
     "pair": "src to dst",
@@ -122,7 +116,7 @@ class PointToPoint(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
         sender = self.lone_label(spec)
-        return Traffic(bytes_each(spec, sender), f"one {noun(spec)}", 1.0, "1")
+        return Traffic(spec.bytes_each(sender), f"one {spec.noun}", 1.0, "1")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """How the calls of a ring or an exchange are ordered."""
@@ -143,9 +137,7 @@ class PointToPoint(Op):
 
     # ------------------------------------------------------------------------- running it
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """The calls of the pair or the ring, in an order that can't deadlock."""
         import torch.distributed as dist
 
@@ -168,7 +160,7 @@ class PointToPoint(Op):
         # ranks the last and the first both send first, but then rank 1 receives and frees them.
         return in_turn(*sends, *receives) if rank % 2 == 0 else in_turn(*receives, *sends)
 
-    def stages(self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Stage]:
+    def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
         """All receives are posted, then all sends; or all in one batch."""
         if spec.pattern == "exchange":
             both = partial(self.run, buffers, spec, group, async_op=True)
@@ -182,7 +174,7 @@ class PointToPoint(Op):
         ]
 
 
-def _irecv(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Call]:
+def _irecv(buffers: Buffers, spec: OpSpec, group: Group) -> list[Call]:
     """What the rank receives of a pair or a ring, to be posted: one call or none."""
     import torch.distributed as dist
 
@@ -190,7 +182,7 @@ def _irecv(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[C
     return [partial(dist.irecv, buffers.recv[0], group=group, group_src=peer) for peer in peers]
 
 
-def _isend(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[Call]:
+def _isend(buffers: Buffers, spec: OpSpec, group: Group) -> list[Call]:
     """What the rank sends of a pair or a ring, likewise."""
     import torch.distributed as dist
 
@@ -198,7 +190,7 @@ def _isend(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> list[C
     return [partial(dist.isend, buffers.send[0], group=group, group_dst=peer) for peer in peers]
 
 
-def _batch(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool) -> Call:
+def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
     """All sends and receives at once; waited for in the call unless the caller does."""
     import torch.distributed as dist
 
@@ -219,7 +211,7 @@ def _batch(buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_
     return post if async_op else exchange
 
 
-def _objects(rank: int, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None) -> Call:
+def _objects(rank: int, buffers: Buffers, spec: OpSpec, group: Group) -> Call:
     """The pair's, over ``send_object_list`` and ``recv_object_list``."""
     import torch.distributed as dist
 

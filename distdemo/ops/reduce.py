@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     UNDEFINED,
     Buffers,
     Call,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
 )
 from distdemo.ops.reduction import torch_reduce_op
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class Reduce(Op):
@@ -53,11 +48,9 @@ class Reduce(Op):
 
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is one tensor, factor 1."""
-        return Traffic(bytes_each(spec), "one rank's tensor", 1.0, "1")
+        return Traffic(spec.bytes_each(), "one rank's tensor", 1.0, "1")
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.reduce``."""
         import torch.distributed as dist
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     Buffers,
     Call,
     Cut,
     Form,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
 )
 from distdemo.ops.reduction import torch_reduce_op
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class ReduceScatter(Op):
@@ -75,15 +70,13 @@ class ReduceScatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces of one rank, factor (n−1)/n."""
         n = spec.group_size
-        return Traffic(n * bytes_each(spec), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * spec.bytes_each(), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """The result may take the place of the rank's own piece."""
         return rank, 0
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.reduce_scatter``, or the single tensor's call."""
         import torch.distributed as dist
 

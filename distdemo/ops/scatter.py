@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distdemo.ops.contract import (
     Buffers,
     Call,
     Cut,
     Form,
+    Group,
     Op,
     Result,
     Source,
     Traffic,
     Words,
-    bytes_each,
     objects_form,
 )
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-    from distdemo.ops.spec import OpSpec
+from distdemo.ops.spec import OpSpec
 
 
 class Scatter(Op):
@@ -65,16 +60,14 @@ class Scatter(Op):
     def traffic(self, spec: OpSpec) -> Traffic:
         """S is all n pieces, factor (n−1)/n: the root keeps its own."""
         n = spec.group_size
-        return Traffic(n * bytes_each(spec), "all n pieces", (n - 1) / n, "(n−1)/n")
+        return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
         """The root may receive its own piece where it lies."""
         root = spec.root or 0
         return (root, 0) if rank == root and not spec.objects else None
 
-    def bind(
-        self, buffers: Buffers, spec: OpSpec, group: ProcessGroup | None, *, async_op: bool
-    ) -> Call:
+    def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
         """``dist.scatter``, ``dist.scatter_object_list``."""
         import torch.distributed as dist
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from distdemo.dtypes import DTYPES
+from distdemo.ops.values import object_of, pickled_size
 
 Number = bool | int | float | complex
 
@@ -36,8 +40,9 @@ class OpSpec:
         inference: under ``torch.inference_mode``.
         factor: what ``premul_sum`` multiplies with.
         monitored: of a barrier, the one that names late ranks.
-        straggler: of a barrier, the rank that comes late, and by how many seconds.
-        patience: of a monitored barrier, the seconds that it waits.
+        straggler: of a barrier, the rank that comes late.
+        straggler_delay_s: by how much.
+        monitor_timeout_s: how long a monitored barrier waits.
         in_place: the output lies in the input, or the input in the output, where the call allows
             both (see ``Op.overlay``).
     """
@@ -64,8 +69,9 @@ class OpSpec:
     inference: bool = False
     factor: float = 2.0
     monitored: bool = False
-    straggler: tuple[int, float] | None = None
-    patience: float = 10.0
+    straggler: int | None = None
+    straggler_delay_s: float = 0.0
+    monitor_timeout_s: float = 10.0
     in_place: bool = False
 
     def member(self, rank: int) -> int:
@@ -75,7 +81,29 @@ class OpSpec:
     @property
     def numel(self) -> int:
         """Elements of one tensor."""
-        product = 1
-        for length in self.shape:
-            product *= length
-        return product
+        return math.prod(self.shape)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether a list of pieces lies in a single tensor, one after the other."""
+        return self.variant == "single"
+
+    @property
+    def noun(self) -> str:
+        """What a rank holds one of, in words."""
+        return "object" if self.objects else "tensor"
+
+    def bytes_of(self, shape: tuple[int, ...]) -> int:
+        """Bytes of a tensor of this shape."""
+        return math.prod(shape) * DTYPES[self.dtype].itemsize
+
+    def bytes_each(self, label: int | None = None) -> int:
+        """Bytes of one tensor, or of this label's object.
+
+        Without a label that of the largest object: where several travel, torch.distributed pads
+        every pickle to the largest one.
+        """
+        if not self.objects:
+            return self.bytes_of(self.shape)
+        labels = range(self.group_size) if label is None else (label,)
+        return max(pickled_size(object_of(each, self)) for each in labels)

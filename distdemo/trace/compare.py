@@ -273,7 +273,7 @@ def _named(size: int) -> str:
 
 
 def _payload(op: OpSpec) -> int:
-    return ops.REGISTRY[op.op].traffic(op).payload
+    return ops.REGISTRY[op.op].traffic(op).payload_bytes
 
 
 def _cores() -> float:

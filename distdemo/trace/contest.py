@@ -109,7 +109,7 @@ def contest(
         _begin(rank, LINKS, "the links")
         rank.tell(_links(race, exchanged))
     for place, lineup in enumerate(lineups):
-        size = ops.REGISTRY[spec.ops[place].op].traffic(spec.ops[place]).payload
+        size = ops.REGISTRY[spec.ops[place].op].traffic(spec.ops[place]).payload_bytes
         _begin(rank, place, f"{size} bytes")
         rank.tell(_Stage(race, spec, place, lineup).told())
     rank.reach("done")

@@ -90,7 +90,7 @@ class Paper:
         return tuple(crossings(lines, op.group_size, link.link))
 
     def _contender(self, op: OpSpec, made: Plan, link: LinkSource | None) -> Contender:
-        payload = ops.REGISTRY[op.op].traffic(op).payload
+        payload = ops.REGISTRY[op.op].traffic(op).payload_bytes
         counts = self._counts(made, DTYPES[op.dtype].itemsize)
         return Contender(
             about(made.algorithm),
@@ -119,7 +119,7 @@ class Paper:
         """Its time as a straight line in B: so often α, so often B."""
         made = plan(op, one.name, self.spec.chunks)
         unit = self._unit(made)
-        byte = ops.REGISTRY[op.op].traffic(replace(op, shape=(1,), dtype="uint8")).payload
+        byte = ops.REGISTRY[op.op].traffic(replace(op, shape=(1,), dtype="uint8")).payload_bytes
         size = byte * made.sizes.chunks if made.task.whole else byte
         rounds, share = unit.alphas, unit.serial / size
         return Line(one.name, lambda _: rounds, lambda _: share, "", one.source)

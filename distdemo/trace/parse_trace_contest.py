@@ -230,7 +230,7 @@ def _check_machine(asked: _Asked, specs: Sequence[OpSpec], here: WorldSpec) -> N
     free = room_beside(here)
     if here.device != "cpu" or needed <= free:
         return
-    size = size_text(op.traffic(largest).payload)
+    size = size_text(op.traffic(largest).payload_bytes)
     raise UsageError(
         f"{contenders} algorithms with {size} bytes need {memory_text(needed)} on "
         f"{here.world_size} ranks.",

@@ -48,7 +48,7 @@ def parse_size(op: Op, template: OpSpec, text: str) -> tuple[OpSpec, tuple[str, 
         raise UsageError(
             f"--size {text}: one at a time.",
             "Rounds are shown of one run; several sizes are compared.",
-            f"Try --size {size_text(op.traffic(found[0]).payload)}, or add --compare or "
+            f"Try --size {size_text(op.traffic(found[0]).payload_bytes)}, or add --compare or "
             "--simulate.",
         )
     return found[0], notes

@@ -92,8 +92,8 @@ def _counted(spec: TraceSpec, plan: Plan) -> TraceReport:
         start=(),
         rounds=(),
         counts=counts,
-        checks=checks(plan, counts, traffic.payload),
-        misprints=misprints(chosen, plan.n, sizes.chunks, traffic.payload),
+        checks=checks(plan, counts, traffic.payload_bytes),
+        misprints=misprints(chosen, plan.n, sizes.chunks, traffic.payload_bytes),
     )
 
 

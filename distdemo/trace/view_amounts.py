@@ -106,8 +106,8 @@ def letters_line(checks: Iterable[Checked], traffic: Traffic) -> str:
     used = {letter for each in checks for letter in _letters(each.formula)}
     used |= {"n", "p"} if "e" in used else set()
     told = [text for letter, text in LETTERS.items() if letter in used]
-    about = f", {traffic.payload_words}" if traffic.payload_words else ""
-    return "; ".join([f"B: {whole_bytes(traffic.payload)}{about}", *told]) + "."
+    about = f", {traffic.payload_is}" if traffic.payload_is else ""
+    return "; ".join([f"B: {whole_bytes(traffic.payload_bytes)}{about}", *told]) + "."
 
 
 def _letters(formula: str) -> Iterator[str]:

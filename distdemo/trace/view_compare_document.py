@@ -81,7 +81,7 @@ def _algorithms(report: CompareReport) -> list[Json]:
 def _arena(arena: Arena, report: CompareReport) -> dict[str, Json]:
     best = fastest(arena)
     return {
-        "bytes": arena.traffic.payload,
+        "bytes": arena.traffic.payload_bytes,
         "spec": spec_entry(arena.op),
         "traffic": traffic_entry(arena.traffic),
         "fastest": None if best is None else best.about.name,
@@ -136,7 +136,7 @@ def _errors(report: CompareReport) -> list[dict[str, Any]]:
 
 
 def _wrong(each: Contender, timing: Timing, arena: Arena) -> dict[str, Json]:
-    size = arena.traffic.payload
+    size = arena.traffic.payload_bytes
     what = f"{each.about.name} gave wrong elements at {whole_bytes(size)}."
     why = f"{timing.wrong:,} of {timing.checked:,} differ from plain arithmetic."
     return error_entry(what, why, "") | {"algorithm": each.about.name, "bytes": size}

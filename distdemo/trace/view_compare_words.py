@@ -24,8 +24,8 @@ ON_PAPER = "SIMULATION: nothing was run; rounds and bytes are counted from the s
 def title(arena: Arena, report: CompareReport) -> str:
     """``all_reduce · 1 KiB, one rank's tensor · 4 ranks · float32 sum · gloo · cpu``."""
     op, traffic, world = arena.op, arena.traffic, report.world
-    about = f", {traffic.payload_words}" if traffic.payload_words else ""
-    size = f"{whole_bytes(traffic.payload)}{about}"
+    about = f", {traffic.payload_is}" if traffic.payload_is else ""
+    size = f"{whole_bytes(traffic.payload_bytes)}{about}"
     root = "" if op.root is None else f"root {op.root}"
     data = f"{op.dtype} {op.reduce_op or ''}".strip()
     ran = (world.backend, world.device) if world is not None else ("simulation",)
@@ -59,7 +59,7 @@ def below(report: CompareReport) -> Iterator[str]:
 
 
 def _size(arena: Arena) -> str:
-    return whole_bytes(arena.traffic.payload)
+    return whole_bytes(arena.traffic.payload_bytes)
 
 
 def _own(report: CompareReport) -> Iterator[str]:

@@ -67,7 +67,7 @@ def _points(report: CompareReport, look: Look, pick: Pick) -> list[tuple[int, fl
     """Sizes and values; what is unknown, or nothing on an axis of logarithms, is left out."""
     found = ((arena, row_of(arena, look.label, report)) for arena in report.arenas)
     known = ((arena, None if row is None else pick(row)) for arena, row in found)
-    points = [(arena.traffic.payload, value) for arena, value in known if value]
+    points = [(arena.traffic.payload_bytes, value) for arena, value in known if value]
     return [(size, value) for size, value in points if size > 0 and value > 0]
 
 
@@ -87,7 +87,7 @@ def _curve(points: Sequence[tuple[int, float]]) -> tuple[list[float], list[float
 
 def _crossovers(axes: Axes, report: CompareReport) -> None:
     """An upright line each, with its size at the top; two near each other in two lines."""
-    sizes = [arena.traffic.payload for arena in report.arenas]
+    sizes = [arena.traffic.payload_bytes for arena in report.arenas]
     before, lower = 0.0, False
     for each in _shown_crossovers(report):
         lower = bool(before) and each.size / before < NEAR and not lower
@@ -109,13 +109,13 @@ def _crossovers(axes: Axes, report: CompareReport) -> None:
 
 def _shown_crossovers(report: CompareReport) -> list[Crossover]:
     """Those within the sizes."""
-    sizes = [arena.traffic.payload for arena in report.arenas]
+    sizes = [arena.traffic.payload_bytes for arena in report.arenas]
     return [each for each in report.crossovers if min(sizes) <= each.size <= max(sizes)]
 
 
 def _frame(axes: Axes, report: CompareReport, shown: Measure) -> None:
     """Names and ticks of both axes, and room for the crossovers' words over the lines."""
-    sizes = sorted({arena.traffic.payload for arena in report.arenas})
+    sizes = sorted({arena.traffic.payload_bytes for arena in report.arenas})
     step = max(1, -(-len(sizes) // MOST_TICKS))
     axes.set_xlabel("Size")
     axes.set_ylabel(shown.title)

@@ -33,7 +33,7 @@ def title(report: TraceReport, sign: Signs) -> str:
 
 def payload(report: TraceReport) -> str:
     """What B is, and how it is cut."""
-    told = f"B = {whole_bytes(report.traffic.payload)}, {report.traffic.payload_words}"
+    told = f"B = {whole_bytes(report.traffic.payload_bytes)}, {report.traffic.payload_is}"
     return f"{told}, in {_cut(report.chunk_elements)}."
 
 

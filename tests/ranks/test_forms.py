@@ -205,7 +205,9 @@ def attendances(result):
 @pytest.mark.parametrize("monitored", [False, True])
 @pytest.mark.parametrize("late", [0, 2])
 def test_nobody_leaves_a_barrier_before_the_straggler_has_come(late, monitored):
-    spec = OpSpec("barrier", 3, shape=(), straggler=(late, 0.1), monitored=monitored)
+    spec = OpSpec(
+        "barrier", 3, shape=(), straggler=late, straggler_delay_s=0.1, monitored=monitored
+    )
     result = run(ops.REGISTRY["barrier"], spec)
     assert result.ok
     came = attendances(result)
@@ -216,7 +218,7 @@ def test_nobody_leaves_a_barrier_before_the_straggler_has_come(late, monitored):
 
 
 def test_groups_meet_apart():
-    spec = OpSpec("barrier", 2, shape=(), straggler=(1, 0.05))
+    spec = OpSpec("barrier", 2, shape=(), straggler=1, straggler_delay_s=0.05)
     specs = (replace(spec, members=(0, 3)), replace(spec, members=(1, 2)))
     result = run(ops.REGISTRY["barrier"], *specs)
     assert result.ok
@@ -225,7 +227,7 @@ def test_groups_meet_apart():
 
 def test_a_monitored_barrier_names_the_rank_that_does_not_come():
     asked = request("barrier", world_size="3", monitored=True, straggler="2:60")
-    spec = replace(asked.specs[0], patience=0.3)
+    spec = replace(asked.specs[0], monitor_timeout_s=0.3)
     done = run_world(asked.world, demo, (ops.REGISTRY["barrier"], (spec,)))
     assert not done.ok
     assert done.verdict is not None

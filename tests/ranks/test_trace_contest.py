@@ -57,7 +57,7 @@ def altered(how: Callable[[int], None]) -> Callable[..., WorldReport]:
 def test_all_algorithms_and_the_backends_own_call_run_and_are_right() -> None:
     report = compare(spec("all_reduce", 3, 5, 70_000, link=None), run_world)
     assert report.ok, report.failure
-    assert [arena.traffic.payload for arena in report.arenas] == [20, 280_000]
+    assert [arena.traffic.payload_bytes for arena in report.arenas] == [20, 280_000]
     for place, elements in enumerate((5, 70_000)):
         found = by_name(report, place)
         assert list(found) == ["all_reduce", *(a.name for a in algorithms.of_op("all_reduce"))]

@@ -91,7 +91,7 @@ def test_ranks_are_then_those_of_the_group() -> None:
     pair = spec("p2p", group="2,5", world_size="6")
     assert (pair.src, pair.dst, pair.group_size) == (0, 1, 2)
     late = spec("barrier", group="2,5", straggler="1:0.5")
-    assert late.straggler == (1, 0.5)
+    assert (late.straggler, late.straggler_delay_s) == (1, 0.5)
 
 
 def test_each_group_of_a_split_has_its_own_request() -> None:

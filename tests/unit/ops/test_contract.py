@@ -11,7 +11,7 @@ from strategies import FORMS, OPS, example, name_of, specs_of
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
-from distdemo.ops.contract import Form, Op, Undefined, is_joined
+from distdemo.ops.contract import Form, Op, Undefined
 from distdemo.ops.spec import OpSpec
 
 ROOTED = [op for op in OPS if "root" in op.takes]
@@ -191,7 +191,7 @@ def test_lists_are_only_where_the_op_says_so(op: Op, spec: OpSpec) -> None:
         if op.meets:
             continue
         assert isinstance(result, Undefined) or op.is_listed(spec) or len(result) == 1
-        assert not is_joined(spec) or op.list_before or op.list_after
+        assert not spec.is_joined or op.list_before or op.list_after
 
 
 @pytest.mark.parametrize(("op", "spec"), CASES)
@@ -238,22 +238,22 @@ def test_traffic_follows_the_table_of_nccl_tests(op: Op, n: int, dtype: str) -> 
     spec = OpSpec(op.name, n, dtype, (3, 5))
     amount, factor, formula = TRAFFIC[op.name]
     traffic = op.traffic(spec)
-    assert traffic.payload == 15 * DTYPES[dtype].itemsize * COUNT[amount](n)
-    assert traffic.factor == pytest.approx(float(factor(n)), abs=1e-15)
-    assert traffic.formula == formula
-    assert traffic.bus_bytes == traffic.payload * traffic.factor
+    assert traffic.payload_bytes == 15 * DTYPES[dtype].itemsize * COUNT[amount](n)
+    assert traffic.busbw_factor == pytest.approx(float(factor(n)), abs=1e-15)
+    assert traffic.busbw_formula == formula
+    assert traffic.bus_bytes == traffic.payload_bytes * traffic.busbw_factor
 
 
 def test_the_payload_of_uneven_parts_is_that_of_the_rank_with_most() -> None:
     rows = ((1, 0, 2), (4, 4, 0), (1, 1, 1))
     spec = OpSpec("all_to_all", 3, shape=(8, 5), variant="single", splits=rows)
-    assert ops.REGISTRY["all_to_all"].traffic(spec).payload == 8 * 5 * 4
+    assert ops.REGISTRY["all_to_all"].traffic(spec).payload_bytes == 8 * 5 * 4
 
 
 def test_the_payload_of_uneven_tensors_is_padded_and_a_note_says_how_much_is_wasted() -> None:
     op = ops.REGISTRY["all_gather"]
     spec = OpSpec("all_gather", 3, shape=(7,), variant="uneven", sizes=(3, 0, 7))
-    assert op.traffic(spec).payload == 3 * 7 * 4
+    assert op.traffic(spec).payload_bytes == 3 * 7 * 4
     assert op.notes(spec) == (
         "Padding: 44 of 84 bytes (52%) of what every rank gathers are thrown away again.",
     )
@@ -271,16 +271,16 @@ def objects_of(name: str) -> OpSpec:
 @pytest.mark.parametrize("name", ["scatter", "gather", "all_gather"])
 def test_where_many_objects_travel_each_takes_as_much_as_the_largest_pickle(name: str) -> None:
     largest = max(len(pickle.dumps(json.loads(thing))) for thing in THINGS)
-    assert ops.REGISTRY[name].traffic(objects_of(name)).payload == 3 * largest
+    assert ops.REGISTRY[name].traffic(objects_of(name)).payload_bytes == 3 * largest
 
 
 @pytest.mark.parametrize("name", ["broadcast", "p2p"])
 def test_where_one_object_travels_its_own_pickle_counts(name: str) -> None:
-    assert ops.REGISTRY[name].traffic(objects_of(name)).payload == len(pickle.dumps("a"))
+    assert ops.REGISTRY[name].traffic(objects_of(name)).payload_bytes == len(pickle.dumps("a"))
 
 
 @pytest.mark.parametrize(
     "name", ["all_reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all"]
 )
 def test_with_one_rank_nothing_crosses_a_bus(name: str) -> None:
-    assert ops.REGISTRY[name].traffic(OpSpec(name, 1)).factor == 0
+    assert ops.REGISTRY[name].traffic(OpSpec(name, 1)).busbw_factor == 0

@@ -134,7 +134,7 @@ def essential(spec: OpSpec) -> OpSpec:
     return replace(
         spec,
         objects_json=things,
-        patience=0,  # the longest wait for a rank that is late
+        monitor_timeout_s=0,  # the longest wait for a rank that is late
         variant=None if spec.objects else spec.variant,  # objects come as a list anyway
         shape=() if spec.sizes is not None else spec.shape,  # the sizes tell
     )

@@ -144,7 +144,7 @@ def test_of_a_large_request_a_few_ranks_and_elements_are_drawn_but_the_costs_are
     (piece,) = drawn.before[0].pieces
     assert isinstance(piece, Piece)
     assert piece.shape == (SHOWN,)
-    assert drawn.traffic.payload == 64 * 10000 * 4
+    assert drawn.traffic.payload_bytes == 64 * 10000 * 4
     assert drawn.spec == spec
 
 

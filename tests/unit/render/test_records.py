@@ -32,9 +32,9 @@ def test_a_wrong_object_is_an_error_with_both_as_json(record: Make, report: Make
 def test_a_barrier_is_written_with_who_came_when(
     imagined: Make, record: Make, report: Make
 ) -> None:
-    spec = OpSpec("barrier", 3, shape=(), straggler=(1, 0.5))
+    spec = OpSpec("barrier", 3, shape=(), straggler=1, straggler_delay_s=0.5)
     document = written(op_document("barrier", imagined(spec)))
-    assert document["spec"]["straggler"] == [1, 0.5]
+    assert document["spec"]["straggler"] == 1
     assert document["ranks"][2]["attendance"] == {
         "arrived_seconds": 0.002,
         "left_seconds": 0.5,

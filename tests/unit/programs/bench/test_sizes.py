@@ -164,7 +164,7 @@ def test_whatever_the_op_its_size_is_what_algbw_counts(
     assert asked.first <= sizes[0]
     assert sizes[-1] <= asked.last
     for size in sizes:
-        assert op.traffic(of_size(op, base, size)).payload == size
+        assert op.traffic(of_size(op, base, size)).payload_bytes == size
 
 
 def test_sizes_are_cut_down_to_whole_parts_and_the_first_is_rounded_up() -> None:

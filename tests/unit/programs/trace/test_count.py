@@ -20,7 +20,9 @@ ITEM = 4
 
 def payload_of(algorithm: Algorithm, n: int, elements: int) -> int:
     """The B that the op itself declares, in bytes."""
-    return ops.REGISTRY[algorithm.op].traffic(OpSpec(algorithm.op, n, shape=(elements,))).payload
+    return (
+        ops.REGISTRY[algorithm.op].traffic(OpSpec(algorithm.op, n, shape=(elements,))).payload_bytes
+    )
 
 
 @ALL

@@ -61,7 +61,7 @@ def test_every_size_is_as_it_is_counted_alone(op: str, n: int) -> None:
 def test_formulas_stand_beside_the_counts() -> None:
     arena = simulate(spec("all_reduce", 4, 1 << 20, names=("ring", "naive"))).arenas[0]
     ring, naive = arena.contenders
-    assert arena.traffic.payload == 4 << 20
+    assert arena.traffic.payload_bytes == 4 << 20
     assert [each.name for each in ring.checks] == ["rounds", "sent", "busiest", "total"]
     assert all(each.same for each in (*ring.checks, *naive.checks))
     assert (counted(ring).total, counted(naive).total) == (6 * 4 << 20, 12 * 4 << 20)
