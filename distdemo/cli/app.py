@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 
 from distdemo import ops
 from distdemo.cli import legacy_options as options
+from distdemo.cli.arguments import arrange
 from distdemo.cli.runner import runnable
-from distdemo.cli.words import joined
 from distdemo.demo.execute import run_explain, run_hello, run_op, run_ops
 from distdemo.ops.contract import Op
 
@@ -23,6 +23,7 @@ POINT_TO_POINT = "Point to point"
 MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
+FEW = 6  # operations that are all named
 
 
 COMMANDS: tuple[tuple[str, str, str], ...] = ()
@@ -44,8 +45,8 @@ class Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's, or typer's own copy
-        """The command that these words begin with, and the rest of them."""
-        return super().resolve_command(ctx, joined(args, self.list_commands(ctx)))
+        """The command that these words begin with; a shell that completes a line asks here."""
+        return super().resolve_command(ctx, arrange(args, names()))
 
 
 app = typer.Typer(
@@ -78,6 +79,33 @@ def root(
     ] = False,
 ) -> None:
     """Collective communication in PyTorch: run it on real ranks, prove it right, see it."""
+
+
+def names() -> list[str]:
+    """Of all commands."""
+    return [
+        *(str(each.name) for each in app.registered_commands),
+        *(name for name, _, _ in COMMANDS),
+    ]
+
+
+def options_of(command: str) -> list[str]:
+    """Every option of a command; empty if there is no such command."""
+    found = typer.main.get_command(app)
+    found = found.get_command(None, command) if command else found  # type: ignore[attr-defined]  # it is our group
+    return [flag for each in getattr(found, "params", ()) for flag in each.opts]
+
+
+def takers(option: str) -> list[str]:
+    """The commands that take an option; more than a few operations are only counted."""
+    found = [name for name in names() if option in options_of(name)]
+    of_ops = [name for name in found if ops.find(name) is not None]
+    if len(of_ops) <= FEW:
+        return found
+    told = f"{len(of_ops)} of {len(ops.REGISTRY)} operations"
+    if len(of_ops) == len(ops.REGISTRY):
+        told = "every operation"
+    return [told, *(name for name in found if name not in of_ops)]
 
 
 def joins(name: str) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import time
 from collections.abc import Sequence
 
 import typer
 
-from distdemo.cli.main_exits import AlreadyTold
-from distdemo.cli.runner import AlreadyTold as Told
+from distdemo.cli.arguments import END, arrange, last_value
+from distdemo.cli.main_exits import AlreadyTold as LegacyTold
+from distdemo.cli.runner import AlreadyTold, envelope
 from distdemo.cli.signals import Signals
-from distdemo.cli.silence import JOINING, fall_silent, murmur, speaks
-from distdemo.cli.types import BadValue
-from distdemo.cli.words import foreign, joined, kept_apart, own
+from distdemo.cli.types import BadValue, nearest, unknown
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -30,8 +31,8 @@ from distdemo.errors import (
 _ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
-
-FEW = 6  # operations that are all named
+LEGACY_JOINING = ("hello", "check", "train", "rpc", "bench", "bench links", "trace")
+HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -40,121 +41,182 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
-        if not speaks(arguments):
-            fall_silent()
-            if not _joins(arguments):
+        from distdemo.cli.app import app, names
+
+        words = arrange(arguments or ["--help"], names())
+        silent = not _speaks(words)
+        if silent:
+            # What the views print goes nowhere. Standard error stays, for what is a fault of ours.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - to the very end
+            if not _joins(words[0]):
                 return EXIT_OK  # nothing for which more than one process is needed
-        code = _carry_out(arguments or ["--help"], signals)
+        code = _carry_out(app, words, signals, silent=silent)
         sys.stdout.flush()
     except Terminated:
         code = EXIT_FAILED
     except (BrokenPipeError, SystemExit):  # typer makes the second of the first
         _close_stdout()  # whoever read it (``| head -1``) has seen what it wanted
-    except OSError as error:
-        code = _unwritable(error)
+    except OSError as error:  # a full disk perhaps: the result was not delivered
+        _close_stdout()
+        text = (
+            f"The result could not be written.\n{error}\nTry another place for standard output.\n"
+        )
+        os.write(2, text.encode(errors="replace"))
+        code = EXIT_FAILED
     return signals.code or code
 
 
-def _carry_out(  # noqa: PLR0911 - one return a way to end
-    arguments: Sequence[str], signals: Signals
-) -> int:
+def _carry_out(app: typer.Typer, words: list[str], signals: Signals, *, silent: bool) -> int:
     """Run the command; say what went wrong, in the format that was asked for."""
     code = None
     try:
-        from distdemo.cli.app import app
-
-        code = app(args=_rewritten(arguments), prog_name="distdemo", standalone_mode=False)
+        code = app(args=words, prog_name="distdemo", standalone_mode=False)
     except DistdemoError as error:
-        _say(error, arguments)
+        _tell(error, words, silent=silent)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except typer.Exit as error:
         code = error.exit_code
-    except (AlreadyTold, Told) as error:
+    except (AlreadyTold, LegacyTold) as error:
         return error.code
     except (KeyboardInterrupt, typer.Abort):
         signals.interrupted = True
     except Terminated:
-        _say(_stopped("Stopped by SIGTERM."), arguments)
+        _tell(_stopped("Stopped by SIGTERM."), words, silent=silent)
         return EXIT_FAILED
     except _ClickUsageError as error:
-        _say(_usage(error, arguments), arguments)
+        _tell(_usage(error, words), words, silent=silent)
         return EXIT_USAGE
     except _ClickError as error:
-        _say(UsageError(str(error)), arguments)
+        _tell(UsageError(str(error)), words, silent=silent)
         return EXIT_USAGE
     if signals.interrupted:  # typer may have made an exit code of it
-        _say(_stopped("Interrupted."), arguments)
+        _tell(_stopped("Interrupted."), words, silent=silent)
         return EXIT_INTERRUPTED
     return code if isinstance(code, int) else EXIT_OK
+
+
+# --------------------------------------------------------------------- one rank of several speaks
+
+
+def _speaks(words: Sequence[str]) -> bool:
+    """Whether this process may print: it has rank 0, or no engine started it.
+
+    Asked before the arguments are parsed: what is wrong with them is found on every rank, and
+    said by one.
+    """
+    from distdemo.launcher.joined import engines
+
+    launcher = last_value(words, "--launcher")
+    terminals = ("--nnodes", "--node-rank", "--master")
+    own = words[: words.index(END)] if END in words else words
+    if launcher == "local" or any(word.partition("=")[0] in terminals for word in own):
+        return True
+    try:
+        named = launcher in engines.ENGINES
+        place = engines.named(launcher, os.environ) if named else engines.detect(os.environ)
+    except UsageError:
+        return True  # the command itself will say so
+    return place is None or place.rank == 0
+
+
+def _joins(command: str) -> bool:
+    from distdemo import ops
+    from distdemo.cli.app import joins
+
+    return command in LEGACY_JOINING or ops.find(command) is not None or joins(command)
+
+
+def _murmur(error: DistdemoError) -> None:
+    """On a host without rank 0, say in one line what is wrong: it may be wrong here alone.
+
+    Returns after a moment: an engine ends all ranks when the first has left, and rank 0 has more
+    to say.
+    """
+    from distdemo.launcher.joined import engines
+
+    place = engines.detect(os.environ)
+    if place is not None and place.local_size and place.local_rank == 0:
+        where = f"rank {place.rank} on {socket.gethostname()}"
+        sys.stderr.write(f"distdemo: {where}: {error.what} {error.why}\n")
+    time.sleep(HOLD_BACK)
 
 
 # --------------------------------------------------------------------------------------- messages
 
 
-def _say(error: DistdemoError, arguments: Sequence[str]) -> None:
-    """Tell the error; that nobody reads it any more does not change the exit code."""
+def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
+    """The error on standard error, or as a JSON document on standard output."""
+    if silent and not isinstance(error, LonelyError):
+        if isinstance(error, UsageError):
+            _murmur(error)  # rank 0 has found the same or was told, unless it could not be told
+        return
     try:
-        _tell(error, arguments)
-    except BrokenPipeError:
+        if last_value(words, "--format") == "json" and not silent:
+            from distdemo.encoding import dumps
+
+            entry = {"what": error.what, "why": error.why, "hint": error.hint}
+            document = envelope(_command(words), {}, ok=False, errors=[entry])
+            sys.stdout.write(dumps(document) + "\n")
+            sys.stdout.flush()
+            return
+        from distdemo.view.console import messages, show
+        from distdemo.view.failure import error_text
+
+        show(messages(), error_text(error))
+    except BrokenPipeError:  # that nobody reads it any more does not change the exit code
         _close_stdout()
 
 
-def _joins(arguments: Sequence[str]) -> bool:
-    """Whether this command runs as a part of a world that an engine started."""
-    from distdemo import ops
-
-    name = _command(arguments)
-    from distdemo.cli.app import joins
-
-    return name in JOINING or ops.find(name) is not None or joins(name)
-
-
-def _tell(error: DistdemoError, arguments: Sequence[str]) -> None:
-    """The error on standard error, or as a JSON document on standard output."""
-    silent = not speaks(arguments)
-    if silent and not isinstance(error, LonelyError):
-        if isinstance(error, UsageError):
-            murmur(
-                error, arguments
-            )  # rank 0 has found the same or was told, unless it could not be told
-        return
-    if _wants_json(arguments) and not silent:
-        from distdemo.view.document import dumps, error_document
-
-        sys.stdout.write(dumps(error_document(_command(arguments), error)) + "\n")
-        sys.stdout.flush()
-        return
-    from distdemo.view.console import messages, show
-    from distdemo.view.failure import error_text
-
-    show(messages(), error_text(error))
+def _command(words: Sequence[str]) -> str:
+    return words[0] if words and not words[0].startswith("-") else ""
 
 
 def _stopped(what: str) -> DistdemoError:
     return DistdemoError(what, "All ranks are gone, nothing was left behind.")
 
 
-def _usage(error: Exception, arguments: Sequence[str]) -> UsageError:
+def _usage(error: Exception, words: Sequence[str]) -> UsageError:
     """The parser's error in our three lines."""
+    command = _command(words)
+    message = str(getattr(error, "format_message", lambda: str(error))()).strip()
+    option = getattr(error, "option_name", "")
     if isinstance(error, BadValue):
         return error.usage_error(_flag(error))
-    message = getattr(error, "format_message", lambda: str(error))()
-    command = _command(arguments)
-    whole = f"distdemo {command} --help" if command else "distdemo --help"
-    what, why = f"{message}".strip(), "The command line could not be read."
     if message.startswith("No such command"):
-        return _unknown_command(command)
-    if command == "run" and message.startswith("No such option"):
-        return foreign(_word(what))
-    elsewhere = _takers(message)
-    if elsewhere:
-        why = f"It belongs to: {', '.join(elsewhere)}."
-        return UsageError(f"{_word(what)} means nothing to {command}.", why, "Leave it out.")
+        from distdemo.cli.app import names
+
+        return unknown("command", names(), command, "distdemo")
+    if option and command == "run":
+        return UsageError(
+            f"run has no option {option}.",
+            "An option of your own program comes after --.",
+            f"Try distdemo run FILE.py -n 4 -- {option} ...",
+        )
+    if option:
+        return _no_such_option(option, command)
     context = getattr(error, "ctx", None)
-    if context is not None:
-        why = " ".join(context.get_usage().split()).removeprefix("Usage: ")
-        why = f"It is used like this: {why}"
-    return UsageError(what, why, f"{whole} lists every option.")
+    usage = "" if context is None else " ".join(context.get_usage().split())
+    why = f"It is used like this: {usage.removeprefix('Usage: ')}." if usage else ""
+    return UsageError(message, why, f"distdemo {command} --help lists every option.")
+
+
+def _no_such_option(option: str, command: str) -> UsageError:
+    """Which commands have it; else the nearest of this command."""
+    from distdemo.cli.app import options_of, takers
+
+    others = takers(option)
+    if others:
+        return UsageError(
+            f"{option} means nothing to {command or 'distdemo'}.",
+            f"It belongs to: {', '.join(others)}.",
+            "Leave it out.",
+        )
+    near = nearest(option, [name for name in options_of(command) if name.startswith("--")])
+    return UsageError(
+        f"{command or 'distdemo'} has no option {option}.",
+        f"distdemo {command} --help lists all that it has.".replace("  ", " "),
+        f"Did you mean {' or '.join(near)}?" if near else "Leave it out.",
+    )
 
 
 def _flag(error: BadValue) -> str:
@@ -163,122 +225,6 @@ def _flag(error: BadValue) -> str:
         return ""
     long = [name for name in error.param.opts if name.startswith("--")]
     return long[0] if long else str(error.param.metavar or error.param.opts[0])
-
-
-def _unknown_command(name: str) -> UsageError:
-    from distdemo.cli.parse import unknown
-
-    return unknown("command", _names(), name, "distdemo")
-
-
-def _names() -> list[str]:
-    """Of all commands."""
-    from distdemo.cli.app import COMMANDS, app
-
-    return [*(str(command.name) for command in app.registered_commands), *(c[0] for c in COMMANDS)]
-
-
-def _takers(message: str) -> list[str]:
-    """The commands that take the option which this one does not; empty if none does.
-
-    Operations come first; more than a few of them are only counted.
-    """
-    from distdemo import ops
-    from distdemo.cli.app import app
-    from distdemo.cli.legacy_options import flags_of
-
-    if not message.startswith("No such option") or len(message.split()) < 4:
-        return []
-    name = _word(message)
-    name = name if name.startswith("-") else f"--{name}"
-    takers = [
-        str(each.name)
-        for each in app.registered_commands
-        if each.callback is not None and name in flags_of(each.callback)
-    ]
-    found = [taker for taker in takers if ops.find(taker) is not None]
-    others = [taker for taker in takers if taker not in found]
-    if len(found) > FEW:
-        count, known = len(found), len(ops.REGISTRY)
-        found = ["every operation" if count == known else f"{count} of {known} operations"]
-    return [*found, *others]
-
-
-def _word(message: str) -> str:
-    """The option that a parser's "No such option" names; its releases quote it differently."""
-    return message.split()[3].strip("'\".:")
-
-
-def _command(arguments: Sequence[str]) -> str:
-    """The command's name: the first argument that is one, else the first that is no option.
-
-    Of a command of two words both, ``bench links``.
-    """
-    word = _first_word(arguments)
-    if not word:
-        return ""
-    place = arguments.index(word)
-    return joined(arguments[place:], _names())[0]
-
-
-def _first_word(arguments: Sequence[str]) -> str:
-    words = [argument for argument in own(arguments) if not argument.startswith("-")]
-    if not words or words[0] == arguments[0]:
-        return words[0] if words else ""
-    known = _names()
-    return next((word for word in words if word.replace("_", "-") in known), words[0])
-
-
-def _with_dashes(arguments: Sequence[str]) -> list[str]:
-    """The same with torch's spelling of a command, ``all_reduce``, turned into ours, and in front.
-
-    ``distdemo --format json all-reduce`` is what people type, too.
-    """
-    word = _first_word(arguments)
-    if not word:
-        return list(arguments)
-    place = arguments.index(word)
-    command, *rest = joined(arguments[place:], _names())
-    return [command.replace("_", "-"), *arguments[:place], *rest]
-
-
-def _rewritten(arguments: Sequence[str]) -> list[str]:
-    """The same in the parser's own terms: it knows no option whose value may be left out."""
-    words: list[str] = []
-    given = _with_dashes(arguments)
-    if given[:1] == ["run"]:
-        return kept_apart(given)
-    pairs = zip(given, [*given, ""][1:], strict=True)
-    for word, following in pairs:
-        words.append(word)
-        if word == "--uneven" and _is_list(following):  # --uneven 3,0,7
-            words.append("--sizes")
-        if word == "--probe" and (not following or following.startswith("-")):
-            words.append("gloo")
-    return words
-
-
-def _is_list(word: str) -> bool:
-    return bool(word) and all(part.strip().isdigit() for part in word.split(","))
-
-
-def _wants_json(arguments: Sequence[str]) -> bool:
-    words = own(arguments)
-    pairs = zip(words, [*words, ""][1:], strict=True)
-    given = [second for first, second in pairs if first == "--format"]
-    given += [first.partition("=")[2] for first in words if first.startswith("--format=")]
-    return bool(given) and given[-1].lower() == "json"
-
-
-# ----------------------------------------------------------------------------------- lost streams
-
-
-def _unwritable(error: OSError) -> int:
-    """Standard output can't be written to, a full disk perhaps: the result was not delivered."""
-    _close_stdout()
-    text = f"The result could not be written.\n{error}\nTry another place for standard output.\n"
-    os.write(2, text.encode(errors="replace"))
-    return EXIT_FAILED
 
 
 def _close_stdout() -> None:

@@ -15,7 +15,7 @@ from helpers import commanded, distdemo
 CHECK = """
 import json, sys
 from distdemo.cli.main import run
-NEEDLESS = "torch", "distdemo.trace.algorithms", "distdemo.trace"
+NEEDLESS = ("torch", "distdemo.launcher.workers")
 ends = []
 for line in sys.argv[1:]:
     ends.append([line, run(line.split()), [name for name in NEEDLESS if name in sys.modules]])
