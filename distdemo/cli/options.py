@@ -14,13 +14,16 @@ from distdemo import backends
 from distdemo.cli.types import (
     RankList,
     Sizes,
+    Split,
     offer,
     one_of,
     parse_dtype,
     parse_plot,
     parse_ranks,
+    parse_reduce_op,
     parse_seconds,
     parse_sizes,
+    parse_split,
     whole,
 )
 from distdemo.dtypes import DTYPES
@@ -111,9 +114,27 @@ ReduceOp = Annotated[
     typer.Option(
         "--reduce-op",
         metavar="OP",
-        parser=one_of(REDUCTIONS),
+        parser=parse_reduce_op,
         autocompletion=offer(REDUCTIONS),
         help=f"{', '.join(REDUCTIONS)}.",
+    ),
+]
+Group = Annotated[
+    RankList | None,
+    typer.Option(
+        "--group",
+        metavar="RANKS",
+        parser=parse_ranks,
+        help="Only these ranks take part, as a group of their own: 0,2 or 1-3.",
+    ),
+]
+SplitWorld = Annotated[
+    Split | None,
+    typer.Option(
+        "--split",
+        metavar="N|%N|/N",
+        parser=parse_split,
+        help="N groups of neighbours at once; %N by the rank modulo N; /N of N ranks each.",
     ),
 ]
 Ranks = Annotated[

@@ -10,6 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ import typer
 
 from distdemo import dtypes
 from distdemo.errors import UsageError
+from distdemo.ops.reduction import NAMES, REDUCTIONS
 
 T = TypeVar("T")
 LONGEST = 1e9  # seconds
@@ -159,6 +161,26 @@ class RankList(tuple[int, ...]):
         return frozenset(self or range(world_size))
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a world is cut in groups of equal size.
+
+    Attributes:
+        groups: how many; 0: as many as there are of ``size``.
+        size: ranks of each; 0: as it comes out.
+        strided: by the rank modulo the number of groups, instead of neighbours.
+    """
+
+    groups: int = 0
+    size: int = 0
+    strided: bool = False
+
+    def __str__(self) -> str:
+        if self.size:
+            return f"/{self.size}"
+        return f"%{self.groups}" if self.strided else str(self.groups)
+
+
 class Shape(tuple[int, ...]):
     """The lengths of a tensor's dimensions; () is a scalar."""
 
@@ -184,6 +206,59 @@ def parse_ranks(text: str) -> RankList:
 
 
 @_parser
+def parse_split(text: str) -> Split:
+    """Groups of a world: ``2`` of neighbours, ``%2`` by the rank modulo 2, ``/2`` of two ranks."""
+    match = re.fullmatch(r"([%/]?)([1-9]\d{0,8})", text)
+    if match is None:
+        why = "It is a number of groups; /2 is groups of two ranks."
+        raise BadValue(text, "that is no way to cut a world.", why, "2")
+    count = int(match[2])
+    return Split(size=count) if match[1] == "/" else Split(count, strided=match[1] == "%")
+
+
+def make_groups(
+    group: RankList | None, split: Split | None, world_size: int
+) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each group that ``--group`` or ``--split`` asks for; (): the world is one.
+
+    Raises:
+        UsageError: both were given, a rank twice or outside the world, a group of one rank,
+            groups of unequal size.
+    """
+    if group is not None and split is not None:
+        raise UsageError("--group and --split don't go together.", "Both make groups.", "Take one.")
+    if group is not None:
+        ranks = sorted(group or range(world_size))  # torch numbers the ranks of a group so, too
+        if len(ranks) < 2 or len(set(ranks)) < len(ranks):
+            raise UsageError(
+                f"--group {','.join(map(str, ranks))}: that is no group.",
+                "It has at least two ranks, each of them once.",
+                "Try --group 0,1.",
+            )
+        for rank in ranks:
+            check_rank("--group", rank, world_size)
+        return (tuple(ranks),)
+    if split is None:
+        return ()
+    groups = split.groups or world_size // split.size
+    if (
+        groups < 1
+        or world_size % groups
+        or world_size // groups < 2
+        or world_size % (split.size or 1)
+    ):
+        raise UsageError(
+            f"--split {split}: {world_size} ranks can't be cut like that.",
+            "The groups are of equal size, with at least two ranks each.",
+            f"Try --split /2 --world-size {max(4, world_size + world_size % 2)}.",
+        )
+    size = world_size // groups
+    if split.strided:
+        return tuple(tuple(range(first, world_size, groups)) for first in range(groups))
+    return tuple(tuple(range(first, first + size)) for first in range(0, world_size, size))
+
+
+@_parser
 def parse_shape(text: str) -> Shape:
     """The shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
     if text.lower() in ("scalar", "0d", "()"):
@@ -193,6 +268,12 @@ def parse_shape(text: str) -> Shape:
         why = "It is a length of at least 1 for each dimension."
         raise BadValue(text, "that is no shape.", why, "2,3")
     return Shape(int(part) for part in parts)
+
+
+@_parser
+def parse_reduce_op(text: str) -> str:
+    """A reduce operation, by any of its names: ``sum``, ``prod``, ``mean``."""
+    return NAMES.get(text.lower()) or one_of(REDUCTIONS)(text)
 
 
 @_parser
