@@ -23,6 +23,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Json = Any
+SCHEMA_VERSION = 2
 T = TypeVar("T")
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -84,14 +85,30 @@ def decode(kind: type[T], data: Json) -> T:
     return _decode(kind, data)  # type: ignore[no-any-return]  # of that type
 
 
-def schema(record: type, title: str) -> Json:
-    """The JSON Schema (2020-12) of the document that ``encode`` makes of such records."""
+def document_schema(record: type, title: str) -> Json:
+    """The JSON Schema (2020-12) of the document that a command makes of such a record."""
     parts: dict[str, Json] = {}
-    top = _schema(record, parts)
+    content = _record_schema(record, parts)
+    text = {"type": "string"}
+    ranks = {"type": "array", "items": {"type": "integer"}}
+    error = {"what": text, "why": text, "hint": text, "ranks": ranks, "consequences": ranks}
+    content["properties"] = {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "command": text,
+        "ok": {"type": "boolean"},
+        **content["properties"],
+        "errors": {"type": "array", "items": {"type": "object", "properties": error}},
+    }
+    content["required"] = [
+        "schema_version",
+        "command",
+        "ok",
+        "errors",
+    ]  # one that failed has no more
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        **top,
+        **content,
         "$defs": dict(sorted(parts.items())),
     }
 

@@ -7,9 +7,11 @@ world would take the slower start method.
 
 from __future__ import annotations
 
-from distdemo.launcher.torch_import import load_torch
+from distdemo.launcher import torch_import
 
-load_torch()
+torch_import.load_torch()
+# A worker of pytest-xdist has a thread that waits for its controller; no rank needs it.
+vars(torch_import)["_known_threads"] = torch_import.threads()
 
 import torch  # noqa: E402 - after the import that takes note of the threads
 

@@ -110,10 +110,15 @@ def takers(option: str) -> list[str]:
 
 def joins(name: str) -> bool:
     """Whether the command of this name can be a part of a world that others start too."""
-    return any(name == each and _function(place).traits.joins for each, place, _ in COMMANDS)
+    return any(name == each for each, _, _ in COMMANDS) and function_of(name).traits.joins
 
 
-def _function(place: str) -> Any:  # noqa: ANN401 - a function marked as a command
+def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
+    """The function of a command."""
+    return _function(next(place for each, place, _ in COMMANDS if each == name))
+
+
+def _function(place: str) -> Any:  # noqa: ANN401 - likewise
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -84,12 +84,15 @@ class Traits:
         formats: that ``--format`` takes; those beside table and json are made as files are.
         outputs: the endings that ``--output`` takes.
         epilog: examples, at the end of its help.
+        record: the class of the record, ``distdemo.bench.records:BenchReport``: the schema of the
+            document is made from it.
     """
 
     joins: bool = False
     formats: tuple[str, ...] = ("table", "json")
     outputs: tuple[str, ...] = (".json", ".txt")
     epilog: str = ""
+    record: str = ""
 
 
 def command(
@@ -98,11 +101,12 @@ def command(
     formats: tuple[str, ...] = ("table", "json"),
     outputs: tuple[str, ...] = (".json", ".txt"),
     epilog: str = "",
+    record: str = "",
 ) -> Callable[[Run], Run]:
     """Mark a function as a command; see :class:`Traits`."""
 
     def mark(function: Run) -> Run:
-        function.traits = Traits(joins, formats, outputs, epilog)  # type: ignore[attr-defined]  # the runner reads it
+        function.traits = Traits(joins, formats, outputs, epilog, record)  # type: ignore[attr-defined]  # the runner reads it
         return function
 
     return mark

@@ -25,8 +25,6 @@ from distdemo.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, DistdemoError, Usa
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
 
-SCHEMA_VERSION = 2
-
 
 class AlreadyTold(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
     """The error was shown; only the exit code is left.
@@ -221,6 +219,8 @@ def _document(
 
 def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """What every document begins with, its content, and its errors."""
+    from distdemo.encoding import SCHEMA_VERSION
+
     head = {"schema_version": SCHEMA_VERSION, "command": command, "ok": ok}
     return {**head, **content, "ok": ok, "errors": errors}
 

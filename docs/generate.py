@@ -1,0 +1,84 @@
+"""Makes docs/reference.md and docs/schemas/ anew from the commands and their records."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from distdemo.cli.app import app, function_of, names
+from distdemo.encoding import document_schema
+
+DOCS = Path(__file__).parent
+
+
+def reference() -> str:
+    """Every command with its options, in plain Markdown."""
+    group: Any = typer.main.get_command(app)
+    parts = ["# Reference\n\nEvery command and its options, made from the commands themselves.\n"]
+    for name in names():
+        command = group.get_command(None, name)
+        lines = [f"\n## distdemo {name}\n\n{_text(command.help)}\n"]
+        panels: dict[str, list[str]] = {}
+        for each in command.params:
+            panel = getattr(each, "rich_help_panel", None) or "Options"
+            panels.setdefault(panel, []).append(_row(each))
+        for panel, rows in panels.items():
+            lines.append(f"\n| {panel} | | |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+        parts.append("".join(lines))
+    return "".join(parts)
+
+
+def _row(option: Any) -> str:  # noqa: ANN401 - typer's
+    flags = ", ".join(f"`{each}`" for each in [*option.opts, *option.secondary_opts])
+    if option.param_type_name == "argument":
+        flags = f"`{option.metavar or option.name}`"
+    value = "" if getattr(option, "is_flag", False) else f"`{option.metavar or ''}`"
+    default = option.default
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    shown = f" Default: `{default}`." if plain else ""
+    return f"| {flags} | {value} | {_text(getattr(option, 'help', '') or '')}{shown} |"
+
+
+def _text(text: str | None) -> str:
+    return (text or "").replace("\\[", "[").replace("|", "\\|").replace("\b", "").strip()
+
+
+def schemas() -> dict[str, str]:
+    """The JSON Schema of each command's document, by file name."""
+    made = {}
+    for name in names():
+        place = function_of(name).traits.record
+        if place:
+            module, _, attribute = place.partition(":")
+            record = getattr(import_module(module), attribute)
+            schema = document_schema(record, f"distdemo {name} --format json")
+            made[f"{name.replace(' ', '-')}.json"] = json.dumps(schema, indent=1) + "\n"
+    return made
+
+
+def files() -> dict[Path, str]:
+    """Every file that is made, and its content."""
+    made = {DOCS / "reference.md": reference()}
+    return made | {DOCS / "schemas" / name: text for name, text in schemas().items()}
+
+
+def main() -> int:
+    """Write all files; with --check say whether they are as they would be made."""
+    stale = []
+    for file, text in files().items():
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(file)
+        if "--check" not in sys.argv:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
