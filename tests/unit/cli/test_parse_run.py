@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distdemo.cli.silence import speaks
 
 from distdemo.cli.main import _rewritten, _wants_json
 from distdemo.cli.parse import LONGEST
-from distdemo.cli.silence import speaks
 from distdemo.errors import UsageError
 from distdemo.launcher.records import UserProgram
 from distdemo.run.parse_run import RunRequest, parse_run
