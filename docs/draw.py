@@ -20,9 +20,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from distdemo import ops
-from distdemo.bench.linking import LinksSpec
 from distdemo.bench.old_records import BenchSpec, SeriesSpec, Sized
-from distdemo.bench.view_links_table import links_table
 from distdemo.demo.explain import explain
 from distdemo.demo.view_op_table import op_table
 from distdemo.demo.view_picture import picture
@@ -154,11 +152,14 @@ def linked(console: Console) -> RenderableType:
         SystemExit: not all of them were measured; nothing is drawn then.
     """
     from distdemo.bench.links.measure import measure_links
+    from distdemo.bench.links.records import LinksSpec
+    from distdemo.bench.links.view import table
 
-    report = measure_links(LinksSpec(WorldSpec(RANKS, capture=True, deadline=PATIENCE)), run_world)
+    world = WorldSpec(RANKS, capture=True, deadline=PATIENCE)
+    report = measure_links(LinksSpec(RANKS, world.backend, world.device), world, run_world)
     if not report.ok:
-        raise SystemExit(f"the links went wrong: {report.failure}")
-    return links_table(report, console)
+        raise SystemExit(f"the links went wrong: {report.world}")
+    return table(report, console)
 
 
 def rounds(console: Console) -> RenderableType:

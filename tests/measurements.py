@@ -6,8 +6,6 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from distdemo.bench.linking import Link, LinksReport, LinksSpec
-from distdemo.bench.links.slow import judged
 from distdemo.bench.old_records import (
     BenchReport,
     BenchSpec,
@@ -161,34 +159,3 @@ def made_failure(ranks: int = 2) -> WorldReport:
     outcomes = (*(Stopped(rank=rank) for rank in range(ranks - 1)), died)
     verdict = Verdict("Rank 1 was killed by SIGKILL.", "Nobody knows by whom.", "Ask around.", (1,))
     return WorldReport(WorldSpec(ranks), outcomes, verdict, 3.2, "fork", "it is quick")
-
-
-def made_links(
-    ranks: int = 4, slow: tuple[int, int] | None = None, lame: int | None = None, **more: Any
-) -> LinksReport:
-    """Every pair of ranks, judged.
-
-    Args:
-        ranks: how many.
-        slow: two of them between which all is four times as slow, both ways.
-        lame: one that is four times as slow with all others.
-    """
-    noise = random.Random(ranks)
-    links = []
-    for src in range(ranks):
-        for dst in set(range(ranks)) - {src}:
-            link = Link(src, dst, 25e-6 * (1 + 0.1 * noise.random()), 3.5e9 - 3e8 * noise.random())
-            if slow in ((src, dst), (dst, src)) or lame in (src, dst):
-                link = replace(link, latency=1e-4, bandwidth=0.9e9)
-            links.append(link)
-    spec = LinksSpec(WorldSpec(ranks))
-    named, suspects = judged(links, spec.factor)
-    fields: dict[str, Any] = {
-        "suspects": suspects,
-        "latency": 26e-6,
-        "bandwidth": 3.4e9,
-        "seconds": 8.4,
-        "environment": {"host": "box", "cores": 2},
-        "versions": {"distdemo": "1.2.3"},
-    }
-    return LinksReport(spec, named, **{**fields, **more})

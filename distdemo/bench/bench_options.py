@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from distdemo import ops
-from distdemo.bench.linking import LinksSpec
 from distdemo.bench.old_records import FEWEST_LAUNCHES, PRECISION, BenchSpec
 from distdemo.cli.option_kinds import (
     DATA,
@@ -30,7 +29,6 @@ SECOND_WORDS = ("links", "compare", "fit")
 FORMATS = ("table", "json", "csv")
 PLACEMENTS = ("both", "out", "in")
 _DEFAULT = BenchSpec(())
-_LINKS = LinksSpec(None)  # type: ignore[arg-type]  # its world does not matter here
 
 _OPS = typer.Argument(
     metavar="OP",
@@ -70,13 +68,9 @@ BENCH_OPTIONS: dict[str, tuple[Any, Any]] = {
     "bench_size": text_option(
         "--world-size", "-n", panel=RANKS, metavar="N", text="How many ranks to start: 2."
     ),
-    "links_size": text_option(
-        "--world-size", "-n", panel=RANKS, metavar="N", text="How many ranks to start: 4."
-    ),
     "bench_backends": backend_option(
         "--backend", before="One or several: ", after=" (-b is --min-bytes here.)"
     ),
-    "links_backend": backend_option("--backend"),
     "bench_timeout": text_option(
         "--timeout",
         panel=RANKS,
@@ -200,53 +194,6 @@ BENCH_OPTIONS: dict[str, tuple[Any, Any]] = {
         metavar="FILE",
         text="Draw latency and bus bandwidth against size: a .png, .svg or .html. Needs "
         "matplotlib.",
-    ),
-    "small": text_option(
-        "--small",
-        panel=SIZES,
-        metavar="BYTES",
-        text=f"The message whose time is the latency: {_LINKS.small}.",
-    ),
-    "large": text_option(
-        "--large",
-        panel=SIZES,
-        metavar="BYTES",
-        text="The message whose time gives the bandwidth: 1M.",
-    ),
-    "links_iters": text_option(
-        "--iters",
-        panel=EFFORT,
-        metavar="NUMBER",
-        text="So many timed messages of each kind from each rank to each in every round. By "
-        "default as many as the budget allows.",
-    ),
-    "links_budget": text_option(
-        "--budget",
-        panel=EFFORT,
-        metavar="SECONDS",
-        text=f"For all pairs: {_LINKS.budget:g}.",
-    ),
-    "rounds": text_option(
-        "--rounds",
-        panel=EFFORT,
-        metavar="NUMBER",
-        text=f"How often all pairs are visited: {_LINKS.rounds}.",
-    ),
-    "slow_factor": text_option(
-        "--factor",
-        panel=WHAT,
-        metavar="NUMBER",
-        text="A link is slow beyond so many times the median latency, or below one part in so "
-        f"many of the median bandwidth: {_LINKS.factor:g}.",
-    ),
-    "links_output": text_option(
-        "--output", panel=OUTPUT, metavar="FILE", text="Write it all as a .json."
-    ),
-    "links_plot": text_option(
-        "--plot",
-        panel=OUTPUT,
-        metavar="FILE",
-        text="Draw both heat maps: a .png or .svg. Needs matplotlib.",
     ),
 }
 """Annotation and default of each by its Python name."""

@@ -26,7 +26,9 @@ AROUND = "Look around"
 FEW = 6  # operations that are all named
 
 
-COMMANDS: tuple[tuple[str, str, str], ...] = ()
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("bench links", "distdemo.bench.links.command:links", MEASURE),
+)
 """Name, function and panel of help of each command; a function is imported when it is needed."""
 
 
@@ -206,14 +208,6 @@ app.command(
     "all --backend gloo,mpi --output new.json --plot new.svg",
     rich_help_panel=MEASURE,
 )(options.with_options(_later("bench", "run_bench"), options.BENCH))
-
-app.command(
-    "bench links",
-    help="Latency and bandwidth from every rank to every other one, as a map; slow pairs are "
-    "named.",
-    epilog="Try: distdemo bench links; distdemo bench links -n 8 --plot links.svg",
-    rich_help_panel=MEASURE,
-)(options.with_options(_later("bench", "run_links"), options.LINKS))
 
 app.command(
     "bench compare",

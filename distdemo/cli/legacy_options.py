@@ -140,25 +140,6 @@ BENCH = (
     "quiet",
     "traceback",
 )
-LINKS = (
-    "small",
-    "large",
-    "links_iters",
-    "links_budget",
-    "rounds",
-    "links_size",
-    "links_backend",
-    "device",
-    "bench_timeout",
-    "start_method",
-    *ENGINE,
-    "slow_factor",
-    "format",
-    "links_output",
-    "links_plot",
-    "quiet",
-    "traceback",
-)
 COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
 FIT = (*FIT_OPTIONS, "format", "quiet")
 TRACE = (

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 from contextlib import ExitStack
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -162,21 +161,6 @@ def test_two_backends_side_by_side(temporary):
     assert [series["backend"] for series in found["series"]] == ["gloo", "mpi"]
     assert all(len(series["rows"]) == 4 for series in found["series"])
     assert set(found["setups"]) == {"gloo", "mpi"}
-
-
-def test_links_between_all_pairs_both_ways(command, tmp_path):
-    document, plot = tmp_path / "links.json", tmp_path / "links.svg"
-    line = "bench links -n 3 --iters 2 --rounds 1 --small 4 --large 4K"
-    files = ["--output", str(document), "--plot", str(plot)]
-    code, out, err = command(*line.split(), *files)
-    assert (code, err) == (0, "")
-    assert "links · 3 ranks · gloo" in out
-    assert "6 links, median" in out
-    found = json.loads(document.read_text(encoding="utf-8"))
-    assert found["command"] == "bench links"
-    assert {(link["from"], link["to"]) for link in found["links"]} == set(permutations(range(3), 2))
-    assert (found["spec"]["small_bytes"], found["spec"]["large_bytes"]) == (4, 4096)
-    assert plot.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
 
 def test_a_world_that_two_terminals_make_is_measured_once_over_all_launches(temporary):

@@ -15,10 +15,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from measurements import SIZES, made_links, made_report, made_row, made_series, made_setup
+from measurements import SIZES, made_report, made_row, made_series, made_setup
 
 from distdemo.bench.old_records import BenchReport
-from distdemo.bench.view_links_plot import links_plot
 from distdemo.bench.view_plot import plot
 from distdemo.bench.yardsticks import Limit
 
@@ -158,28 +157,6 @@ def test_the_page_needs_nothing_else_and_holds_every_number() -> None:
 @pytest.mark.parametrize("kind", ["svg", "html"])
 def test_the_same_figures_make_the_same_file(kind: str) -> None:
     assert plot(made_report(), kind) == drawn(kind)
-
-
-# ------------------------------------------------------------------------------------------ links
-
-
-@pytest.mark.parametrize("ranks", [4, 20])
-def test_links_are_drawn_with_their_numbers(ranks: int) -> None:
-    report = made_links(ranks, (0, 1))
-    text = words(links_plot(report, "svg"))
-    assert "Latency, µs" in text
-    assert "Bandwidth, GB/s" in text
-    assert ("100!" in text) == (ranks <= 16)
-
-
-def test_links_are_drawn_as_pixels_too() -> None:
-    assert links_plot(made_links(2), "png").startswith(BEGINNINGS["png"])
-
-
-def test_links_that_were_not_measured_are_left_out() -> None:
-    report = made_links(4)
-    for links in ((), report.links[:3]):
-        assert "to rank" in words(links_plot(replace(report, links=links), "svg"))
 
 
 def test_no_window_and_no_global_state_is_needed() -> None:

@@ -1,0 +1,307 @@
+"""bench links on every rank: its turns with each of the others, one pair at a time.
+
+All other ranks sleep meanwhile, so that they take neither cores nor wires from those who measure.
+A link is measured with bare send and recv::
+
+    src  ─ small ─▶ dst        src  ─ large ─▶ dst
+    src  ◀─ small ─ dst        src  ─ large ─▶ dst      WINDOW of them
+    latency: half of it        src  ◀─ small ─ dst      bandwidth: all of it over the whole time
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from distdemo.bench.links.records import LinksSpec
+from distdemo.bench.page import shared_page
+from distdemo.bench.statistics import quantile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distdemo.launcher.rank import Rank
+
+MANY_RANKS = 16  # beyond, a phase for each turn would keep the launcher busy, and so the cores
+MOST_SMALL, MOST_LARGE = 200, 64  # timed messages in a visit: more make a figure no better
+FEWEST_SMALL = 5
+BATCH = 20  # small messages between two looks at whether the visit's time is over
+WINDOW = 4  # large messages that are sent before the receiver says that it has them all
+FAST = 0.1
+"""Of the messages of a visit the fastest tenth counts, not the median: what else a machine does
+delays most messages now and then, a slow link delays all of them always."""
+BLOCK = 1 << 20  # bytes that are compared at once: a buffer may be most of the memory
+SILENT = 2.0  # seconds of a visit after which the launcher is told that it goes on
+PRIME = 251  # the pattern's period: no power of two, so that a shifted block shows
+NAP, LONGEST_NAP = 0.001, 0.05  # seconds for each turn that is still to pass, and in all
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The host that a rank lives on."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What the sender found in one visit.
+
+    Attributes:
+        latency_s: of a small message one way: half of a round trip of the fastest tenth.
+        bandwidth_bytes_per_s: of a window of the fastest tenth.
+    """
+
+    src: int
+    dst: int
+    round: int
+    latency_s: float
+    bandwidth_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the receiver found in one visit: how many bytes of the last messages were wrong."""
+
+    src: int
+    dst: int
+    wrong: int
+
+
+Told = Here | Timed | Checked | None
+"""What ranks tell; None: this one is at work."""
+
+
+def measure(rank: Rank, spec: LinksSpec) -> None:
+    """Collective: measure every pair, and tell what came of each visit as soon as it is over."""
+    rank.tell(Here(socket.gethostname()))
+    ends, turn = _Ends(rank, spec), _Turn(rank)
+    phase = ""
+    for number, (lap, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
+        now = f"round {lap + 1} of {spec.rounds}"
+        if rank.world_size <= MANY_RANKS:
+            now = f"ranks {first} and {second}, {now}"
+        if now != phase:
+            rank.reach(now)
+        phase = now
+        if rank.rank in (first, second):
+            turn.wait(number)
+            ends.visit(first, second, lap)
+            ends.visit(second, first, lap)
+            if rank.rank == first:  # it got the last answer, so the other is done too
+                turn.hand_on(number + 1)
+    turn.close()
+    rank.reach("done")
+
+
+def turns(world_size: int, rounds: int) -> Iterator[tuple[int, int, int]]:
+    """Round and the two ranks whose turn it is.
+
+    Rounds go over all pairs, rather than each pair having its rounds at once: so a disturbance that
+    passes meets a link once, and each link is measured at several times.
+    """
+    return ((lap, *pair) for lap in range(rounds) for pair in combinations(range(world_size), 2))
+
+
+class _Turn:
+    """Whose turn it is: a number in memory that the ranks share, else a key in the world's store.
+
+    A store in a file is looked into a hundred times a second by every rank that waits, and each of
+    thousands of turns begins up to 10 ms late.
+    """
+
+    def __init__(self, rank: Rank) -> None:
+        self._page = shared_page(rank, "links", 8)
+        self._store = rank.store("links")
+
+    def wait(self, number: int) -> None:
+        """Return when the turn of this number may begin."""
+        if self._page is None:
+            if number:
+                self._store.wait([str(number)])
+            return
+        while (ahead := number - self._page.words[0]) > 0:
+            time.sleep(min(LONGEST_NAP, NAP * ahead))
+
+    def hand_on(self, number: int) -> None:
+        """The turn of this number may begin."""
+        if self._page is None:
+            self._store.set(str(number), "")
+        else:
+            self._page.words[0] = number
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._page is not None:
+            self._page.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one visit sends.
+
+    Attributes:
+        small: messages there and back, each timed.
+        windows: of large messages, each timed.
+        window: messages in one.
+        limit_s: after which no more of a kind is sent, whatever the counts say.
+    """
+
+    small: int
+    windows: int
+    window: int
+    limit_s: float = inf
+
+
+def plan(spec: LinksSpec, round_trip_s: float, large_s: float) -> Plan:
+    """How much fits into a visit, half of its time for each kind of message.
+
+    Args:
+        spec: what was asked for.
+        round_trip_s: of a small message, as far as is known.
+        large_s: of a large one.
+    """
+    if spec.iters is not None:
+        window = min(WINDOW, spec.iters)
+        return Plan(spec.iters, -(-spec.iters // window), window)
+    half = spec.budget_s / max(1, spec.visits) / 2
+    small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(round_trip_s, 1e-9))))
+    large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
+    window = min(WINDOW, large)
+    return Plan(small, -(-large // window), window, half)
+
+
+class _Ends:
+    """This rank's end of all its links."""
+
+    def __init__(self, rank: Rank, spec: LinksSpec) -> None:
+        self._rank = rank
+        self._spec = spec
+        sizes = spec.small_bytes, spec.large_bytes
+        self._patterns = [_pattern(size, rank.device) for size in sizes]
+        self._small, self._large = (torch.empty_like(each) for each in self._patterns)
+        self._next = torch.zeros(3, dtype=torch.int64, device=rank.device)
+        self._known: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
+        self._told = perf_counter()
+
+    def visit(self, src: int, dst: int, lap: int) -> None:
+        """Of the two ranks together: measure the link from one to the other."""
+        self._told = perf_counter()
+        mark = 31 * src + 7 * dst + 101 * lap  # tells the data of this visit from that of others
+        if self._rank.rank == src:
+            self._rank.tell(self._send(dst, lap, mark))
+        else:
+            self._rank.tell(Checked(src, self._rank.rank, self._receive(src, lap, mark)))
+
+    def _send(self, dst: int, lap: int, mark: int) -> Timed:
+        self._fill(mark)
+        if lap == 0:  # not timed: backends connect when two ranks first talk
+            for _ in range(2):
+                self._there_and_back(dst)
+            self._known[dst] = self._there_and_back(dst), self._window(dst, 1)
+        todo = plan(self._spec, *self._known[dst])
+
+        def small_batches() -> Iterator[list[float]]:
+            for sent in range(0, todo.small, BATCH):
+                batch = min(BATCH, todo.small - sent)
+                self._announce(dst, batch, 0, 0)
+                yield [self._there_and_back(dst) for _ in range(batch)]
+
+        def windows() -> Iterator[list[float]]:
+            for _ in range(todo.windows):
+                self._announce(dst, 0, 1, todo.window)
+                yield [self._window(dst, todo.window)]
+
+        trip, window = (self._fastest(each, todo.limit_s) for each in (small_batches, windows))
+        self._announce(dst, 0, 0, 0)
+        self._known[dst] = trip, window / todo.window
+        bandwidth = todo.window * self._spec.large_bytes / window
+        return Timed(self._rank.rank, dst, lap, trip / 2, bandwidth)
+
+    def _fastest(self, batches: Callable[[], Iterator[list[float]]], limit_s: float) -> float:
+        """Seconds of the fastest tenth of the messages that there is time for."""
+        took: list[float] = []
+        until = perf_counter() + limit_s
+        for batch in batches():
+            took += batch
+            if perf_counter() - self._told > SILENT:
+                self._rank.tell(None)
+                self._told = perf_counter()
+            if perf_counter() > until:
+                break
+        return quantile(sorted(took), FAST)
+
+    def _announce(self, dst: int, *what: int) -> None:
+        """What comes next: small messages, windows, large messages in one; or nothing."""
+        self._next.copy_(torch.tensor(what))
+        dist.send(self._next, dst)
+
+    def _there_and_back(self, dst: int) -> float:
+        began = perf_counter()
+        dist.send(self._small, dst)
+        dist.recv(self._small, dst)
+        self._rank.synchronize()
+        return perf_counter() - began
+
+    def _window(self, dst: int, count: int) -> float:
+        began = perf_counter()
+        for _ in range(count):
+            dist.send(self._large, dst)
+        dist.recv(self._small, dst)
+        self._rank.synchronize()
+        return perf_counter() - began
+
+    def _receive(self, src: int, lap: int, mark: int) -> int:
+        """The other side of ``_send``; how many elements of the last messages were wrong."""
+
+        def answer() -> None:
+            dist.recv(self._small, src)
+            dist.send(self._small, src)
+
+        def take(count: int) -> None:
+            for _ in range(count):
+                dist.recv(self._large, src)
+            dist.send(self._small, src)
+
+        self._fill(mark + 1)  # wrong everywhere, until it is received
+        if lap == 0:
+            for _ in range(3):
+                answer()
+            take(1)
+        while True:
+            dist.recv(self._next, src)
+            small, windows, window = map(int, self._next.tolist())
+            if not small + windows:
+                return self._wrong(mark)
+            for _ in range(small):
+                answer()
+            for _ in range(windows):
+                take(window)
+
+    def _fill(self, mark: int) -> None:
+        for held, pattern in zip((self._small, self._large), self._patterns, strict=True):
+            torch.add(pattern, mark % 256, out=held)  # bytes wrap
+
+    def _wrong(self, mark: int) -> int:
+        wrong = 0
+        for held, pattern in zip((self._small, self._large), self._patterns, strict=True):
+            held.sub_(mark % 256)  # bytes wrap back
+            if torch.equal(held, pattern):
+                continue
+            for at in range(0, len(held), BLOCK):
+                wrong += int((held[at : at + BLOCK] != pattern[at : at + BLOCK]).sum())
+        return wrong
+
+
+def _pattern(size: int, device: str) -> Tensor:
+    period = torch.arange(PRIME, dtype=torch.uint8, device=device)
+    return period.repeat(-(-size // PRIME))[:size]

@@ -1,0 +1,304 @@
+"""Every pair of ranks as people read it: two maps, the slow links by name, the verdict; a plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.color import Color
+from rich.console import Console, Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from distdemo.bench.links.records import Link, LinksReport
+from distdemo.view import colours
+from distdemo.view.console import signs
+from distdemo.view.format import (
+    digits,
+    duration,
+    exact_size,
+    listing,
+    number,
+    plural,
+    ranks_text,
+    rate,
+    times,
+)
+from distdemo.view.tables import NARROW, heading
+
+FEW = 16  # links that are named
+MANY = 16  # ranks that are shown one by one; of more, each cell is a block's worst link
+SPREAD = 2.0  # times the best figure that the darkest shade stands for at least: noise stays light
+SHADES = ("#ffffcc", "#fed976", "#fd8d3c", "#e31a1c", "#800026")
+"""From fast to slow: each darker than the one before, for whoever sees no colours."""
+LIGHT = 3  # of them that need black letters
+SLOW, WRONG = "!", "x"
+OVERRUN = 1.5  # times the budget, beyond which it is said that it could not hold
+FOUND = "yellow"  # something that is no failure, but has to be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of links.
+
+    Attributes:
+        name: over its map, with its unit.
+        of: a link, in that unit.
+        high: more is better.
+    """
+
+    name: str
+    of: Callable[[Link], float]
+    high: bool
+
+    def range(self, links: Sequence[Link]) -> tuple[float, float]:
+        """The best figure, and the worst, or one that is ``SPREAD`` times worse than the best."""
+        values = [self.of(link) for link in links]
+        if self.high:
+            return max(values), min(*values, max(values) / SPREAD)
+        return min(values), max(*values, min(values) * SPREAD)
+
+
+def measures(links: Sequence[Link]) -> tuple[Measure, Measure]:
+    """Both figures, in the units that fit the links."""
+    slowest = max(link.latency_s for link in links)
+    fastest = max(link.bandwidth_bytes_per_s for link in links)
+    time, second = ("ms", 1e3) if slowest >= 0.1 else ("µs", 1e6)
+    unit, scale = ("GB/s", 1e9) if fastest >= 1e8 else ("MB/s", 1e6)
+    return (
+        Measure(f"Latency, {time}", lambda link: link.latency_s * second, high=False),
+        Measure(f"Bandwidth, {unit}", lambda link: link.bandwidth_bytes_per_s / scale, high=True),
+    )
+
+
+def share_of(value: float, best: float, worst: float) -> float:
+    """Where a figure lies from the best to the worst, on a logarithmic scale."""
+    return math.log(value / best) / math.log(worst / best)
+
+
+def table(report: LinksReport, console: Console) -> RenderableType:
+    """All pairs, or as many as were measured; the verdict comes last."""
+    sign, spec = signs(console), report.spec
+    sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
+    title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
+    parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
+    if report.links and console.width >= NARROW:
+        for measure in measures(report.links):
+            parts += [Text(), heading(f"{measure.name}: from down, to across")]
+            parts += _map(report, measure, console)
+        parts.append(_legend(report, console))
+    parts += _worst(report, console)
+    parts += [Text(note) for note in _notes(report)]
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    parts.append(Text(f"{duration(report.elapsed_s)}\n{versions}".rstrip(), style=colours.QUIET))
+    return Group(*parts, summary(report, console))
+
+
+def summary(report: LinksReport, console: Console) -> RenderableType:
+    """Whether all pairs were measured and right, and which ranks or links are slow."""
+    sign, style = signs(console), FOUND
+    mark = sign.arrow
+    if not report.ok:
+        mark, style = sign.wrong, colours.WRONG
+    elif not (report.slow_ranks or report.slow):
+        mark, style = sign.right, colours.RIGHT
+    due, got = report.spec.links, len(report.links)
+    found = [plural(got, "link") if got == due else f"{got:,} of {plural(due, 'link')} measured"]
+    if report.median_latency_s is not None:
+        middle = rate(report.median_bandwidth_bytes_per_s or 0.0)
+        found.append(f"median {duration(report.median_latency_s)} and {middle}")
+    if report.wrong:
+        found.append(plural(report.wrong, "wrong element"))
+    others = " of the other links" if report.slow_ranks else ""
+    slow = f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow" * bool(got)
+    ranks = f"{slow_ranks(report)}, so look at where they run, not at the links: "
+    lead = "Interrupted: " * report.interrupted + ranks * bool(report.slow_ranks)
+    return Text(f"{mark} {lead}{', '.join(found)}{slow}.", style=style)
+
+
+def slow_ranks(report: LinksReport) -> str:
+    """Which ranks are slow themselves, as a sentence without its end."""
+    names = listing([str(rank) for rank in report.slow_ranks])
+    if len(report.slow_ranks) == 1:
+        return f"Rank {names} is slow with all others"
+    return f"Ranks {names} are slow with all others"
+
+
+# ------------------------------------------------------------------------------------------ maps
+
+
+def _step(report: LinksReport) -> int:
+    """How many neighbouring ranks share a row, so that there are ``MANY`` rows at most."""
+    return -(-report.spec.world_size // MANY)
+
+
+def _map(report: LinksReport, measure: Measure, console: Console) -> Iterator[RenderableType]:
+    """As many columns beside each other as fit, and the rest below."""
+    size, step, sign = report.spec.world_size, _step(report), signs(console)
+    names = [ranks_text(range(first, min(size, first + step))) for first in range(0, size, step)]
+    cells: dict[tuple[int, int], list[Link]] = {}
+    for link in report.links:
+        cells.setdefault((link.src // step, link.dst // step), []).append(link)
+    best, worst = measure.range(report.links)
+    width = max(len(digits(value)) for value in (best, worst, *map(measure.of, report.links))) + 3
+    left = console.width - max(map(len, names)) - 1
+    width = max(width - (width * len(names) > left), *(len(name) + 1 for name in names))
+
+    def cell(links: Sequence[Link]) -> Text:
+        if not links:
+            return Text(f"{sign.none} ".rjust(width), style=colours.QUIET)
+        value = (min if measure.high else max)(map(measure.of, links))
+        mark = SLOW if any(link.slow for link in links) else " "
+        mark = WRONG if any(link.wrong for link in links) else mark
+        shade = round(share_of(value, best, worst) * (len(SHADES) - 1))
+        letters = "black" if shade < LIGHT else "white"
+        style = Style(color=Color.parse(letters), bgcolor=Color.parse(SHADES[shade]))
+        return Text(f"{digits(value)}{mark}".rjust(width), style=style)
+
+    room = max(1, left // width)
+    for begin in range(0, len(names), room):
+        columns = range(begin, min(len(names), begin + room))
+        drawn = Table(box=None, padding=0, pad_edge=False, header_style="bold")
+        drawn.add_column("", justify="right", no_wrap=True, style="bold")
+        for column in columns:
+            drawn.add_column(f"{names[column]} ", justify="right", no_wrap=True, min_width=width)
+        for row, name in enumerate(names):
+            drawn.add_row(f"{name} ", *(cell(cells.get((row, column), [])) for column in columns))
+        yield drawn
+
+
+def _legend(report: LinksReport, console: Console) -> Text:
+    step = _step(report)
+    parts = [f"Each figure is the worst of {step} by {step} ranks."] * (step > 1)
+    if report.slow:
+        parts.append(f"{SLOW} slow: beyond {number(report.spec.factor)} times the median.")
+    parts += [f"{WRONG} wrong elements."] * bool(report.wrong)
+    shaded = console.color_system is not None and not console.no_color
+    parts += ["The darker, the slower."] * shaded
+    return Text(" ".join(parts), style=colours.QUIET)
+
+
+# ----------------------------------------------------------------------------------------- words
+
+
+def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
+    """The slow links by name; where maps have no room or only blocks, the slowest in any case."""
+
+    def badness(link: Link) -> float:
+        return max(link.latency_ratio, link.bandwidth_ratio)
+
+    named = sorted(report.slow, key=badness, reverse=True)
+    title = "Slow links"
+    if not named and (console.width < NARROW or _step(report) > 1):
+        named = sorted(report.links, key=badness, reverse=True)[:3]
+        title = "The slowest links" + ", none of them slow" * (not report.slow_ranks)
+    if not named:
+        return
+    yield Text()
+    yield heading(title)
+    sign = signs(console)
+    for link in named[:FEW]:
+        why = []
+        for figure, ratio in (("latency", link.latency_ratio), ("bandwidth", link.bandwidth_ratio)):
+            less = " less" * (figure == "bandwidth")
+            if figure in link.slow:
+                why.append(f"{figure} {times(ratio)}{less} than the median of the others")
+        figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
+        lead = f"{sign.arrow} " * bool(link.slow)
+        reason = f" ({listing(why)})" if why else ""
+        yield Text(f"{lead}{link.src} to {link.dst}: {figures}{reason}")
+    if len(named) > FEW:
+        more = f"{sign.more} {len(named) - FEW:,} more; --format json has them all"
+        yield Text(more, style=colours.QUIET)
+
+
+def _notes(report: LinksReport) -> Iterator[str]:
+    spec = report.spec
+    yield "Latency is half of a round trip, so the two directions of a pair share it."
+    yield "Figures are those of the fastest tenth of a link's messages, in the best round."
+    if len(set(report.hosts)) > 1:
+        yield "Links within a host and links between hosts are each held against their own kind."
+    took = report.measuring_s
+    if spec.iters is None and took is not None and took > OVERRUN * spec.budget_s:
+        rounds = max(1, int(spec.rounds * spec.budget_s / took))
+        less = f"--rounds {rounds} would take about {duration(took * rounds / spec.rounds)}"
+        yield (
+            f"The {spec.visits:,} visits took {duration(took)}, not the {duration(spec.budget_s)} "
+            "of the budget: each sends a few messages at least; "
+            f"{less if spec.rounds > 1 else '--iters 1 sends the fewest'}."
+        )
+
+
+# ------------------------------------------------------------------------------------------ plot
+
+
+def plot(report: LinksReport, kind: str) -> bytes:
+    """Two heat maps with their numbers; what was not measured is left blank, slow links framed.
+
+    Args:
+        report: with a link at least.
+        kind: ``png`` or ``svg``.
+    """
+    import matplotlib as mpl
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+    from distdemo.view.plot import SETTINGS, entitle, saved
+
+    spec, size = report.spec, report.spec.world_size
+    side = min(7.0, max(4.0, 0.44 * size))  # inches of a map
+    with mpl.rc_context(SETTINGS | {"axes.grid": False}):
+        figure = Figure(figsize=(2 * (side + 1.2), side + 1.5), layout="compressed")
+        for axes, measure in zip(figure.subplots(1, 2), measures(report.links), strict=True):
+            cells = [[math.nan] * size for _ in range(size)]
+            for link in report.links:
+                cells[link.src][link.dst] = measure.of(link)
+            best, worst = measure.range(report.links)
+            norm = LogNorm(vmin=min(best, worst), vmax=max(best, worst))
+            shades = mpl.colormaps["YlOrRd_r" if measure.high else "YlOrRd"]
+            image = axes.imshow(cells, cmap=shades, norm=norm, aspect="equal")
+            bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
+            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            bar.ax.tick_params(labelsize=8, which="both")
+            bar.outline.set_visible(False)
+            axes.set_title(measure.name, fontsize=11)
+            axes.set_xlabel("to rank")
+            axes.set_ylabel("from rank")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_locator(MaxNLocator(min(size, MANY), integer=True, min_n_ticks=1))
+                axis.set_minor_formatter(NullFormatter())
+            axes.tick_params(length=0)
+            axes.set_facecolor("#f2f2f2")  # where no link is
+            for spine in axes.spines.values():
+                spine.set_visible(False)
+            for link in report.links:
+                if size <= MANY:
+                    value = measure.of(link)
+                    axes.text(
+                        link.dst,
+                        link.src,
+                        f"{digits(value)}{SLOW if link.slow else ''}",
+                        ha="center",
+                        va="center",
+                        fontsize=10 if size <= 8 else 7,
+                        color="white" if share_of(value, best, worst) > 0.55 else "black",
+                    )
+                if link.slow:
+                    corner = (link.dst - 0.46, link.src - 0.46)
+                    frame = Rectangle(corner, 0.92, 0.92, fill=False, edgecolor="#0072b2", lw=2)
+                    axes.add_patch(frame)
+        about = [str(report.environment.get(name, "")) for name in ("host", "processor")]
+        about += [f"{name} {version}" for name, version in report.versions.items()]
+        small = f"latency of {exact_size(spec.small_bytes)} one way, bandwidth of "
+        small += exact_size(spec.large_bytes)
+        if report.slow:
+            small += f"; framed {SLOW}: slow, beyond {number(spec.factor)} times the median"
+        small += f"; {slow_ranks(report)}" * bool(report.slow_ranks)
+        title = f"links · {plural(size, 'rank')} · {spec.backend} · {spec.device}"
+        entitle(figure, title, f"{' · '.join(filter(None, about))}\n{small}")
+        return saved(figure, kind)

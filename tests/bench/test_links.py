@@ -1,0 +1,396 @@
+"""bench links: what counts as slow, its views, real ranks that are slow, wrong or gone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch.distributed as dist
+from forked import in_a_child
+from golden import drawn, golden
+
+from distdemo.backends.starting import run_prepared
+from distdemo.bench.links import rank as ranks
+from distdemo.bench.links import view
+from distdemo.bench.links.measure import measure_links
+from distdemo.bench.links.rank import plan, turns
+from distdemo.bench.links.records import Link, LinksReport, LinksSpec
+from distdemo.bench.links.slow import judged, medians_of_others
+from distdemo.errors import Terminated
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import WorldReport, WorldSpec
+
+if TYPE_CHECKING:
+    from distdemo.launcher.rank import Rank
+
+GOLDEN = Path(__file__).parent / "golden"
+LAG = 0.005  # seconds: a hundred times what the quickest messages take
+Slow = Callable[[int, int], float]
+"""How many times slower the link from one rank to another is."""
+
+
+# ------------------------------------------------------------------------------ what is slow
+
+
+def made(size: int, bandwidth: Slow = lambda *_: 1.0, latency: Slow = lambda *_: 1.0) -> list[Link]:
+    """All links of a world: 20 µs and 5 GB/s, some so many times slower."""
+    return [
+        Link(src, dst, 20e-6 * latency(src, dst), 5e9 / bandwidth(src, dst))
+        for src, dst in permutations(range(size), 2)
+    ]
+
+
+def of_rank(number: int, times: float) -> Slow:
+    return lambda src, dst: times if number in (src, dst) else 1.0
+
+
+def of_pair(one: int, other: int, times: float) -> Slow:
+    return lambda src, dst: times if {src, dst} == {one, other} else 1.0
+
+
+def both(one: Slow, other: Slow) -> Slow:
+    return lambda src, dst: max(one(src, dst), other(src, dst))
+
+
+def across(src: int, dst: int) -> float:
+    return 50.0 if (src < 2) != (dst < 2) else 1.0
+
+
+HOSTS = ("a", "a", "b", "b")
+CASES: dict[str, tuple[int, Slow, tuple[str, ...], list[tuple[int, int]], tuple[int, ...]]] = {
+    "nothing": (4, lambda *_: 1.0, (), [], ()),
+    "a pair of two": (2, lambda src, _: 3.0 if src else 1.0, (), [(1, 0)], ()),
+    "not quite": (2, lambda src, _: 1.9 if src else 1.0, (), [], ()),
+    "a pair of three": (3, of_pair(1, 2, 10), (), [(1, 2), (2, 1)], ()),
+    "a pair of eight": (8, of_pair(1, 2, 10), (), [(1, 2), (2, 1)], ()),
+    "a rank of three": (3, of_rank(2, 10), (), [], (2,)),
+    "a rank that sends slowly": (4, lambda src, _: 10.0 if src == 3 else 1.0, (), [], (3,)),
+    "a rank and a pair": (5, both(of_rank(4, 10), of_pair(0, 1, 8)), (), [(0, 1), (1, 0)], (4,)),
+    "not alike": (
+        3,
+        both(of_pair(1, 2, 100), lambda src, dst: 3.0 if (src, dst) == (1, 0) else 1.0),
+        (),
+        [(1, 0), (1, 2), (2, 1)],
+        (),
+    ),
+    "two hosts": (4, across, HOSTS, [], ()),
+    "two hosts, a pair": (
+        4,
+        lambda src, dst: across(src, dst) * of_pair(0, 3, 4)(src, dst),
+        HOSTS,
+        [(0, 3), (3, 0)],
+        (),
+    ),
+    "one host is slow": (4, of_pair(2, 3, 10), HOSTS, [(2, 3), (3, 2)], ()),
+    "alone on a host": (4, of_rank(3, 30), ("a", "a", "a", "b"), [], ()),
+    "64 ranks": (64, both(of_rank(17, 10), of_pair(3, 60, 6)), (), [(3, 60), (60, 3)], (17,)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("figure", ["latency", "bandwidth"])
+def test_slow_links_and_slow_ranks_are_told_apart(name: str, figure: str) -> None:
+    size, slow, hosts, expected, slow_ranks = CASES[name]
+    found, suspects = judged(made(size, **{figure: slow}), 2.0, hosts)
+    assert [(link.src, link.dst) for link in found if link.slow] == expected
+    assert {each for link in found for each in link.slow} <= {figure}
+    assert suspects == slow_ranks
+
+
+def test_each_value_is_held_against_the_median_of_all_others() -> None:
+    import numpy as np
+
+    chance = random.Random(1)
+    for count in range(2, 9):
+        values = [chance.choice((1.0, 2.0, chance.uniform(1, 9))) for _ in range(count)]
+        others = [values[:place] + values[place + 1 :] for place in range(count)]
+        assert medians_of_others(np.array(values)).tolist() == pytest.approx(
+            list(map(median, others))
+        )
+
+
+def test_part_of_the_links_can_be_judged() -> None:
+    assert judged([], 2.0) == ((), ())
+    ((only,), suspects) = judged(made(2)[:1], 2.0)
+    assert (only.slow, only.latency_ratio, suspects) == ((), 1.0, ())
+
+
+def test_every_pair_has_its_turn_in_every_round() -> None:
+    found = list(turns(5, 3))
+    assert set(Counter((first, second) for _, first, second in found).values()) == {3}
+    assert [lap for lap, _, _ in found] == sorted(lap for lap, _, _ in found)
+    assert next(turns(1000, 10**9)) == (0, 0, 1), "made as they come"
+
+
+def test_a_visit_fits_into_its_time_and_is_never_empty() -> None:
+    spec = LinksSpec(3, "gloo", "cpu", budget_s=30.0)  # a second for each of 30 visits
+    assert plan(spec, 1e-3, 1e-2).small == 200
+    slow = plan(spec, 1.0, 10.0)
+    assert (slow.small, slow.windows, slow.window, slow.limit_s) == (5, 1, 1, 0.5)
+    exact = plan(replace(spec, iters=10), 1.0, 1.0)
+    assert (exact.small, exact.windows * exact.window) == (10, 12)
+
+
+# -------------------------------------------------------------------------------------- views
+
+
+def report(size: int, **slow: Slow) -> LinksReport:
+    noise = random.Random(size)
+    links = [
+        replace(each, latency_s=each.latency_s * (1 + 0.1 * noise.random()))
+        for each in made(size, **slow)
+    ]
+    found, slow_ranks = judged(links, 2.0)
+    return LinksReport(
+        LinksSpec(size, "gloo", "cpu"),
+        found,
+        slow_ranks,
+        21e-6,
+        5e9,
+        elapsed_s=8.4,
+        environment={"host": "box"},
+        versions={"distdemo": "1.2.3"},
+    )
+
+
+REPORTS = {
+    "well": report(4),
+    "slow_pair": replace(report(4, bandwidth=of_pair(1, 2, 10)), measuring_s=20.0),
+    "slow_rank": report(5, latency=of_rank(2, 8)),
+    "blocks": report(20, bandwidth=of_pair(3, 17, 6)),
+    "wrong": replace(report(3), links=(*report(3).links[:3], Link(2, 0, 1e-5, 1e9, wrong=2))),
+    "nothing": replace(report(3), links=(), median_latency_s=None, interrupted=True),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_report_reads_as_it_should(name: str) -> None:
+    golden(GOLDEN / f"links_{name}.txt", partial(view.table, REPORTS[name]))
+
+
+def test_the_verdict_is_one_sentence() -> None:
+    quiet = drawn(partial(view.summary, REPORTS["slow_pair"]))
+    assert quiet == "▶ 12 links, median 21.0 µs and 5.00 GB/s; 2 slow.\n"
+
+
+@pytest.mark.parametrize("name", ["slow_pair", "blocks"])
+def test_links_are_drawn(name: str) -> None:
+    pytest.importorskip("matplotlib")
+    picture = view.plot(REPORTS[name], "svg")
+    assert b"<svg" in picture
+    assert (b"0.50!" in picture) == (name == "slow_pair"), "of many ranks no numbers"
+
+
+# --------------------------------------------------------------------------------- real ranks
+
+
+def measured(
+    size: int,
+    alter: Callable[[int], None] | None = None,
+    watch: Callable[[int, str], object] | None = None,
+    stall: float = 20.0,
+    **how: Any,
+) -> LinksReport:
+    """Real ranks, each altered in its own process first."""
+
+    def start(world: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldReport:
+        def work(rank: Rank, *given: Any) -> Any:
+            if alter is not None:
+                alter(rank.rank)
+            return target(rank, *given)
+
+        return run_world(world, work, args, hear=hear)
+
+    spec = LinksSpec(size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, **how})
+    world = WorldSpec(size, deadline=100.0, start_method="fork", stall=stall)
+    return measure_links(spec, world, start, watch, engine="torchrun")
+
+
+def ends(report: LinksReport) -> list[tuple[int, int]]:
+    return [(link.src, link.dst) for link in report.links]
+
+
+def test_every_pair_is_measured_both_ways_and_right() -> None:
+    seen: list[tuple[int, str]] = []
+    found = measured(3, watch=lambda *told: seen.append(told), iters=5, large_bytes=(1 << 20) + 7)
+    assert found.ok, found.world
+    assert ends(found) == list(permutations(range(3), 2))
+    assert all(0 < link.latency_s < 1 and link.bandwidth_bytes_per_s > 0 for link in found.links)
+    assert seen[0] == (1, "rank 0 to rank 1, round 1 of 2")
+    assert found.measuring_s is not None
+
+
+def test_without_shared_memory_the_turns_go_through_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranks, "shared_page", lambda *_: None)  # as on several hosts
+    found = measured(3, iters=1, small_bytes=1)
+    assert found.ok, found.world
+
+
+def patched(function: str, before: Callable[[int, int], object]) -> Callable[[int], None]:
+    """What a rank does before each send or recv: with its own number and the other's."""
+
+    def alter(me: int) -> None:
+        original = getattr(dist, function)
+
+        def call(tensor: Any, other: int, *more: Any, **how: Any) -> Any:
+            before(me, other)
+            return original(tensor, other, *more, **how)
+
+        setattr(dist, function, call)
+
+    return alter
+
+
+def late_between(slow: Callable[[int, int], bool]) -> Callable[[int], None]:
+    return patched("send", lambda me, dst: threading.Event().wait(LAG * slow(me, dst)))
+
+
+def test_a_slow_pair_is_named() -> None:
+    alter = late_between(lambda src, dst: {src, dst} == {1, 2})
+    found = measured(4, alter, iters=8, rounds=3, factor=5.0)
+    assert found.ok, found.world  # a slow link is a finding, no failure
+    assert {(1, 2), (2, 1)} <= {(link.src, link.dst) for link in found.slow}
+    assert not {1, 2} & set(found.slow_ranks)
+
+
+def test_a_slow_rank_is_named_and_not_its_links() -> None:
+    found = measured(4, late_between(lambda *ends: 3 in ends), iters=4, rounds=3, factor=5.0)
+    assert 3 in found.slow_ranks
+    assert not [link for link in found.slow if 3 in (link.src, link.dst)]
+
+
+def test_wrong_bytes_are_counted_where_they_arrive() -> None:
+    def alter(me: int) -> None:
+        recv = dist.recv
+
+        def wrong(tensor: Any, src: int) -> Any:
+            came = recv(tensor, src)
+            if me == 1 and tensor.numel() > 100:
+                tensor[77] += 1
+            return came
+
+        dist.recv = wrong  # type: ignore[assignment]  # as good as it for this program
+
+    found = measured(2, alter, iters=3)
+    assert (found.ok, found.world) == (False, None)
+    assert [(link.src, link.wrong) for link in found.links] == [(0, 2), (1, 0)]  # two rounds
+
+
+def die(me: int, src: int) -> None:
+    if (me, src) == (2, 1):  # when rank 1 first talks to it, after rank 0 is through
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_rank_that_dies_leaves_what_was_measured() -> None:
+    found = measured(3, patched("recv", die), iters=3)
+    assert ends(found) == [(0, 1), (0, 2), (1, 0), (2, 0)]
+    assert found.world is not None
+    assert found.world.verdict is not None
+    assert found.world.verdict.ranks == (2,)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
+def test_a_signal_leaves_what_was_measured(stop: type[BaseException]) -> None:
+    def interrupt(*_: Any) -> None:
+        raise stop
+
+    found = measured(3, watch=interrupt, iters=3)
+    assert found.interrupted
+    assert not found.ok
+    assert ends(found) == [(0, 1)]
+    assert (found.start_method, found.engine) == ("fork", "torchrun")
+    assert found.environment["host"]
+
+
+def test_links_are_held_against_those_of_the_ranks_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def move(me: int) -> None:
+        monkeypatch.setattr(socket, "gethostname", lambda: f"host-{me // 2}")
+
+    def interrupt(visits: int, _: str) -> None:
+        if visits > 3:
+            raise KeyboardInterrupt
+
+    found = measured(4, move, interrupt, iters=1, rounds=50)
+    assert found.hosts == ("host-0", "host-0", "host-1", "host-1")
+
+
+def test_a_pair_that_hangs_ends_when_nothing_moves() -> None:
+    hang = patched("recv", lambda me, _: threading.Event().wait(60 * (me == 1)))
+    found = measured(3, hang, stall=0.5, iters=3)
+    assert found.world is not None
+    assert found.world.verdict is not None
+    assert found.links == ()
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py and an MPI")
+def test_links_over_mpi() -> None:
+    def over_mpi() -> None:
+        spec = LinksSpec(3, "mpi", "cpu", large_bytes=1 << 12, iters=3, rounds=2)
+        world = WorldSpec(3, "mpi", deadline=100.0, start_method="fork")
+        found = measure_links(spec, world, run_prepared)
+        assert found.ok, found.world
+
+    in_a_child(over_mpi)
+
+
+# ------------------------------------------------------------------------------- command line
+
+
+def test_the_command_measures_and_writes_both_files(command: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document, plot = tmp_path / "links.json", tmp_path / "links.svg"
+    line = "bench links -n 3 --iters 2 --rounds 1 --sizes 4,4K"
+    code, out, err = command(*line.split(), "-o", str(document), "--plot", str(plot))
+    assert (code, err) == (0, "")
+    assert "links · 3 ranks · gloo" in out
+    found = json.loads(document.read_text(encoding="utf-8"))
+    assert (found["schema_version"], found["command"], found["ok"]) == (2, "bench links", True)
+    pairs = {(link["src"], link["dst"]) for link in found["links"]}
+    assert pairs == set(permutations(range(3), 2))
+    assert (found["spec"]["small_bytes"], found["spec"]["large_bytes"]) == (4, 4096)
+    assert b"<svg" in plot.read_bytes()
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("all-reduce", ["bench links"]),
+        ("-n 1", ["--world-size 1", "two ends", "--world-size 2"]),
+        ("--sizes 0,8", ["--sizes 0,8", "--sizes 8,1M"]),
+        ("--sizes 2M,8", ["--sizes 2097152,8"]),
+        ("--sizes 8", ["--sizes 8"]),
+        ("--sizes 8,1T", ["memory"]),
+        ("--rounds 0", ["--rounds 0"]),
+        ("--iters 9000000", ["--iters 9000000", "1,000,000"]),
+        ("-n 300", ["448,500 visits", "--rounds 1"]),
+        ("--factor 0.5", ["--factor 0.5", "--factor 2"]),
+        ("--iters 3 --budget 2", ["--budget and --iters"]),
+        ("--format csv", ["csv", "table"]),
+        ("--plot a.html", [".png, .svg"]),
+        ("--output a.csv", [".json"]),
+        ("--backend glo", ["glo", "--backend gloo"]),
+    ],
+)
+def test_what_can_not_be_measured_is_refused(line: str, words: list[str], command: Any) -> None:
+    code, out, err = command("bench", "links", *line.split())
+    assert (code, out) == (2, "")
+    for word in words:
+        assert word in " ".join(err.split())
