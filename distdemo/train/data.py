@@ -1,26 +1,26 @@
-"""The samples as plain bytes, read or made once; no torch, no NumPy.
+"""The samples as plain bytes, read or made once, before ranks start.
 
-A byte a number, as images have them. So the data is small, can be shared with forked ranks without
-a copy, and is there before torch is: what is wrong with it is said at once.
+A byte a number, as images have them: so the data is small, and forked ranks share it.
 """
 
 from __future__ import annotations
 
+import gzip
 import math
+import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 
-LOOKED_AT = 1 << 20  # bytes
+from distdemo.errors import UsageError
+from distdemo.train.records import DATASETS, Task, TrainSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Inputs and their classes.
-
-    Attributes:
-        inputs: one sample after the other, a byte a number.
-        labels: a byte a sample.
-    """
+    """Inputs, one sample after the other, a byte a number; and a byte a sample: its class."""
 
     inputs: bytes = field(repr=False)
     labels: bytes = field(repr=False)
@@ -34,34 +34,129 @@ class Data:
     """What to learn, and what to test it on; the two have no sample in common.
 
     Attributes:
-        words: what the data is, in a few words.
-        features: numbers of a sample.
-        classes: to tell apart.
+        name: what the data is, for people.
         mean: of the numbers of a sample.
         spread: their standard deviation.
     """
 
-    words: str
-    features: int
-    classes: int
-    mean: float
-    spread: float
+    name: str
     train: Samples
     test: Samples
+    mean: float
+    spread: float
 
 
-def data_of(words: str, features: int, train: Samples, test: Samples) -> Data:
-    """The data made of these samples; how its numbers are spread is told by the first of them."""
-    mean, spread = _moments(train.inputs[:LOOKED_AT])
-    return Data(words, features, max(*train.labels, *test.labels) + 1, mean, spread, train, test)
+def read_data(spec: TrainSpec) -> Data:
+    """The data of this training. Needs torch for MNIST alone.
 
-
-def _moments(numbers: bytes) -> tuple[float, float]:
-    """Mean and standard deviation; 1 instead of a deviation of 0, which nothing can be divided by.
-
-    Counted by value, so that Python adds up 256 terms at most.
+    Raises:
+        UsageError: a library or a file that it needs is missing or broken.
     """
-    counted, total = Counter(numbers), len(numbers)
+    if spec.dataset == "generated":
+        name, (train, test) = "generated points", generate(spec.seed)
+    elif spec.dataset == "digits":
+        name, (train, test) = "scikit-learn's digits", _read_digits()
+    else:
+        name, (train, test) = "MNIST", _read_mnist(spec.data_dir)
+    # Counted by value, so that Python adds up 256 terms at most.
+    counted, total = Counter(train.inputs[: 1 << 20]), min(len(train.inputs), 1 << 20)
     mean = sum(value * count for value, count in counted.items()) / total
     square = sum((value - mean) ** 2 * count for value, count in counted.items()) / total
-    return mean, math.sqrt(square) or 1.0
+    return Data(name, train, test, mean, math.sqrt(square) or 1.0)
+
+
+def task_of(spec: TrainSpec, data: Data, world_size: int) -> Task:
+    """What is learned, and how its samples are shared out.
+
+    Raises:
+        UsageError: an epoch would have no step.
+    """
+    samples, batch = len(data.train), spec.batch_size // world_size
+    steps = samples // world_size // batch
+    if not steps:
+        raise UsageError(
+            f"--batch-size {spec.batch_size} is more than the data holds.",
+            f"There are {samples:,} samples to train on, {samples // world_size:,} a rank.",
+            f"Try --batch-size {samples // world_size * world_size}.",
+        )
+    features, classes = DATASETS[spec.dataset]
+    return Task(
+        data.name, samples, len(data.test), features, classes, spec.parameters, batch, steps
+    )
+
+
+def generate(seed: int, samples: int = 2000, tests: int = 1000) -> tuple[Samples, Samples]:
+    """Points of ten classes, made from the seed: the same on every machine, with every torch.
+
+    Every class is three clouds of points, placed at random; so no class can be told from the
+    others by straight lines alone. A coordinate of a cloud's middle is 0 to 127, and those of its
+    points go evenly from there to 63 more.
+    """
+    source = random.Random(seed)
+    features, classes = DATASETS["generated"]
+    middles = [source.randbytes(features) for _ in range(classes * 3)]
+
+    def draw(count: int) -> Samples:
+        clouds = [source.randrange(len(middles)) for _ in range(count)]
+        around = b"".join(middles[cloud] for cloud in clouds)
+        spread = source.randbytes(len(around))
+        inputs = bytes((a >> 1) + (b >> 2) for a, b in zip(around, spread, strict=True))
+        return Samples(inputs, bytes(cloud % classes for cloud in clouds))
+
+    return draw(samples), draw(tests)
+
+
+def _read_digits() -> tuple[Samples, Samples]:
+    """Real handwritten digits of 8x8 pixels: the file that scikit-learn brings along.
+
+    Read without scikit-learn, whose import takes a second. Every fifth sample is a test: the
+    writers come one after the other, and all take part in both. Source: Alpaydin and Kaynak,
+    Optical Recognition of Handwritten Digits, UCI Machine Learning Repository (its test set).
+    """
+    found = find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise UsageError(
+            "--dataset digits needs scikit-learn.",
+            "The images come with it, and it is not installed.",
+            "Try: pip install 'distdemo[digits]'.",
+        )
+    file = Path(next(iter(found.submodule_search_locations)), "datasets/data/digits.csv.gz")
+    try:  # a line is 65 small numbers: 0,0,5,...,0
+        lines = gzip.decompress(file.read_bytes()).split()
+        rows = [bytes(map(int, line.split(b","))) for line in lines]
+        if not rows or any(len(row) != 65 or row[-1] > 9 for row in rows):
+            raise ValueError("a line does not hold 64 pixels and a digit")  # noqa: TRY301 - as any other fault of it
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise UsageError(
+            f"The digits can't be read from {file}.",
+            str(error),
+            "Try: pip install --force-reinstall scikit-learn.",
+        ) from error
+    train = [row for place, row in enumerate(rows) if place % 5 != 4]
+    return _from_rows(train), _from_rows(rows[4::5])
+
+
+def _from_rows(rows: list[bytes]) -> Samples:
+    return Samples(b"".join(row[:-1] for row in rows), bytes(row[-1] for row in rows))
+
+
+def _read_mnist(folder: str) -> tuple[Samples, Samples]:
+    """MNIST from the folder that torchvision keeps it in; nothing is downloaded."""
+    try:
+        from torchvision.datasets import MNIST
+    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
+        raise UsageError(
+            "--dataset mnist needs torchvision.", f"{error}.", "Try: pip install 'distdemo[mnist]'."
+        ) from error
+    try:
+        train, test = (MNIST(folder, train=part) for part in (True, False))
+    except (RuntimeError, OSError, ValueError) as error:
+        hint = f"Try: python -c \"from torchvision.datasets import MNIST; MNIST('{folder}', download=True)\"."
+        raise UsageError(
+            f"--data-dir {folder}: there is no MNIST that torchvision can read.",
+            str(error).splitlines()[0],
+            hint,
+        ) from error
+    return tuple(  # type: ignore[return-value]  # two
+        Samples(part.data.numpy().tobytes(), bytes(part.targets.tolist())) for part in (train, test)
+    )

@@ -1,21 +1,27 @@
 """What ``train`` is asked for, and what came of it: frozen records; no torch, no rich, no typer.
 
-Times are seconds; losses are means of the cross entropy over samples, in nats; accuracies are
-shares, 0 to 1.
+Losses are means of the cross entropy over samples, in nats; accuracies are shares, 0 to 1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
 
 MODES = ("manual", "flat", "ddp")
 """The ways to average gradients; ``compare`` runs all of them."""
 REFERENCE = "single"
-"""The name of the run on one process."""
-DATASETS = ("generated", "digits", "mnist")
+"""The name of the training on one process."""
+DATASETS = {"generated": (16, 10), "digits": (64, 10), "mnist": (784, 10)}
+"""The numbers of a sample, and the classes."""
 PARTITIONS = ("shuffle", "sampler")
+
+TOLERANCE = 1e-6
+"""Of a loss: as a share of it. Of a weight: as a share of how far the weights have moved."""
+CHUNK = 1024
+"""Tests that a rank computes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class TrainSpec:
     Attributes:
         mode: of ``MODES``, or ``compare``.
         dataset: of ``DATASETS``.
-        data_dir: the folder of MNIST's IDX files; empty unless ``dataset`` is ``mnist``.
+        data_dir: the folder of MNIST, as torchvision keeps it.
         partition: of ``PARTITIONS``: a seeded shuffle cut into parts, or DistributedSampler.
         epochs: how often all samples are seen.
         batch_size: samples of a step on all ranks together; each rank takes an equal share.
@@ -33,8 +39,8 @@ class TrainSpec:
         momentum: of SGD.
         hidden: units of the hidden layer.
         seed: of data, shuffles and first weights.
-        bucket_mb: DistributedDataParallel's ``bucket_cap_mb``, in MiB.
-        trace: keep what every rank did when.
+        bucket_mib: DistributedDataParallel's ``bucket_cap_mb``, in MiB.
+        timeline: keep what every rank did when.
     """
 
     mode: str = "compare"
@@ -47,29 +53,59 @@ class TrainSpec:
     momentum: float = 0.9
     hidden: int = 64
     seed: int = 1234
-    bucket_mb: float = 0.004
-    trace: bool = False
+    bucket_mib: float = 0.004
+    timeline: bool = field(default=False, metadata={"json": False})
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Those that are trained, in order."""
+        return MODES if self.mode == "compare" else (self.mode,)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model is made of."""
+        features, classes = DATASETS[self.dataset]
+        return (features + 1) * self.hidden + (self.hidden + 1) * classes
+
+    def memory_bytes(self, ranks: int) -> int:
+        """What so many ranks of a machine need for their models, rank 0 among them.
+
+        In each mode the weights, gradients, momentum and what they travel in; on rank 0 the
+        reference and copies to compare; and what a hidden unit holds for each sample of a step.
+        """
+        copies = ranks * 4 * len(self.modes) + 6
+        samples = max(self.batch_size, ranks * CHUNK)
+        return 8 * (copies * self.parameters + 3 * self.hidden * samples)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is learned.
+    """What is learned, and how an epoch of it is cut: the same for every rank.
+
+    Every rank gets equally many batches of equally many samples. So the mean over the ranks of
+    each rank's mean gradient is the mean gradient over all samples of the step. With 33 samples,
+    3 ranks and a batch size of 7 there are 5 steps of 2 samples a rank, and 3 are left out::
+
+        [0 1][2 3][4 5][6 7][8 9] 10   # rank 0 (of its part of 11)
 
     Attributes:
-        words: what the data is, in a few words for people.
+        data: what it is, for people.
         samples: that are trained on.
         tests: samples that accuracy is measured on.
         features: numbers of a sample.
-        classes: to tell apart.
         parameters: numbers of the model.
+        rank_batch: samples of a rank in a step.
+        steps_per_epoch: of each rank.
     """
 
-    words: str
+    data: str
     samples: int
     tests: int
     features: int
     classes: int
     parameters: int
+    rank_batch: int
+    steps_per_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +115,39 @@ class Epoch:
     Attributes:
         loss: over the samples of all ranks, each at the weights that it was seen with.
         accuracy: on the tests, after it.
-        seconds: of the slowest rank, tests and proofs left out.
-        checksums: of every rank's weights after it, hexadecimal; of the reference: one.
+        time_s: of the slowest rank, tests and proofs left out.
+        checksums: of every rank's weights after it, hexadecimal.
     """
 
     loss: float
     accuracy: float
-    seconds: float
+    time_s: float
     checksums: tuple[str, ...]
 
-    @property
-    def alike(self) -> bool:
+    @derived
+    def replicas_identical(self) -> bool:
         """Whether all replicas are the same, bit for bit."""
         return len(set(self.checksums)) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far a training is from the same batches on one process.
+
+    Attributes:
+        epochs: the first so many, in which it was compared.
+        loss_difference: the largest of a step's loss, as a share of that.
+        weight_difference: the largest of a weight after an epoch, as a share of how far the
+            weights had moved by then.
+        stopped: why later epochs were not: ``diverged`` (the loss of one process is none that a
+            training has), ``rounding`` (differences of rounding have grown, step by step, beyond
+            the tolerance) or ``wrong`` (the last of these epochs was); empty: nothing stopped it.
+    """
+
+    epochs: int = 0
+    loss_difference: float = 0.0
+    weight_difference: float = 0.0
+    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +158,31 @@ class Run:
         mode: of ``MODES``, or ``REFERENCE``.
         epochs: in order.
         steps: of all epochs.
-        collectives: a step, as counted in its last step.
-        step_bytes: that one rank gives to these collectives in a step.
-        seconds: of the slowest rank: all epochs, tests and proofs left out.
-        communication: seconds of a rank with a collective under way, the mean over the ranks.
-        overlapped: the part of it that passed while the backward pass was still computing.
-        difference: the largest difference of a weight from the reference's, at the end of the last
-            epoch that can be compared (``programs.train.reference``); NaN if none can.
-        loss_difference: the largest relative difference of an epoch's loss from the reference's, of
-            these epochs; NaN if there are none.
-        first_collectives: of the first step, which may differ: DDP groups its buckets anew after
-            it.
+        collectives_per_step: as counted in its last step.
+        collectives_in_first_step: DDP groups its buckets anew after it.
+        bytes_per_step: that one rank gives to these collectives.
+        communication_s: of a rank with a collective under way, the mean over the ranks.
+        overlapped_s: the part of it that passed while the backward pass was still computing.
+        comparison: with the reference; of that None.
     """
 
     mode: str
     epochs: tuple[Epoch, ...]
     steps: int
-    collectives: int
-    step_bytes: int
-    seconds: float
-    communication: float = 0.0
-    overlapped: float = 0.0
-    difference: float = 0.0
-    loss_difference: float = 0.0
-    first_collectives: int = 0
+    collectives_per_step: int
+    collectives_in_first_step: int
+    bytes_per_step: int
+    communication_s: float
+    overlapped_s: float
+    comparison: Comparison | None = None
+
+    @derived
+    def time_s(self) -> float:
+        """Of all epochs, tests and proofs left out."""
+        return sum(epoch.time_s for epoch in self.epochs)
+
+
+CLAIMS = ("replicas", "loss", "weights")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +190,21 @@ class Proof:
     """Something that a training claims, and whether it held.
 
     Attributes:
-        claim: in words, with the tolerance.
+        mode: whose claim it is.
+        claim: of ``CLAIMS``: all replicas are the same, bit for bit, after every epoch; the loss
+            of every step, or every weight after an epoch, is that of one process.
         held: whether it did; None: it could not be found out.
-        found: what was found, in words: the largest difference, the ranks and epoch that differ;
-            or why nothing could be compared.
+        difference: the largest, see ``Comparison``; None where there is none.
+        epoch: in which it was broken, counted from 1.
         ranks: that broke it, where that is known.
-        mode: whose claim it is; empty if it is that of several.
-        about: the claim in a few words, the same for every mode.
-        difference: the largest that was found, in the unit of the tolerance; None: there is none.
     """
 
+    mode: str
     claim: str
     held: bool | None
-    found: str
-    ranks: tuple[int, ...] = ()
-    mode: str = ""
-    about: str = ""
     difference: float | None = None
+    epoch: int | None = None
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,20 +214,19 @@ class Span:
     Attributes:
         track: ``compute`` or ``communication``; they may run at the same time.
         name: what it was, ``backward``, ``all_reduce bucket 0``.
-        start: seconds from the first span of the world (on each host: of that host).
-        mode: in which training.
+        start_s: on its host's monotonic clock.
         step: counted from 0 over all epochs.
-        size: bytes that were moved; 0 for computing.
+        size_bytes: that were moved; 0 for computing.
     """
 
     rank: int
     track: str
     name: str
-    start: float
-    seconds: float
+    start_s: float
+    end_s: float
     mode: str
     step: int
-    size: int = 0
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,24 +234,19 @@ class TrainReport:
     """How a training went.
 
     Attributes:
-        task: None if the world failed before it was known.
         reference: the same batches on one process; None if the world failed.
-        runs: a run a mode, in order; empty if the world failed.
+        runs: one a mode, in order; empty if the world failed.
         proofs: all that had to hold.
-        comparable: how many epochs, from the first, could be compared with the reference.
-        spans: in order of their start; empty unless a trace was asked for.
-        notes: what a reader should know, in sentences.
+        spans: what ranks did when; empty unless a timeline was asked for.
     """
 
     spec: TrainSpec
     world: WorldReport
-    task: Task | None = None
+    task: Task
     reference: Run | None = None
     runs: tuple[Run, ...] = ()
     proofs: tuple[Proof, ...] = ()
-    comparable: int = 0
-    spans: tuple[Span, ...] = ()
-    notes: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = field(default=(), metadata={"json": False})
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -221,15 +270,13 @@ class Progress:
     """What rank 0 tells while it trains.
 
     Attributes:
-        mode: that is trained now, or ``REFERENCE``.
-        epoch: that has just ended, counted from 1.
+        mode: whose epoch has just ended, or ``REFERENCE``.
+        epoch: counted from 1.
         done: epochs that have ended, of all modes and the reference.
-        total: epochs there are, of all modes and the reference.
     """
 
     mode: str
     epoch: int
     done: int
-    total: int
     loss: float
     accuracy: float

@@ -1,144 +1,88 @@
-"""From what the ranks brought back to the report, in the launcher."""
+"""From what the ranks of a training brought back to the report, with its proofs."""
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from distdemo import backends
 from distdemo.launcher.records import WorldReport
-from distdemo.train.classifier import count_parameters
-from distdemo.train.data import Data
-from distdemo.train.limits import shares
-from distdemo.train.parts import Comparison, ModePart, RankPart
-from distdemo.train.proofs import largest, loss_differences, prove
-from distdemo.train.records import Epoch, Run, Span, Task, TrainReport, TrainSpec
-from distdemo.train.spans import on_one_clock
+from distdemo.train.records import (
+    TOLERANCE,
+    Comparison,
+    Epoch,
+    Proof,
+    Run,
+    Task,
+    TrainReport,
+    TrainSpec,
+)
 from distdemo.versions import versions
 
+if TYPE_CHECKING:
+    from distdemo.train.loop import RankResult
 
-def report(spec: TrainSpec, world: WorldReport, data: Data) -> TrainReport:
-    """Everything that the views of ``train`` are drawn from.
 
-    Args:
-        spec: what was asked for.
-        world: how the ranks ended, and what they brought back.
-        data: what they trained on.
-    """
-    task, found = _task(spec, data), versions() | backends.versions_of(world.world)
-    notes = tuple(_notes(spec, world, data))
+def report(spec: TrainSpec, world: WorldReport, task: Task) -> TrainReport:
+    """Everything that the views of ``train`` are drawn from."""
+    made = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
     if not world.ok:
-        return TrainReport(spec, world, task, notes=notes, versions=found)
-    parts: list[RankPart] = world.values
-    compared = parts[0].comparison
-    if compared is None:
-        raise ValueError("rank 0 brings back the comparison")
-    notes += (*_note_on_buckets(spec, parts[0]), *_note_on_growth(compared))
-    return TrainReport(
-        spec,
-        world,
-        task,
-        reference=_summed_up([compared.reference]),
-        runs=tuple(_run(parts, place, compared) for place in range(len(parts[0].modes))),
-        proofs=prove(parts),
-        comparable=compared.epochs,
-        spans=_spans(parts, world.hosts),
-        notes=notes,
-        versions=found,
+        return made
+    results: list[RankResult] = world.values
+    runs = tuple(_merged(runs) for runs in zip(*(each.runs for each in results), strict=True))
+    return replace(
+        made,
+        reference=results[0].reference,
+        runs=runs,
+        proofs=tuple(proof for run in runs for proof in prove(run)),
+        spans=tuple(span for each in results for span in each.spans),
     )
 
 
-def _task(spec: TrainSpec, data: Data) -> Task:
-    return Task(
-        words=data.words,
-        samples=len(data.train),
-        tests=len(data.test),
-        features=data.features,
-        classes=data.classes,
-        parameters=count_parameters(data, spec.hidden),
-    )
-
-
-def _run(parts: Sequence[RankPart], place: int, compared: Comparison) -> Run:
-    """One mode, of all ranks."""
-    modes = [part.modes[place] for part in parts]
-    losses = largest(loss_differences(modes[0], compared))
-    return _summed_up(modes, compared.differences.get(modes[0].mode, math.nan), losses)
-
-
-def _summed_up(modes: Sequence[ModePart], weights: float = 0.0, losses: float = 0.0) -> Run:
-    """The same training on all ranks that took part in it."""
-    first = modes[0]
-    return Run(
-        mode=first.mode,
-        epochs=tuple(_epoch(modes, number) for number in range(len(first.epochs))),
-        steps=first.steps,
-        collectives=first.collectives,
-        step_bytes=first.step_bytes,
-        seconds=max(mode.seconds for mode in modes),
-        communication=sum(mode.communication for mode in modes) / len(modes),
-        overlapped=sum(mode.overlapped for mode in modes) / len(modes),
-        difference=weights,
-        loss_difference=losses,
-        first_collectives=first.first_collectives,
-    )
-
-
-def _epoch(modes: Sequence[ModePart], number: int) -> Epoch:
-    parts = [mode.epochs[number] for mode in modes]
-    return Epoch(
-        loss=parts[0].loss,
-        accuracy=parts[0].accuracy,
-        seconds=max(part.seconds for part in parts),
-        checksums=tuple(part.checksum for part in parts),
-    )
-
-
-def _spans(parts: Sequence[RankPart], hosts: Sequence[str]) -> tuple[Span, ...]:
-    runs = [mode for part in parts for mode in part.modes]
-    runs += [part.comparison.reference for part in parts if part.comparison is not None]
-    return on_one_clock([span for run in runs for span in run.spans], hosts)
-
-
-def _notes(spec: TrainSpec, world: WorldReport, data: Data) -> list[str]:
-    """What a reader should know."""
-    size = world.world.world_size
-    cut = shares(spec, len(data.train), size)
-    notes = []
-    if cut.batch * size != spec.batch_size:
-        notes.append(
-            f"A step takes {cut.batch * size:,} samples, not {spec.batch_size:,}, "
-            f"so that each of the {size} ranks has equally many: {cut.batch:,}."
-        )
-    if cut.dropped:
-        notes.append(
-            f"{cut.dropped:,} of {len(data.train):,} samples are left out of each epoch: they "
-            "don't fill another step."
-        )
-    if spec.trace and world.hosts:
-        notes.append("Moments are counted on each host from its own first one.")
-    return notes
-
-
-def _note_on_buckets(spec: TrainSpec, part: RankPart) -> tuple[str, ...]:
-    """Of DDP, whose first step is not like the others: a trace shows it."""
-    for run in part.modes if spec.trace else ():
-        if run.first_collectives != run.collectives:
-            text = (
-                f"After its first step {run.mode} groups its gradients anew, in the order in which "
-                f"they came: {run.first_collectives} all_reduce in that step, {run.collectives} in "
-                "each later one."
+def _merged(runs: Sequence[Run]) -> Run:
+    """The same training on all ranks, in order."""
+    first = runs[0]
+    return replace(
+        first,
+        epochs=tuple(
+            Epoch(
+                epochs[0].loss,
+                epochs[0].accuracy,
+                max(each.time_s for each in epochs),
+                tuple(each.checksums[0] for each in epochs),
             )
-            return (text,)
-    return ()
-
-
-def _note_on_growth(compared: Comparison) -> tuple[str, ...]:
-    """If not all epochs can be compared: why; if none can, the proofs say it."""
-    if compared.epochs in (0, len(compared.reference.epochs)):
-        return ()
-    text = (
-        f"This training magnifies rounding errors, so that after epoch {compared.epochs} even "
-        "right programs differ: later epochs are not compared."
+            for epochs in zip(*(run.epochs for run in runs), strict=True)
+        ),
+        communication_s=sum(run.communication_s for run in runs) / len(runs),
+        overlapped_s=sum(run.overlapped_s for run in runs) / len(runs),
     )
-    return (text,)
+
+
+def prove(run: Run) -> tuple[Proof, Proof, Proof]:
+    """What has to hold of a mode: its replicas are the same, and trained as one process does."""
+    found = run.comparison or Comparison()
+    replicas = Proof(run.mode, "replicas", held=True)
+    for number, epoch in enumerate(run.epochs, start=1):
+        if not epoch.replicas_identical:
+            (most, count), *_ = Counter(epoch.checksums).most_common(1)
+            others = [rank for rank, each in enumerate(epoch.checksums) if each != most]
+            ranks = tuple(others if 2 * count > len(epoch.checksums) else ())  # else who is right?
+            replicas = Proof(run.mode, "replicas", held=False, epoch=number, ranks=ranks)
+            break
+    if not found.epochs:
+        return replicas, Proof(run.mode, "loss", None), Proof(run.mode, "weights", None)
+    return replicas, *(
+        Proof(
+            run.mode,
+            claim,
+            held=difference <= TOLERANCE,  # NaN is not
+            difference=difference,
+            epoch=None if difference <= TOLERANCE else found.epochs,
+        )
+        for claim, difference in (
+            ("loss", found.loss_difference),
+            ("weights", found.weight_difference),
+        )
+    )
