@@ -28,6 +28,7 @@ FEW = 6  # operations that are all named
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
+    ("train", "distdemo.train.command:train", PROGRAMS),
 )
 """Name, function and panel of help of each command; a function is imported when it is needed."""
 
@@ -238,16 +239,6 @@ app.command(
     "-m package.module",
     rich_help_panel=PROGRAMS,
 )(options.with_options(_later("run", "run_program"), options.RUN))
-
-app.command(
-    "train",
-    help="Data-parallel training of a small classifier: gradients averaged by hand, in one flat "
-    "buffer, and by DistributedDataParallel, side by side with one process on the same batches. "
-    "Proves that all of them train the same model.",
-    epilog="Try: distdemo train; distdemo train --mode ddp --trace trace.json; distdemo train "
-    "--dataset digits --epochs 30 --plot curves.svg",
-    rich_help_panel=PROGRAMS,
-)(options.with_options(_later("train", "run_train"), options.TRAIN))
 
 app.command(
     "rpc",

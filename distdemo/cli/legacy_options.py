@@ -18,14 +18,12 @@ from distdemo.ops.contract import Op
 from distdemo.rpc.rpc_options import RPC_OPTIONS
 from distdemo.run.run_options import RUN_OPTIONS
 from distdemo.trace.trace_options import TRACE_OPTIONS
-from distdemo.train.train_options import TRAIN_OPTIONS
 
 ALL = (
     OPTIONS
     | CHECK_OPTIONS
     | ENGINE_OPTIONS
     | DOCTOR_OPTIONS
-    | TRAIN_OPTIONS
     | RPC_OPTIONS
     | RUN_OPTIONS
     | BENCH_OPTIONS
@@ -71,17 +69,6 @@ EXPLAIN = (
 )
 DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "problems")
 BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
-TRAIN = (
-    *TRAIN_OPTIONS,
-    "start",
-    "backend",
-    "device",
-    "start_method",
-    *ENGINE,
-    "format",
-    "quiet",
-    "traceback",
-)
 RUN = (
     "words",
     "module",

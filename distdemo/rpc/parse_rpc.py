@@ -13,7 +13,8 @@ from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 from distdemo.rpc.records import RpcSpec
-from distdemo.train.limits import LARGEST_SEED
+
+LARGEST_SEED = 2**62
 
 PATIENCE = 10.0  # seconds at least that workers may go without progress
 MOST_PATIENCE = 30.0  # seconds of it that a long --timeout gives

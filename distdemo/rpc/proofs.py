@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from distdemo.rpc.records import Call, Lesson, apart
-from distdemo.train.records import Proof
+from distdemo.rpc.records import Call, Lesson, Proof, apart
 
 APART = 1e-4  # largest difference between processors of several hosts, which may round differently
 

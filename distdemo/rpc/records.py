@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.spec import Number
-from distdemo.train.records import Proof
 
 Value = Number | str | tuple[Number, ...]
 """What came back from a call: a number, the numbers of a tensor, or words about something else."""
@@ -118,6 +117,15 @@ class Lesson:
     weights: tuple[Weights, ...]
     seconds: float
     local_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Something that has to hold."""
+
+    claim: str
+    held: bool
+    found: str
 
 
 @dataclass(frozen=True, slots=True)

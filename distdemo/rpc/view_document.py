@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from distdemo.rpc.records import Call, Lesson, RpcReport, Weights, name_of
-from distdemo.train.records import Proof
+from distdemo.rpc.records import Call, Lesson, Proof, RpcReport, Weights, name_of
 from distdemo.view.document import Json, envelope, world_entry
 from distdemo.view.endings import ending, error_entry, world_errors
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.rpc.records import Call, Lesson, RpcReport, Value, Weights, apart, name_of
-from distdemo.train.records import Proof
+from distdemo.rpc.records import Call, Lesson, Proof, RpcReport, Value, Weights, apart, name_of
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
 from distdemo.view.frame import heading

@@ -151,11 +151,10 @@ def _read_mnist(folder: str) -> tuple[Samples, Samples]:
     try:
         train, test = (MNIST(folder, train=part) for part in (True, False))
     except (RuntimeError, OSError, ValueError) as error:
-        hint = f"Try: python -c \"from torchvision.datasets import MNIST; MNIST('{folder}', download=True)\"."
         raise UsageError(
             f"--data-dir {folder}: there is no MNIST that torchvision can read.",
             str(error).splitlines()[0],
-            hint,
+            f"torchvision.datasets.MNIST({folder!r}, download=True) puts it there.",
         ) from error
     return tuple(  # type: ignore[return-value]  # two
         Samples(part.data.numpy().tobytes(), bytes(part.targets.tolist())) for part in (train, test)

@@ -232,7 +232,9 @@ class Training:
         ledger = self._ledger
         ledger.begin_step()
         with ledger.computing("forward"):
-            inputs, labels = self._course.take(self._course.train, batch.to(self._course.rank.device))
+            inputs, labels = self._course.take(
+                self._course.train, batch.to(self._course.rank.device)
+            )
             loss = cross_entropy(self._averaging.module(inputs), labels)
         with ledger.computing("backward"):
             self._optimizer.zero_grad()

@@ -60,7 +60,7 @@ def _merged(runs: Sequence[Run]) -> Run:
     )
 
 
-def prove(run: Run) -> tuple[Proof, Proof, Proof]:
+def prove(run: Run) -> tuple[Proof, ...]:
     """What has to hold of a mode: its replicas are the same, and trained as one process does."""
     found = run.comparison or Comparison()
     replicas = Proof(run.mode, "replicas", held=True)

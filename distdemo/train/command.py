@@ -1,0 +1,306 @@
+"""``distdemo train``: a small classifier trained on every rank, and the proof that it is one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import ADVANCED, OUTPUT, Backend, Device, Plot, StartMethod, WorldSize
+from distdemo.cli.session import Session
+from distdemo.cli.types import (
+    BadValue,
+    file_to_write,
+    offer,
+    one_of,
+    parse_seconds,
+    whole,
+)
+from distdemo.errors import UsageError
+from distdemo.train.records import DATASETS, MODES, PARTITIONS, Progress, TrainSpec
+
+if TYPE_CHECKING:
+    from distdemo.view.progress import Progress as Bar
+
+NO_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by --stall, not by this
+STALL = 30.0  # seconds
+SMALLEST_RATE = 1e-6  # weights would move by less than their rounding can tell
+LARGEST_SEED = 2**62  # torch's generators take 64 bits with a sign; the epoch is added to it
+PRELOADED = ("torch.nn.parallel", "torch.utils.data.distributed")
+
+DEFAULT = TrainSpec()
+MODE_NAMES = ("compare", *MODES)
+
+
+def number(least: float, below: float, why: str, example: str) -> Any:  # noqa: ANN401 - a parser
+    """A parser of numbers from ``least`` on, and less than ``below``."""
+
+    def parse(text: Any) -> float:  # noqa: ANN401 - a text or a default
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < below:
+            raise BadValue(str(text), "that can't be used.", why, example)
+        return value
+
+    return parse
+
+
+@command(
+    joins=True,
+    epilog="Try: distdemo train; distdemo train --mode ddp --timeline ddp.json; distdemo train "
+    "--dataset digits --plot curves.svg",
+)
+def train(  # noqa: PLR0913 - each is one option
+    session: Session,
+    *,
+    world_size: WorldSize = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            parser=one_of(MODE_NAMES),
+            autocompletion=offer(MODE_NAMES),
+            help="manual (an all_reduce a parameter), flat (one for all), ddp, or compare: all.",
+        ),
+    ] = DEFAULT.mode,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            "--epochs",
+            metavar="N",
+            parser=whole(1, "It is the number of passes over the data.", 100_000),
+            help="Number of passes over the data.",
+        ),
+    ] = DEFAULT.epochs,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            "--batch-size",
+            metavar="N",
+            parser=whole(1, "It is the number of samples of a step, on all ranks together."),
+            help="Samples of a step, on all ranks together.",
+        ),
+    ] = DEFAULT.batch_size,
+    learning_rate: Annotated[
+        float,
+        typer.Option(
+            "--lr",
+            "--learning-rate",
+            metavar="RATE",
+            parser=number(SMALLEST_RATE, math.inf, f"It is at least {SMALLEST_RATE:g}.", "0.1"),
+            help="Learning rate of SGD.",
+        ),
+    ] = DEFAULT.learning_rate,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset",
+            metavar="NAME",
+            parser=one_of(DATASETS),
+            autocompletion=offer(DATASETS),
+            help="generated, digits (scikit-learn's) or mnist (torchvision's, with --data-dir).",
+            show_default="generated",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--data-dir",
+            metavar="FOLDER",
+            help="The folder in which torchvision keeps MNIST; nothing is downloaded.",
+        ),
+    ] = None,
+    backend: Backend = "auto",
+    momentum: Annotated[
+        float,
+        typer.Option(
+            "--momentum",
+            metavar="SHARE",
+            parser=number(0, 1, "It is from 0 to below 1.", "0.9"),
+            help="Momentum of SGD.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = DEFAULT.momentum,
+    hidden: Annotated[
+        int,
+        typer.Option(
+            "--hidden",
+            metavar="UNITS",
+            parser=whole(1, "It is the number of units of the hidden layer."),
+            help="Units of the hidden layer.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = DEFAULT.hidden,
+    bucket_mib: Annotated[
+        float | None,
+        typer.Option(
+            "--bucket-mib",
+            metavar="MIB",
+            parser=number(1e-6, 1e6, "It is the size of a bucket in MiB.", "25"),
+            help="DDP's bucket_cap_mb. DDP's own default, 25, holds this whole model.",
+            show_default=f"{DEFAULT.bucket_mib:g}",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    partition: Annotated[
+        str,
+        typer.Option(
+            "--partition",
+            metavar="WAY",
+            parser=one_of(PARTITIONS),
+            autocompletion=offer(PARTITIONS),
+            help="Who gets which samples: shuffle (cut in parts) or sampler (DistributedSampler).",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = DEFAULT.partition,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            metavar="NUMBER",
+            parser=whole(0, "It is the seed of the random numbers.", LARGEST_SEED),
+            help="Seed of the data, the shuffles and the first weights.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = DEFAULT.seed,
+    device: Device = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            parser=parse_seconds,
+            help="Time limit of the whole run.",
+            show_default="none",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = NO_LIMIT,
+    stall: Annotated[
+        float,
+        typer.Option(
+            "--stall",
+            metavar="SECONDS",
+            parser=parse_seconds,
+            help="Time limit without any progress.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = STALL,
+    start_method: StartMethod = "auto",
+    plot: Plot = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--timeline",
+            metavar="FILE",
+            parser=file_to_write(".json"),
+            help="Write what every rank did when, for Perfetto or chrome://tracing.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> Result:
+    """Train a small classifier on every rank, and prove that it is data-parallel.
+
+    Gradients are averaged by hand, in one flat buffer, and by DistributedDataParallel. Each is
+    compared with the same batches on one process.
+    """
+    spec = TrainSpec(
+        mode=mode,
+        dataset=dataset or ("generated" if data_dir is None else "mnist"),
+        data_dir=data_dir or "",
+        partition=partition,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        momentum=momentum,
+        hidden=hidden,
+        seed=seed,
+        bucket_mib=DEFAULT.bucket_mib if bucket_mib is None else bucket_mib,
+        timeline=timeline is not None,
+    )
+    size = session.world_size(world_size)
+    _check(spec, size, buckets=bucket_mib is not None)
+    memory = spec.memory_bytes(session.ranks_here(size)) if device != "cuda" else 0
+    world = session.world(
+        size, backend, device, timeout, start_method, stall=stall, data_bytes=memory
+    )
+    shown = not session.quiet and session.is_first
+    with _bar(spec, shown=shown) as bar:
+        session.prepare(world)
+        if world.device == "cpu":  # beside CUDA, ranks could no longer be forked
+            from distdemo.launcher.torch_compiler import load_parts
+
+            load_parts(PRELOADED)
+        from distdemo.train.data import read_data, task_of
+        from distdemo.train.loop import train as target
+        from distdemo.train.report import report
+
+        data = read_data(spec)
+        task = task_of(spec, data, size)
+        last: list[Progress] = []
+
+        def hear(_: int, told: Progress | None) -> None:
+            last[:] = [told] if told is not None else last
+            for now in last:
+                text = f"{now.mode} {now.epoch}/{epochs}, loss {now.loss:.2g}, {now.accuracy:.0%}"
+                bar.advance(now.done, 0, text)
+
+        ended = session.start(world, target, (spec, task, data), hear=hear, meaning=str(spec))
+    result = report(spec, ended, task)
+
+    from distdemo.train import files
+
+    failed = [proof for proof in result.proofs if not proof.held]
+    return Result(
+        result,
+        "distdemo.train.view",
+        errors=tuple(
+            Error(
+                f"{proof.mode}: {proof.claim} {'could not be compared' if proof.held is None else 'differ'}.",
+                ranks=proof.ranks,
+            )
+            for proof in failed
+        ),
+        files=(
+            ("--plot", plot, lambda: files.plot(result, plot or Path())),
+            ("--timeline", timeline, lambda: files.timeline(result)),
+        ),
+    )
+
+
+def _bar(spec: TrainSpec, *, shown: bool) -> Bar:
+    """It counts the epochs of every mode and of the reference."""
+    from distdemo.view.progress import Progress as Bar
+
+    return Bar(spec.epochs * (len(spec.modes) + 1), enabled=shown)
+
+
+def _check(spec: TrainSpec, world_size: int, *, buckets: bool) -> None:
+    """Refuse what goes together with nothing.
+
+    Raises:
+        UsageError: with what to try instead.
+    """
+    if buckets and "ddp" not in spec.modes:
+        raise UsageError(
+            f"--bucket-mib means nothing to --mode {spec.mode}.",
+            "DistributedDataParallel alone has buckets.",
+            "Leave it out, or try --mode ddp.",
+        )
+    if (spec.dataset == "mnist") != bool(spec.data_dir):
+        raise UsageError(
+            "--dataset mnist and --data-dir go together.",
+            "Nothing is downloaded: the folder has MNIST as torchvision keeps it.",
+            "Try --dataset mnist --data-dir FOLDER; or neither, for generated data.",
+        )
+    if spec.batch_size < world_size:
+        raise UsageError(
+            f"--batch-size {spec.batch_size} is less than one sample a rank.",
+            f"A batch is cut into equal parts for {world_size} ranks.",
+            f"Try --batch-size {32 * world_size}.",
+        )
