@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import ADVANCED, OUTPUT, Backend, Device, Plot, StartMethod, WorldSize
-from distdemo.cli.session import Session
-from distdemo.cli.types import (
-    BadValue,
-    file_to_write,
-    offer,
-    one_of,
-    parse_seconds,
-    whole,
+from distdemo.cli.options import (
+    ADVANCED,
+    OUTPUT,
+    Backend,
+    Device,
+    Plot,
+    Stall,
+    StartMethod,
+    Timeout,
+    WorldSize,
 )
+from distdemo.cli.session import Session
+from distdemo.cli.types import file_to_write, offer, one_of, whole
 from distdemo.errors import UsageError
 from distdemo.train.records import DATASETS, MODES, PARTITIONS, Progress, TrainSpec
-
-if TYPE_CHECKING:
-    from distdemo.view.progress import Progress as Bar
 
 NO_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by --stall, not by this
 STALL = 30.0  # seconds
@@ -33,21 +33,6 @@ PRELOADED = ("torch.nn.parallel", "torch.utils.data.distributed")
 
 DEFAULT = TrainSpec()
 MODE_NAMES = ("compare", *MODES)
-
-
-def number(least: float, below: float, why: str, example: str) -> Any:  # noqa: ANN401 - a parser
-    """A parser of numbers from ``least`` on, and less than ``below``."""
-
-    def parse(text: Any) -> float:  # noqa: ANN401 - a text or a default
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not least <= value < below:
-            raise BadValue(str(text), "that can't be used.", why, example)
-        return value
-
-    return parse
 
 
 @command(
@@ -72,30 +57,21 @@ def train(  # noqa: PLR0913 - each is one option
     epochs: Annotated[
         int,
         typer.Option(
-            "--epochs",
             metavar="N",
             parser=whole(1, "It is the number of passes over the data.", 100_000),
-            help="Number of passes over the data.",
+            help="Passes over the data.",
         ),
     ] = DEFAULT.epochs,
     batch_size: Annotated[
         int,
         typer.Option(
-            "--batch-size",
             metavar="N",
-            parser=whole(1, "It is the number of samples of a step, on all ranks together."),
+            parser=whole(1, "It is the number of samples."),
             help="Samples of a step, on all ranks together.",
         ),
     ] = DEFAULT.batch_size,
     learning_rate: Annotated[
-        float,
-        typer.Option(
-            "--lr",
-            "--learning-rate",
-            metavar="RATE",
-            parser=number(SMALLEST_RATE, math.inf, f"It is at least {SMALLEST_RATE:g}.", "0.1"),
-            help="Learning rate of SGD.",
-        ),
+        float, typer.Option("--lr", "--learning-rate", metavar="RATE", help="Learning rate of SGD.")
     ] = DEFAULT.learning_rate,
     dataset: Annotated[
         str | None,
@@ -110,44 +86,30 @@ def train(  # noqa: PLR0913 - each is one option
     ] = None,
     data_dir: Annotated[
         str | None,
-        typer.Option(
-            "--data-dir",
-            metavar="FOLDER",
-            help="The folder in which torchvision keeps MNIST; nothing is downloaded.",
-        ),
+        typer.Option(metavar="FOLDER", help="Where torchvision keeps MNIST: no download."),
     ] = None,
     backend: Backend = "auto",
     momentum: Annotated[
         float,
-        typer.Option(
-            "--momentum",
-            metavar="SHARE",
-            parser=number(0, 1, "It is from 0 to below 1.", "0.9"),
-            help="Momentum of SGD.",
-            rich_help_panel=ADVANCED,
-        ),
+        typer.Option(metavar="SHARE", help="Momentum of SGD.", rich_help_panel=ADVANCED),
     ] = DEFAULT.momentum,
     hidden: Annotated[
         int,
         typer.Option(
-            "--hidden",
-            metavar="UNITS",
-            parser=whole(1, "It is the number of units of the hidden layer."),
+            metavar="N",
+            parser=whole(1, "It is the number of units."),
             help="Units of the hidden layer.",
             rich_help_panel=ADVANCED,
         ),
     ] = DEFAULT.hidden,
     bucket_mib: Annotated[
-        float | None,
+        float,
         typer.Option(
-            "--bucket-mib",
             metavar="MIB",
-            parser=number(1e-6, 1e6, "It is the size of a bucket in MiB.", "25"),
             help="DDP's bucket_cap_mb. DDP's own default, 25, holds this whole model.",
-            show_default=f"{DEFAULT.bucket_mib:g}",
             rich_help_panel=ADVANCED,
         ),
-    ] = None,
+    ] = DEFAULT.bucket_mib,
     partition: Annotated[
         str,
         typer.Option(
@@ -162,7 +124,6 @@ def train(  # noqa: PLR0913 - each is one option
     seed: Annotated[
         int,
         typer.Option(
-            "--seed",
             metavar="NUMBER",
             parser=whole(0, "It is the seed of the random numbers.", LARGEST_SEED),
             help="Seed of the data, the shuffles and the first weights.",
@@ -170,27 +131,8 @@ def train(  # noqa: PLR0913 - each is one option
         ),
     ] = DEFAULT.seed,
     device: Device = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout",
-            metavar="SECONDS",
-            parser=parse_seconds,
-            help="Time limit of the whole run.",
-            show_default="none",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = NO_LIMIT,
-    stall: Annotated[
-        float,
-        typer.Option(
-            "--stall",
-            metavar="SECONDS",
-            parser=parse_seconds,
-            help="Time limit without any progress.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = STALL,
+    timeout: Timeout = None,
+    stall: Stall = None,
     start_method: StartMethod = "auto",
     plot: Plot = None,
     timeline: Annotated[
@@ -220,17 +162,26 @@ def train(  # noqa: PLR0913 - each is one option
         momentum=momentum,
         hidden=hidden,
         seed=seed,
-        bucket_mib=DEFAULT.bucket_mib if bucket_mib is None else bucket_mib,
+        bucket_mib=bucket_mib,
         timeline=timeline is not None,
     )
     size = session.world_size(world_size)
-    _check(spec, size, buckets=bucket_mib is not None)
+    _check(spec, size)
     memory = spec.memory_bytes(session.ranks_here(size)) if device != "cuda" else 0
     world = session.world(
-        size, backend, device, timeout, start_method, stall=stall, data_bytes=memory
+        size,
+        backend,
+        device,
+        timeout or NO_LIMIT,
+        start_method,
+        stall=stall or STALL,
+        data_bytes=memory,
     )
     shown = not session.quiet and session.is_first
-    with _bar(spec, shown=shown) as bar:
+    from distdemo.view.progress import Progress as Bar
+
+    # It counts the epochs of every mode and of the reference.
+    with Bar(epochs * (len(spec.modes) + 1), enabled=shown) as bar:
         session.prepare(world)
         if world.device == "cpu":  # beside CUDA, ranks could no longer be forked
             from distdemo.launcher.torch_compiler import load_parts
@@ -261,7 +212,8 @@ def train(  # noqa: PLR0913 - each is one option
         "distdemo.train.view",
         errors=tuple(
             Error(
-                f"{proof.mode}: {proof.claim} {'could not be compared' if proof.held is None else 'differ'}.",
+                f"{proof.mode}: {proof.claim} "
+                f"{'could not be compared' if proof.held is None else 'differ'}.",
                 ranks=proof.ranks,
             )
             for proof in failed
@@ -273,25 +225,23 @@ def train(  # noqa: PLR0913 - each is one option
     )
 
 
-def _bar(spec: TrainSpec, *, shown: bool) -> Bar:
-    """It counts the epochs of every mode and of the reference."""
-    from distdemo.view.progress import Progress as Bar
-
-    return Bar(spec.epochs * (len(spec.modes) + 1), enabled=shown)
-
-
-def _check(spec: TrainSpec, world_size: int, *, buckets: bool) -> None:
-    """Refuse what goes together with nothing.
+def _check(spec: TrainSpec, world_size: int) -> None:
+    """Refuse what can't be trained.
 
     Raises:
         UsageError: with what to try instead.
     """
-    if buckets and "ddp" not in spec.modes:
-        raise UsageError(
-            f"--bucket-mib means nothing to --mode {spec.mode}.",
-            "DistributedDataParallel alone has buckets.",
-            "Leave it out, or try --mode ddp.",
-        )
+    for flag, value, least, below, example in (
+        ("--lr", spec.learning_rate, SMALLEST_RATE, math.inf, 0.1),
+        ("--momentum", spec.momentum, 0, 1, 0.9),
+        ("--bucket-mib", spec.bucket_mib, 1e-6, 1e6, 25),
+    ):
+        if not least <= value < below:
+            raise UsageError(
+                f"{flag} {value:g} can't be used.",
+                f"It has to be at least {least:g}, and below {below:g}.",
+                f"Try {flag} {example}.",
+            )
     if (spec.dataset == "mnist") != bool(spec.data_dir):
         raise UsageError(
             "--dataset mnist and --data-dir go together.",

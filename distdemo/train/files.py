@@ -77,6 +77,7 @@ def timeline(report: TrainReport) -> str:
             default=0.0,
         )
         events.append(_metadata("process_name", rank, name=f"rank {rank}"))
+        events.append(_metadata("process_sort_index", rank, sort_index=rank))
         if hosts:
             events.append(_metadata("process_labels", rank, labels=hosts[rank]))
         own = [each for each in report.spans if each.rank == rank]
@@ -86,6 +87,7 @@ def timeline(report: TrainReport) -> str:
             for number, lane in enumerate(lanes, start=1):
                 name = track if number == 1 else f"{track} {number}"
                 events.append(_metadata("thread_name", rank, thread, name=name))
+                events.append(_metadata("thread_sort_index", rank, thread, sort_index=thread))
                 events += (_complete(span, thread, zero) for span in lane)
                 thread += 1
     world = report.world.world
@@ -110,7 +112,7 @@ def _lanes(spans: Sequence[Span]) -> list[list[Span]]:
     return lanes
 
 
-def _metadata(kind: str, rank: int, thread: int = 0, **what: str) -> dict[str, Any]:
+def _metadata(kind: str, rank: int, thread: int = 0, **what: str | int) -> dict[str, Any]:
     # To a reader process 0 would be the system's idle process.
     return {"ph": "M", "name": kind, "pid": rank + 1, "tid": _thread(rank, thread), "args": what}
 
