@@ -119,7 +119,7 @@ def test_a_training_in_which_nothing_can_be_compared_proves_and_refutes_nothing(
 def test_a_rank_that_stands_still_is_named_whatever_is_trained(mode):
     """Rank 0 trains the reference while the others wait: it is not ahead of them for that."""
     spec = replace(SMALL, mode="manual", epochs=100)
-    stopped = []
+    stopped: list[int] = []
 
     def stop(_, told):
         if told is not None and told.mode == mode and not stopped:
@@ -285,6 +285,9 @@ def test_every_sample_is_seen_once_an_epoch_and_in_another_order(partition):
 def test_time_under_way_is_counted_once():
     class Ticks:
         now = 0.0
+
+        def begin(self):
+            pass
 
         def mark(self):
             return self.now
