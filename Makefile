@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test host-tools lint format type bench bench-compare picture clean gpu other-mpis
+.PHONY: help demo test host-tools lint format type bench bench-compare docs picture clean gpu other-mpis
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,9 +15,10 @@ help:  ## List the targets
 demo: $(READY)  ## Set up, then run and verify an all-reduce on four ranks
 	@$(BIN)/distdemo all-reduce --world-size 4
 
-# make test ARGS="tests/unit -k scatter" hands what ARGS says to one plain pytest.
+# make test ARGS="tests/bench -k steady" hands what ARGS says to pytest. Tests of ranks that hang wait,
+# so one worker more than two cores pays.
 test: $(READY) host-tools  ## Set up, then run the whole test suite, or what ARGS tells pytest
-	@$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/suite.py)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # Tests across hosts make hosts of network namespaces; pages are opened in a Chromium. Where these
 # are not to be had, the tests are skipped, and say why.
@@ -55,12 +56,16 @@ bench: $(READY)  ## Time start-up, MPI and distdemo bench against their limits a
 bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py
 
+docs: $(READY)  ## Make the reference and the schemas anew, and build the site in site/
+	@$(BIN)/python docs/generate.py
+	@$(BIN)/mkdocs build --quiet --strict
+
 picture: $(READY)  ## Draw the pictures of the documents anew
 	@$(BIN)/python docs/draw.py
 	@$(BIN)/python docs/draw_page.py
 
 clean:  ## Remove the environment and every cache
-	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment is made anew whenever what it was made from has changed.
