@@ -22,8 +22,8 @@ from distdemo.launcher.records import (
 )
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
-from distdemo.view.frame import frame
-from distdemo.view.numbers import duration, plural
+from distdemo.view.format import duration, plural
+from distdemo.view.tables import frame
 
 MANY = 16
 LONGEST = 160  # characters of an exception's text in a cell
@@ -89,12 +89,16 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
     table.add_column("Had got to", overflow="fold")
     table.add_column("After", justify="right", no_wrap=True)
     outcomes, left_out = _selection(report.outcomes, verdict)
+    culprit = verdict.ranks[0] if verdict.ranks else None
     for outcome in outcomes:
         at_fault = outcome.rank in verdict.ranks
         table.add_row(
             Text(str(outcome.rank), style=colours.of_rank(outcome.rank)),
             *report.hosts[outcome.rank : outcome.rank + 1],
-            Text(_what(outcome, at_fault=at_fault), style=colours.WRONG if at_fault else ""),
+            Text(
+                _what(outcome, at_fault=at_fault, culprit=culprit),
+                style=colours.WRONG if at_fault else "",
+            ),
             outcome.phase.name,
             duration(outcome.at),
         )
@@ -114,10 +118,11 @@ def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outc
     return ranked[:MANY], max(0, len(ranked) - MANY)
 
 
-def _what(outcome: Outcome, *, at_fault: bool) -> str:
+def _what(outcome: Outcome, *, at_fault: bool, culprit: int | None) -> str:
     if isinstance(outcome, Raised):
-        lost = "lost its peer: " if outcome.consequence else ""
-        return f"{lost}{outcome.type}: {_shortened(headline(outcome.message))}"
+        if outcome.consequence and not at_fault:
+            return "lost a peer" if culprit is None else f"lost rank {culprit}"
+        return f"{outcome.type}: {_shortened(headline(outcome.message))}"
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by signal {outcome.signal}"

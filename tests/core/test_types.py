@@ -1,0 +1,106 @@
+"""The types of options: what they take, and how they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdemo.cli.types import (
+    BadValue,
+    RankList,
+    check_rank,
+    file_to_write,
+    nearest,
+    one_of,
+    parse_bytes,
+    parse_dtype,
+    parse_ranks,
+    parse_seconds,
+    parse_shape,
+    parse_share,
+    parse_sizes,
+    whole,
+)
+from distdemo.errors import UsageError
+
+GOOD: list[tuple[Callable[[Any], object], str, object]] = [
+    (parse_bytes, "8", 8),
+    (parse_bytes, "64K", 65536),
+    (parse_bytes, "1.5 MiB", 3 << 19),
+    (parse_bytes, "2gb", 2 << 30),
+    (parse_sizes, "1K, 16M", (1024, 16 << 20)),
+    (parse_seconds, "30", 30.0),
+    (parse_seconds, "0.5s", 0.5),
+    (parse_share, "5%", 0.05),
+    (parse_share, "0.05", 0.05),
+    (parse_ranks, "0,5-7", (0, 5, 6, 7)),
+    (parse_ranks, "all", ()),
+    (parse_shape, "4", (4,)),
+    (parse_shape, "2,3", (2, 3)),
+    (parse_shape, "(2x3,)", (2, 3)),
+    (parse_shape, "scalar", ()),
+    (parse_dtype, "torch.bfloat16", "bfloat16"),
+    (parse_dtype, "F32", "float32"),
+    (one_of(("cpu", "cuda")), "CUDA", "cuda"),
+    (whole(0, ""), "1_000", 1000),
+]
+BAD: list[tuple[Callable[[Any], object], str, str]] = [
+    (parse_bytes, "2Q", "--x 2Q: that is no number of bytes."),
+    (parse_bytes, "0.3", "--x 0.3: that is no number of bytes."),
+    (parse_bytes, "9" * 30, f"--x {'9' * 30}: that is no number of bytes."),
+    (parse_bytes, "", "--x '': that is no number of bytes."),
+    (parse_seconds, "0", "--x 0: that is no positive number of seconds."),
+    (parse_seconds, "inf", "--x inf: that is no positive number of seconds."),
+    (parse_share, "105%", "--x 105%: that is no share between 0 and 1."),
+    (parse_ranks, "3-1", "--x 3-1: 3-1 runs backwards."),
+    (parse_ranks, "1,²", "--x 1,²: that names no ranks."),
+    (parse_shape, "2,0", "--x 2,0: that is no shape."),
+    (parse_shape, ",", "--x ,: that is no shape."),
+    (parse_dtype, "flaot32", "--x flaot32: there is no such dtype."),
+    (one_of(("cpu", "cuda")), "cdua", "--x cdua: there is no such choice."),
+    (whole(1, ""), "2.5", "--x 2.5: that is no whole number."),
+    (whole(1, ""), "0", "--x 0: at least 1 is needed."),
+    (whole(1, "", 9), "10", "--x 10: at most 9 is needed."),
+    (file_to_write(".json"), "x.pdf", "--x x.pdf: this ending is not known."),
+    (file_to_write(), "/", "--x /: that can't be written."),
+    (file_to_write(), "/no/such/x", "--x /no/such/x: that can't be written."),
+]
+
+
+@pytest.mark.parametrize(("parse", "text", "value"), GOOD)
+def test_it_takes(parse: Callable[[Any], object], text: str, value: object) -> None:
+    assert parse(text) == value
+    assert parse(value) == value, "defaults pass through the parser, too"
+
+
+@pytest.mark.parametrize(("parse", "text", "what"), BAD)
+def test_it_refuses_in_three_lines(parse: Callable[[Any], object], text: str, what: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        parse(text)
+    assert caught.value.usage_error("--x").what == what
+
+
+def test_a_file_that_can_be_written_is_left_as_it_is(tmp_path: Path) -> None:
+    new, old = tmp_path / "new.json", tmp_path / "old.json"
+    old.write_text("old")
+    assert file_to_write(".json")(str(new)) == new
+    assert file_to_write(".json")(str(old)) == old
+    assert (new.exists(), old.read_text()) == (False, "old")
+
+
+def test_ranks_are_those_of_the_world() -> None:
+    assert RankList((1, 2)).check("--ranks", 3) == {1, 2}
+    assert RankList().check("--ranks", 3) == {0, 1, 2}
+    with pytest.raises(UsageError, match=r"--ranks 3: there is no such rank"):
+        RankList((3,)).check("--ranks", 3)
+    with pytest.raises(UsageError, match=r"A group of 2"):
+        check_rank("--root", 2, 2, "A group")
+
+
+def test_the_nearest_name() -> None:
+    assert nearest("allreduce", ["all-reduce", "reduce"]) == ["all-reduce"]
+    assert nearest("chekc", ["check", "bench"])[0] == "check"
+    assert nearest("zzz", ["check"]) == []
