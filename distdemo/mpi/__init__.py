@@ -8,18 +8,18 @@
     dist.init_process_group("mpi")
 
 started with ``mpiexec -n 4 python program.py``. Importing is all there is to do, before or after
-torch. Rank and world size come from MPI. A torch that was built with MPI keeps its own.
+torch. Rank and world size come from MPI. A torch that was built with MPI keeps its own backend.
 
-The library needs no other part of distdemo, and no store. What it promises beyond torch's own MPI
-backend: all dtypes, reduce_scatter, avg and premul_sum, timeouts, and several threads.
+The package needs no other part of distdemo, and no store. What it has beyond torch's own MPI
+backend: all dtypes, reduce_scatter, avg and premul_sum, timeouts, futures.
 
 - **Timeouts**: the one given to ``init_process_group`` or ``new_group`` holds for every op (beyond
-  32 KiB for the coming of all ranks: see ``engine``), the one given to ``work.wait`` for that. An
-  op out of time raises ``DistBackendError``; MPI can't take it back, so the group is of no more
-  use, and the process leaves without ``MPI_Finalize``.
-- **Threads**: MPI is asked for MPI_THREAD_MULTIPLE (``mpi4py.rc.thread_level`` says otherwise). If
-  it gives less, calls take turns, and ``get_future`` waits for its op.
-- **The end**: MPI is finalised at exit, not by ``destroy_process_group``: it can't begin again.
+  32 KiB for the arrival of all ranks, see ``engine``), the one given to ``work.wait`` for that
+  wait. An op that timed out raises ``DistBackendError``. MPI can't take it back, so the group is
+  of no more use, and the process leaves without ``MPI_Finalize``.
+- **Threads**: MPI is asked for MPI_THREAD_MULTIPLE (set ``mpi4py.rc.thread_level`` for another). If
+  it gives less, only one thread at a time may call, and ``get_future`` waits for its op.
+- **The end**: MPI is finalized at exit, not by ``destroy_process_group``: it can't begin again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Literal
 
 import torch.distributed as dist
 
-from distdemo.mpi.absent import needed
+__all__ = ["provided_by"]
 
 
 def _take_the_name() -> Literal["torch", "mpi4py"]:
@@ -42,23 +42,25 @@ def _take_the_name() -> Literal["torch", "mpi4py"]:
         raise ImportError("This torch was built without torch.distributed.")
     if dist.is_mpi_available() and not dist.ProcessGroupMPI.__module__.startswith(__name__):
         return "torch"
-    with needed():
-        _leave_the_start_to_groups()
+    try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:  # the first group begins MPI, not this import
+            mpi4py.rc.initialize = False
+            mpi4py.rc.finalize = False
         from distdemo.mpi import registration
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no library
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "mpi4py":
+            raise
+        problem = " ".join(str(error).split())
+        raise ImportError(
+            f"The mpi backend needs mpi4py and an MPI library ({problem}): "
+            "pip install 'distdemo[mpi]' brings both.",
+            name="mpi4py",
+        ) from error
     registration.take_the_name()
     return "mpi4py"
 
 
-def _leave_the_start_to_groups() -> None:
-    """Keep mpi4py from beginning MPI on import, unless somebody has imported it already."""
-    import mpi4py
-
-    if "mpi4py.MPI" not in sys.modules:
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = False
-
-
 provided_by = _take_the_name()
 """Whose ``mpi`` it is: ``torch`` where torch was built with MPI, else ``mpi4py``."""
-
-__all__ = ["provided_by"]

@@ -20,11 +20,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.mpi import runtime
-from distdemo.mpi.errors import expect, late, translated
-from distdemo.mpi.guarded import Guarded
-from distdemo.mpi.halves import Halves
-from distdemo.mpi.waiting import done_in_time
+from distdemo.mpi.runtime import State, done_in_time, expect, timed_out, translated
 from distdemo.mpi.work import DONE, MpiWork, Testable, all_done
 
 SMALL = 1 << 15  # bytes of the largest op that takes the nonblocking form alone
@@ -41,27 +37,24 @@ class Engine(dist.ProcessGroup):
 
     Args:
         comm: the group's own communicator.
-        timeout: of every op that is not given one of its own.
+        seconds: the timeout of every op that is not given one of its own.
 
     Attributes:
         comm: the communicator; every call of it comes from here.
         ranks: how many there are.
-        me: this process's in the group.
-        halves: how two ranks add large tensors, once they have.
+        me: this process's rank in the group.
     """
 
-    def __init__(self, comm: MPI.Intracomm, timeout: timedelta) -> None:
+    supports_coalescing = supports_splitting = False
+
+    def __init__(self, comm: MPI.Intracomm, seconds: float) -> None:
         super().__init__(comm.rank, comm.size)  # type: ignore[call-arg]  # without a store
         comm.Set_errhandler(MPI.ERRORS_RETURN)
-        lock = runtime.exclusive()
-        self.comm: Any = comm if lock is None else Guarded(comm, lock)
+        self.comm: Any = comm
         self.ranks, self.me = comm.size, comm.rank
-        self._small = SMALL if lock is None else 1 << 62  # a blocking call would keep the lock
-        self._world_rank = MPI.COMM_WORLD.rank
-        self.halves: Halves | None = None
+        self._seconds = seconds
         self._batch: list[MpiWork] | None = None
         self._name = ""
-        self.set_timeout(timeout)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change how long the ops from now on may take."""
@@ -72,9 +65,7 @@ class Engine(dist.ProcessGroup):
         if self.comm is None or MPI.Is_finalized():
             return
         comm, self.comm = self.comm, None
-        if all_done(0.0) and not runtime.State.failed:
-            if self.halves is not None:
-                self.halves.free()
+        if all_done(0.0) and not State.failed:
             comm.Free()
 
     abort = shutdown
@@ -82,8 +73,6 @@ class Engine(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - what torch's C++ calls
         """``mpi``."""
         return "mpi"
-
-    supports_coalescing = supports_splitting = False
 
     def _get_backend(self, device: torch.device) -> Any:  # noqa: ANN401 - torch asks it what it can
         return self
@@ -124,18 +113,17 @@ class Engine(dist.ProcessGroup):
         Raises:
             DistBackendError: it failed, or took too long.
         """
-        start, direct = forms
+        start, blocking = forms
         try:
             if opts.asyncOp:
                 return self.handle(what, [start(*args)], tensors, after)
-            if direct is None or size <= self._small:
-                self._await(start(*args), what, opts, (args, tensors, after))
+            if blocking is None or size <= SMALL:
+                self._wait(start(*args), what, opts, (args, tensors, after))
             else:
-                self._await(self.comm.Ibarrier(), what, opts, None)
-                direct(*args)
+                self._wait(self.comm.Ibarrier(), what, opts, None)
+                blocking(*args)
         except MPI.Exception as error:
-            runtime.State.failed = True
-            raise translated(error, what, self._world_rank) from error
+            raise translated(error, what) from error
         if after is not None:
             after()
         return DONE
@@ -148,8 +136,7 @@ class Engine(dist.ProcessGroup):
         after: Callable[[], object] | None = None,
     ) -> MpiWork:
         """The handle of an op that goes on."""
-        rank, seconds = self._world_rank, self._seconds
-        work = MpiWork(what, rank, seconds, requests, tensors, after)
+        work = MpiWork(what, self._seconds, requests, tensors, after)
         if self._batch is not None:
             self._batch.append(work)
         return work
@@ -181,17 +168,16 @@ class Engine(dist.ProcessGroup):
         works, self._batch = self._batch or [], None
         return self.handle("batch", works, [])
 
-    def _await(self, request: MPI.Request, what: str, opts: Options, kept: object) -> None:
+    def _wait(self, request: MPI.Request, what: str, opts: Options, kept: object) -> None:
         test = request.Test
         if test() or test():  # before anything that takes time is asked
             return
         given = opts.timeout.total_seconds()
         seconds = given if given > 0 else self._seconds
         if not done_in_time(test, seconds):
-            runtime.State.failed = True
             _abandoned.append((request, kept))
-            raise late(what, self._world_rank, seconds)
+            raise timed_out(what, seconds)
 
 
 _abandoned: list[object] = []
-"""Ops that ran out of time: MPI may write to their buffers as long as the process lives."""
+"""Ops that timed out: MPI may write to their buffers as long as the process lives."""

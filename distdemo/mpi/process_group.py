@@ -1,40 +1,390 @@
-"""The process group that torch gets: every op, and point-to-point messages and the barrier."""
+"""The process group that torch gets: every op, from broadcast to barrier.
+
+torch has a type of options for each op, and calls most methods by several names and signatures;
+these are the ones that its own Python and C++ call, of all its releases from 2.8 on. Ops that only
+move data don't look inside the elements, so every dtype of torch goes.
+"""
 # mypy: disable-error-code="override"
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.mpi.buffers import clone, plain, settled, units
-from distdemo.mpi.engine import Options
-from distdemo.mpi.errors import expect, translated
-from distdemo.mpi.moving import Moving, filling
-from distdemo.mpi.reducing import Reducing
+from distdemo.mpi.buffers import (
+    Message,
+    Tensors,
+    clone,
+    delivery,
+    expect_alike,
+    expect_even,
+    expect_row,
+    joined,
+    overlap,
+    pieces,
+    plain,
+    room_for,
+    share_out,
+    to_read,
+    to_write,
+    units,
+)
+from distdemo.mpi.engine import Engine, Forms, Options
+from distdemo.mpi.reductions import Plan, plan_for
+from distdemo.mpi.runtime import expect, translated
 
+INTEL = MPI.get_vendor()[0] == "Intel MPI"
+
+_at = MPI.buffer.fromaddress
+_IN_PLACE = MPI.IN_PLACE
+_BROADCAST = c10d.BroadcastOptions()
+_SCATTER = c10d.ScatterOptions()
+_GATHER = c10d.GatherOptions()
+_ALLGATHER = c10d.AllgatherOptions()
+_ALLTOALL = c10d.AllToAllOptions()
+_ALLREDUCE = c10d.AllreduceOptions()
+_COALESCED = c10d.AllreduceCoalescedOptions()
+_REDUCE = c10d.ReduceOptions()
+_REDUCE_SCATTER = c10d.ReduceScatterOptions()
 _BARRIER = c10d.BarrierOptions()
 
-Tensors = Sequence[torch.Tensor]
 
-
-class MpiProcessGroup(Moving, Reducing):
+class MpiProcessGroup(Engine):
     """A process group of torch.distributed over a communicator of MPI."""
+
+    # -------------------------------------------------------------------- from and to a root
+
+    def broadcast(self, tensors: Tensors, opts: Options = _BROADCAST) -> dist.Work:
+        """The root's tensor to all."""
+        (tensor,) = tensors
+        root = opts.rootRank
+        if self.me == root:
+            held = to_read(tensor)
+            after = delivery(None, (), held)
+        else:
+            held = to_write(tensor)
+            after = delivery(held, tensors)
+        forms = (self.comm.Ibcast, self.comm.Bcast)
+        return self.go("broadcast", forms, (units(held), root), opts, held.nbytes, tensors, after)
+
+    def scatter(
+        self,
+        output_tensors: Tensors,
+        input_tensors: Sequence[Tensors],
+        opts: Options = _SCATTER,
+    ) -> dist.Work:
+        """Each rank its tensor of the root's list."""
+        (output,) = output_tensors
+        held, parts = to_write(output), None
+        if self.me == opts.rootRank:
+            (inputs,) = input_tensors
+            self.expect_one_each("scatter", inputs)
+            expect_even("scatter", output, inputs)
+            parts = joined(inputs)
+        forms = (self.comm.Iscatter, self.comm.Scatter)
+        args = (None if parts is None else units(parts), units(held), opts.rootRank)
+        after = delivery(held, output_tensors, parts)
+        size = held.nbytes * self.ranks
+        return self.go("scatter", forms, args, opts, size, output_tensors, after)
+
+    def gather(
+        self,
+        output_tensors: Sequence[Tensors],
+        input_tensors: Tensors,
+        opts: Options = _GATHER,
+    ) -> dist.Work:
+        """Every rank's tensor into the root's list."""
+        (tensor,) = input_tensors
+        if self.me != opts.rootRank:
+            return self._gather(tensor, (), opts)
+        (outputs,) = output_tensors
+        self.expect_one_each("gather", outputs)
+        expect_even("gather", tensor, outputs)
+        return self._gather(tensor, outputs, opts)
+
+    def gather_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002 - torch's name
+        opts: Options = _GATHER,
+    ) -> dist.Work:
+        """Every rank's tensor into one of the root's, in a row."""
+        if self.me != opts.rootRank:
+            return self._gather(input, (), opts)
+        expect_row("gather", output, input, self.ranks)
+        return self._gather(input, (output,), opts)
+
+    gather_into_tensor = gather_single
+
+    def _gather(self, tensor: torch.Tensor, outputs: Tensors, opts: Options) -> dist.Work:
+        """The root gives the tensors that it wants filled, the others none."""
+        source, held = to_read(tensor), room_for(outputs) if outputs else None
+        forms = (self.comm.Igather, self.comm.Gather)
+        args = (units(source), None if held is None else units(held), opts.rootRank)
+        after = delivery(held, outputs, source)
+        return self.go("gather", forms, args, opts, source.nbytes * self.ranks, outputs, after)
+
+    # ----------------------------------------------------------------------------- all to all
+
+    def allgather(
+        self,
+        output_tensors: Sequence[Tensors],
+        input_tensors: Tensors,
+        opts: Options = _ALLGATHER,
+    ) -> dist.Work:
+        """Every rank's tensor into a list on each; the tensors may be of different lengths."""
+        (outputs,), (tensor,) = output_tensors, input_tensors
+        self.expect_one_each("all_gather", outputs)
+        expect_alike("all_gather", (tensor, *outputs))
+        sizes = [each.numel() for each in outputs]
+        expect(
+            sizes[self.me] == tensor.numel(),
+            f"all_gather: rank {self.me} gives {tensor.numel()} elements, "
+            f"but its place in the list has room for {sizes[self.me]}.",
+        )
+        source, held = to_read(tensor), room_for(outputs)
+        if len(set(sizes)) == 1:
+            forms, into = (self.comm.Iallgather, self.comm.Allgather), units(held)
+        else:
+            forms, into = (self.comm.Iallgatherv, self.comm.Allgatherv), pieces(held, sizes)
+        args, after = (units(source), into), delivery(held, outputs, source)
+        return self.go("all_gather", forms, args, opts, held.nbytes, outputs, after)
+
+    def _allgather_base(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002 - torch's name
+        opts: Options = _ALLGATHER,
+    ) -> dist.Work:
+        """Every rank's tensor into one on each, in a row; it may lie in its place already."""
+        expect_row("all_gather", output, input, self.ranks)
+        source, held = to_read(input), to_write(output)
+        given: object = units(source)
+        if overlap(source, held):
+            there = source.data_ptr() == held.data_ptr() + self.me * source.nbytes
+            source = source if there else clone(source)
+            given = _IN_PLACE if there else units(source)
+        forms = (self.comm.Iallgather, self.comm.Allgather)
+        args, after = (given, units(held)), delivery(held, (output,), source)
+        return self.go("all_gather", forms, args, opts, held.nbytes, (output,), after)
+
+    all_gather_single = _allgather_base
+
+    def allgather_coalesced(
+        self,
+        output_lists: Sequence[Tensors],
+        input_list: Tensors,
+        opts: Options = _ALLGATHER,
+    ) -> dist.Work:
+        """Several lists at once: ``output_lists[r][i]`` is rank r's ``input_list[i]``."""
+        works = [
+            self.allgather([[outputs[place] for outputs in output_lists]], [tensor], opts)
+            for place, tensor in enumerate(input_list)
+        ]
+        filled = [tensor for outputs in output_lists for tensor in outputs]
+        return self.all_of("all_gather_coalesced", works, filled, opts)
+
+    def allgather_into_tensor_coalesced(
+        self, output_lists: Tensors, input_list: Tensors, opts: Options = _ALLGATHER
+    ) -> dist.Work:
+        """Several tensors at once."""
+        pairs = zip(output_lists, input_list, strict=True)
+        works = [self._allgather_base(output, tensor, opts) for output, tensor in pairs]
+        return self.all_of("all_gather_coalesced", works, output_lists, opts)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def alltoall(
+        self, output_tensors: Tensors, input_tensors: Tensors, opts: Options = _ALLTOALL
+    ) -> dist.Work:
+        """To each rank its tensor of the list; they may be of different lengths."""
+        for tensors in (output_tensors, input_tensors):
+            self.expect_one_each("all_to_all", tensors)
+        expect_alike("all_to_all", (*output_tensors, *input_tensors))
+        sizes = [[each.numel() for each in list_] for list_ in (input_tensors, output_tensors)]
+        source, held = joined(input_tensors), room_for(output_tensors)
+        return self._alltoall(source, held, sizes, output_tensors, opts)
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002 - torch's name
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Options = _ALLTOALL,
+    ) -> dist.Work:
+        """To each rank its rows of one tensor: as many as the splits say, or even shares."""
+        expect_alike("all_to_all", (output, input))
+        sizes = [
+            self._shares("input", input, input_split_sizes),
+            self._shares("output", output, output_split_sizes),
+        ]
+        source, held = to_read(input), to_write(output)
+        source = clone(source) if overlap(source, held) else source
+        return self._alltoall(source, held, sizes, (output,), opts)
+
+    all_to_all_single = alltoall_base  # type: ignore[assignment]  # one of its two forms
+
+    def _alltoall(
+        self,
+        source: torch.Tensor,
+        held: torch.Tensor,
+        sizes: Sequence[Sequence[int]],
+        outputs: Tensors,
+        opts: Options,
+    ) -> dist.Work:
+        # One rank's shares may be even where another's are not: the form for all is the uneven one.
+        forms = (self.comm.Ialltoallv, None)
+        args = (pieces(source, sizes[0]), pieces(held, sizes[1]))
+        after = delivery(held, outputs, source)
+        return self.go("all_to_all", forms, args, opts, 0, outputs, after)
+
+    def _shares(self, which: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
+        """How many elements of a tensor go to, or come from, each rank."""
+        rows = tensor.shape[0] if tensor.ndim else 1
+        if not splits:
+            expect(
+                rows % self.ranks == 0,
+                f"all_to_all: {rows} rows of the {which} can't be shared evenly "
+                f"between {self.ranks} ranks.",
+            )
+            return [tensor.numel() // self.ranks] * self.ranks
+        expect(
+            len(splits) == self.ranks and sum(splits) == rows and min(splits) >= 0,
+            f"all_to_all: splits {list(splits)} of the {which} are not {self.ranks} numbers "
+            f"that add up to its {rows} rows.",
+        )
+        width = tensor.numel() // rows if rows else 0
+        return [split * width for split in splits]
+
+    # ------------------------------------------------------------------------------ reductions
+
+    def allreduce(self, tensors: Tensors, opts: Options = _ALLREDUCE) -> dist.Work:
+        """Reduce over all ranks, in place."""
+        (tensor,) = tensors
+        reduce_op = opts.reduceOp
+        plan = plan_for(tensor.dtype, reduce_op)
+        held = plan.load(tensor, reduce_op, in_place=True)
+        after = None
+        if held is not tensor or plan.average:
+            after = partial(plan.store, held, tensor, self.ranks)
+        comm, size = self.comm, held.nbytes
+        args = (_IN_PLACE, (_at(held.data_ptr(), size), plan.datatype), plan.op)
+        forms: Forms = (comm.Iallreduce, None if INTEL else comm.Allreduce)
+        return self.go("all_reduce", forms, args, opts, size, tensors, after)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
+        """Reduce several tensors over all ranks, each in place, in one go."""
+        expect_alike("all_reduce_coalesced", tensors)
+        plan = plan_for(tensors[0].dtype, opts.reduceOp)
+        flat = joined(tensors)
+        held = plan.load(flat, opts.reduceOp, in_place=True)
+
+        def after() -> None:
+            plan.store(held, flat, self.ranks)
+            share_out(flat, tensors)
+
+        args = (_IN_PLACE, _message(held, plan), plan.op)
+        forms = (self.comm.Iallreduce, self.comm.Allreduce)
+        return self.go("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
+
+    def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
+        """Reduce over all ranks into the root's tensor; those of the others stay as they are."""
+        (tensor,) = tensors
+        plan, root = plan_for(tensor.dtype, opts.reduceOp), opts.rootRank
+        held = plan.load(tensor, opts.reduceOp, in_place=self.me == root)
+        forms = (self.comm.Ireduce, self.comm.Reduce)
+        message = _message(held, plan)
+        if self.me == root:
+            after = partial(plan.store, held, tensor, self.ranks)
+            args: tuple[object, ...] = (_IN_PLACE, message, plan.op, root)
+        else:
+            after = delivery(None, (), held)  # type: ignore[assignment]  # a call of no arguments
+            args = (message, None, plan.op, root)
+        return self.go("reduce", forms, args, opts, held.nbytes, tensors, after)
+
+    def reduce_scatter(
+        self,
+        output_tensors: Tensors,
+        input_tensors: Sequence[Tensors],
+        opts: Options = _REDUCE_SCATTER,
+    ) -> dist.Work:
+        """Reduce a list of tensors, one for each rank; each rank gets its own.
+
+        They may be of different lengths.
+        """
+        (output,), (inputs,) = output_tensors, input_tensors
+        self.expect_one_each("reduce_scatter", inputs)
+        expect_alike("reduce_scatter", (output, *inputs))
+        sizes = [each.numel() for each in inputs]
+        expect(
+            sizes[self.me] == output.numel(),
+            f"reduce_scatter: rank {self.me}'s output holds {output.numel()} elements, "
+            f"its part of the inputs {sizes[self.me]}.",
+        )
+        even = len(set(sizes)) == 1
+        return self._reduce_scatter(output, joined(inputs), None if even else sizes, opts)
+
+    def _reduce_scatter_base(
+        self,
+        outputTensor: torch.Tensor,  # noqa: N803 - torch's names
+        inputTensor: torch.Tensor,  # noqa: N803
+        opts: Options = _REDUCE_SCATTER,
+    ) -> dist.Work:
+        """Reduce one tensor, the parts of all ranks in a row; each rank gets its own."""
+        expect_row("reduce_scatter", inputTensor, outputTensor, self.ranks)
+        return self._reduce_scatter(outputTensor, inputTensor, None, opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter_tensor_coalesced(
+        self,
+        outputTensors: Tensors,  # noqa: N803 - torch's names
+        inputTensors: Tensors,  # noqa: N803
+        opts: Options = _REDUCE_SCATTER,
+    ) -> dist.Work:
+        """Several at once."""
+        pairs = zip(outputTensors, inputTensors, strict=True)
+        works = [self._reduce_scatter_base(to, source, opts) for to, source in pairs]
+        return self.all_of("reduce_scatter_coalesced", works, outputTensors, opts)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def _reduce_scatter(
+        self, output: torch.Tensor, source: torch.Tensor, sizes: list[int] | None, opts: Options
+    ) -> dist.Work:
+        """Over one tensor; the parts of the ranks have these sizes, or all the same."""
+        plan = plan_for(output.dtype, opts.reduceOp)
+        held, room = plan.load(source, opts.reduceOp), plan.room(output)
+        if overlap(held, room):  # MPI's own way in place leaves every rank's part at the start
+            room = torch.empty_like(room)
+        args: tuple[object, ...] = (_message(held, plan), _message(room, plan))
+        if sizes is None:
+            forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
+            args = (*args, plan.op)
+        else:
+            forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
+            args = (*args, sizes, plan.op)
+        after = partial(plan.store, room, output, self.ranks, held)
+        return self.go("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
+
+    # ------------------------------------------------------------------------- point to point
 
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """A message to one rank."""
         (tensor,) = tensors
         _expect_tag(tag)
-        held = settled(tensor)
+        held = to_read(tensor)
         try:
             request = self.comm.Isend(units(held), dstRank, tag)
         except MPI.Exception as error:
-            raise translated(error, "send", self.me) from error
-        return self.handle("send", [request], tensors, held.data_ptr)
+            raise translated(error, "send") from error
+        return self.handle("send", [request], tensors, delivery(None, (), held))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """A message from one rank; it may be shorter than the tensor, not longer."""
@@ -44,8 +394,8 @@ class MpiProcessGroup(Moving, Reducing):
         try:
             request = self.comm.Irecv(units(held), srcRank, tag)
         except MPI.Exception as error:
-            raise translated(error, "recv", self.me) from error
-        return self.handle("recv", [request], tensors, filling(tensor, held))
+            raise translated(error, "recv") from error
+        return self.handle("recv", [request], tensors, delivery(held, tensors))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """A message from whoever sends one; the handle's ``source_rank`` tells who did."""
@@ -54,6 +404,10 @@ class MpiProcessGroup(Moving, Reducing):
     def barrier(self, opts: Options = _BARRIER) -> dist.Work:
         """Go on when all are here."""
         return self.go("barrier", (self.comm.Ibarrier, None), (), opts, 0)
+
+
+def _message(held: torch.Tensor, plan: Plan) -> Message:
+    return (_at(held.data_ptr(), held.nbytes), plan.datatype)
 
 
 @cache

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from os import sched_yield
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from distdemo.mpi import progress
-from distdemo.mpi.errors import late, translated
-from distdemo.mpi.runtime import State
-from distdemo.mpi.waiting import done_in_time
+from distdemo.mpi.runtime import done_in_time, timed_out, translated
 
 pending: dict[MpiWork, None] = {}
 """Every op under way, the oldest first: MPI still uses its buffers, whoever dropped its handle."""
@@ -24,7 +25,7 @@ class Testable(Protocol):
     """A request of MPI, or an op that is part of another."""
 
     def Test(self, status: MPI.Status | None = None, /) -> bool:  # noqa: N802 - MPI's name
-        """Look once; whether it is done."""
+        """Poll once; whether it is done."""
 
 
 class MpiWork(dist.Work):
@@ -32,50 +33,50 @@ class MpiWork(dist.Work):
 
     Args:
         what: the op, ``all_reduce``.
-        rank: this process's in the world.
         seconds: how long ``wait`` waits if it is not told.
         requests: what MPI gave for it, or ops that it is made of; done when all are.
         tensors: the user's tensors that the op fills, the value of its future.
         after: what is left to do when MPI is done; holds on to what MPI reads and writes.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - as in Engine.go
+    def __init__(
         self,
         what: str,
-        rank: int,
         seconds: float,
         requests: Sequence[Testable],
         tensors: Sequence[torch.Tensor],
         after: Callable[[], object] | None = None,
     ) -> None:
         super().__init__()
-        self._what, self._rank, self._seconds = what, rank, seconds
+        self._what, self._seconds = what, seconds
         self._requests = list(requests)
         self._tensors = list(tensors)
         self._after = after
-        self._lock = threading.Lock()  # a progress thread looks too
+        self._lock = threading.Lock()  # a progress thread polls too
         self._done = False
         self._error: Exception | None = None
         self._future: Any = None
-        self._owed: Any = None  # the future, as long as it has not come
+        self._unresolved: Any = None  # the future, until it has its value
         self._status = MPI.Status() if what == "recv" else None
-        _look_at_oldest()
+        # Let go of ops that ended without anybody polling: two at most, so that it costs little.
+        for work in list(pending)[:2] if len(pending) > 8 else ():
+            work.advance()
         pending[self] = None
 
     def advance(self) -> bool:
-        """Look once; whether the op is over, well or not. If so, its future comes."""
-        over = self._look()
-        if over and self._owed is not None:
+        """Poll once; whether the op is over, well or not. If so, its future is resolved."""
+        over = self._poll()
+        if over and self._unresolved is not None:
             self._resolve()
         return over
 
     def Test(self, status: MPI.Status | None = None) -> bool:  # noqa: N802 - MPI's name
-        """Look once, as part of another op; whether it went well.
+        """Poll once, as part of another op; whether it went well.
 
         Raises:
             Exception: it did not.
         """
-        if not self._look():  # the future can wait: the other op holds its lock
+        if not self._poll():  # the future can wait: the other op holds its lock
             return False
         if self._error is not None:
             raise self._error
@@ -85,17 +86,16 @@ class MpiWork(dist.Work):
         """Wait until it is over.
 
         Args:
-            timeout: how long; nothing or zero: as long as its group was told.
+            timeout: how long; nothing or zero: the timeout of its group.
 
         Raises:
             DistBackendError: it failed, or took longer.
         """
-        if not self._done or self._owed is not None:
+        if not self._done or self._unresolved is not None:
             seconds = timeout.total_seconds() if timeout else 0.0
             seconds = seconds if seconds > 0 else self._seconds
             if not done_in_time(self.advance, seconds):
-                State.failed = True
-                raise late(self._what, self._rank, seconds)
+                raise timed_out(self._what, seconds)
         if self._error is not None:
             raise self._error
         return True
@@ -133,56 +133,50 @@ class MpiWork(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> Any:  # noqa: ANN401 - torch's own, typed nowhere
-        """A future of the tensors that it fills; a thread sees to it that it comes."""
+        """A future of the tensors that it fills; a thread sees to it that it is resolved.
+
+        Where MPI takes no calls from a second thread, the op is waited for here instead.
+        """
         with self._lock:
             if self._future is None:
-                self._future = self._owed = torch.futures.Future()
+                self._future = self._unresolved = torch.futures.Future()
         if not self.advance():
-            progress.see_to(self)
+            if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+                _progress.add(self)
+            else:
+                self.wait()
         return self._future
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         if self._done:
             return True
         with self._lock:
-            if self._over():  # by now
+            if self._is_done():  # by now
                 return True
             try:
-                if not self._tested():
-                    return False
+                while self._requests:
+                    if not self._requests[-1].Test(self._status):
+                        return False
+                    self._requests.pop()
                 if self._after is not None:
                     self._after()
             except MPI.Exception as error:
-                self._fail(translated(error, self._what, self._rank))
+                self._error = translated(error, self._what)
             except Exception as error:  # noqa: BLE001 - whoever waits gets it
-                self._fail(error)
-            self._end()
+                self._error = error
+            self._done = True
+            self._after = None
+            self._requests.clear()
+            pending.pop(self, None)
         return True
 
-    def _over(self) -> bool:
+    def _is_done(self) -> bool:
         return self._done
 
-    def _tested(self) -> bool:
-        while self._requests:
-            if not self._requests[-1].Test(self._status):
-                return False
-            self._requests.pop()
-        return True
-
-    def _fail(self, error: Exception) -> None:
-        State.failed = True
-        self._error = error
-
-    def _end(self) -> None:
-        self._done = True
-        self._after = None
-        self._requests.clear()
-        pending.pop(self, None)
-
     def _resolve(self) -> None:
-        """Let the future come, once; without the lock, as callbacks may ask for anything here."""
+        """Resolve the future, once; without the lock, as callbacks may ask for anything here."""
         with self._lock:
-            future, self._owed = self._owed, None
+            future, self._unresolved = self._unresolved, None
         if future is None:
             return
         if self._error is not None:
@@ -210,18 +204,75 @@ class Done(dist.Work):
 DONE = Done()
 
 
-def _look_at_oldest() -> None:
-    """Let go of ops that ended without anybody looking: two at most, so that it costs little."""
-    for work in list(pending)[:2] if len(pending) > 8 else ():
-        work.advance()
-
-
 def all_done(seconds: float) -> bool:
     """Wait for every op under way; whether all ended in that time."""
 
-    def look() -> bool:
+    def poll() -> bool:
         for work in list(pending):
             work.advance()
         return not pending
 
-    return done_in_time(look, seconds)
+    return done_in_time(poll, seconds)
+
+
+class _Progress:
+    """A thread that polls ops whose future somebody holds: MPI goes on only when it is called.
+
+    It runs while there are such ops and hardly longer, so a program that waits by itself pays
+    nothing.
+    """
+
+    POLLS = 20  # without a pause
+    YIELDING = 0.002  # seconds of polls with no more than a yield between them
+    PAUSE = 5e-5  # seconds between polls after that
+    LINGER = 0.05  # seconds that the thread waits for a next op before it ends
+    PARTING = 1.0  # seconds that the process waits for the thread at exit
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._watched: list[MpiWork] = []
+        self._thread: threading.Thread | None = None
+        self._leaving = False
+        self._process = 0  # whose thread it is: a forked process has none, and maybe the lock
+        atexit.register(self._leave)
+
+    def add(self, work: MpiWork) -> None:
+        with self._news:
+            self._watched.append(work)
+            self._news.notify()
+            if self._thread is None:
+                self._process = os.getpid()
+                self._thread = threading.Thread(target=self._run, name="mpi-futures", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._watched or self._leaving, self.LINGER)
+                if self._leaving or not self._watched:
+                    self._thread = None
+                    return
+            polls, began = 0, time.monotonic()
+            while self._watched and not self._leaving:
+                over = [work for work in list(self._watched) if work.advance()]
+                with self._news:
+                    self._watched = [work for work in self._watched if work not in over]
+                polls, began = (0, time.monotonic()) if over else (polls + 1, began)
+                if polls > self.POLLS and time.monotonic() - began > self.YIELDING:
+                    time.sleep(self.PAUSE)
+                elif polls > self.POLLS:
+                    sched_yield()
+
+    def _leave(self) -> None:
+        """End the thread: torch's C++ must not meet a Python that is going down."""
+        if self._process not in (0, os.getpid()):
+            return
+        with self._news:
+            self._leaving = True
+            self._news.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(self.PARTING)
+
+
+_progress = _Progress()
