@@ -137,7 +137,7 @@ _LAUNCHERS = (
     ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec", True),
     ("PMI_SIZE", "An mpiexec of MPICH or Intel MPI", True),
     ("SLURM_STEP_NUM_TASKS", "Slurm's srun", True),
-    ("WORLD_SIZE", "torchrun, or what sets WORLD_SIZE,", False),
+    ("WORLD_SIZE", "torchrun (or whatever set WORLD_SIZE)", False),
 )
 _MIXED = (
     "A mixed installation: start the program with the mpiexec of that library "

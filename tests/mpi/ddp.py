@@ -1,7 +1,7 @@
 """DistributedDataParallel over MPI and over gloo, on a stock torch: the losses, in hexadecimal.
 
-mpiexec -n 2 python ddp_over_mpi.py FILE [PROGRAM], the file being one that does not exist yet, and
-the program one that the same ranks run in the end, in the same group.
+``mpiexec -n 2 python ddp.py FILE [PROGRAM ...]``: the file doesn't exist yet, and the program is
+one that the same ranks run in the end, in the same group.
 """
 
 import runpy
@@ -28,7 +28,9 @@ for backend in ("mpi", "gloo"):
         loss.backward()
         optimizer.step()
         if dist.get_rank() == 0:
-            print(backend, loss.item().hex(), flush=True)
-for program in sys.argv[2:]:
-    runpy.run_path(program)
+            sys.stdout.write(f"{backend} {loss.item().hex()}\n")
+            sys.stdout.flush()
+if len(sys.argv) > 2:
+    sys.argv = sys.argv[2:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 dist.destroy_process_group()

@@ -1,24 +1,25 @@
 """Rank 1 ends in failure; rank 0 would wait for it for half an hour.
 
-Raises something of its own; takes cases that it tries before, as ``matrix.py`` does.
+``crash.py raise|exit [CASE...]``: the cases come first.
 """
 
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 import torch.distributed as dist
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from ranks.mpi.matrix import tried
+from mpi.cases import tried
 
 from distdemo.mpi import runtime
 
-
-def forsaken() -> bool:
-    """Collective: whether this is the rank that has to fail; the others wait for it, in vain."""
+if __name__ == "__main__":
+    if not dist.is_initialized():
+        dist.init_process_group("mpi")
+    how, *cases = sys.argv[1:]
+    tried(cases)
     runtime.SHORT = 0.5  # seconds; the test would wait for them, too
     dist.all_reduce(torch.ones(1))
     # MPICH and Open MPI leave their shared memory where a rank crashes; by now every rank of this
@@ -28,15 +29,10 @@ def forsaken() -> bool:
         if name.startswith(("dev/shm/mpich_shm_", "dev/shm/sm_segment.")):
             with suppress(FileNotFoundError):  # the other rank was first
                 Path("/", name).unlink()
-    if dist.get_rank() == 1:
-        return True
-    dist.all_reduce(torch.ones(1))
-    sys.stdout.write("came to the end")
-    return False
-
-
-if __name__ == "__main__":
-    dist.init_process_group("mpi")
-    tried(sys.argv[1:])
-    if forsaken():
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+        sys.stdout.write("came to the end")
+    elif how == "raise":
         raise ValueError("of its own")
+    else:
+        sys.exit(3)

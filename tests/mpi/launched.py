@@ -1,4 +1,4 @@
-"""Worlds over MPI, as a library's user has them: ``mpi_world.py START_METHOD SCENE...``.
+"""Worlds over MPI, as a library's user has them: ``launched.py START_METHOD SCENE...``.
 
 Prints a line of JSON for what became of each scene: the values, or who is to blame. Before it, rank
 0 prints which shared memory it uses. ``hold`` prints a line for each rank that is up, and hangs.
@@ -144,4 +144,4 @@ def played(scene: str, start_method: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     for each in sys.argv[2:]:
-        print(json.dumps(played(each, sys.argv[1])), flush=True)
+        os.write(1, f"{json.dumps(played(each, sys.argv[1]))}\n".encode())

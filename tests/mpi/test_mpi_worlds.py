@@ -1,0 +1,116 @@
+"""Worlds over MPI keep the launcher's promises: on real ranks, started without mpiexec."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import marked_processes, segments, wait_until, warmed
+from mpi.worlds import OTHERS, ROOT, ROOTED, needs_mpi
+
+from distdemo.errors import EXIT_OK, EXIT_USAGE
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+PROGRAM = str(Path(__file__).with_name("launched.py"))
+SCENES = ("add", "killed", "raises", "absent", "listening")
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    """What became of every scene; all of them are played by one program."""
+    return ended(tmp_path_factory.mktemp("scenes"), "fork", *SCENES)
+
+
+def ended(temporary, start_method, *scenes):
+    """What became of each scene; nothing may be left of them."""
+    with warmed([PROGRAM, start_method, *scenes], temporary) as run:
+        code, out, err = run.finish()
+        assert code == EXIT_OK, out + err
+        assert err == ""
+        lines = [json.loads(line) for line in out.splitlines()]
+        used = [line["segments"] for line in lines if "segments" in line]
+        assert len(used) == len(scenes)
+        assert_gone(run, {name for names in used for name in names})
+    return dict(zip(scenes, [line for line in lines if "segments" not in line], strict=True))
+
+
+def assert_gone(run, used):
+    """Assert that no process, temporary file or used segment of this run is left.
+
+    Segments are asked for by name: tests beside this one have theirs.
+    """
+    assert wait_until(lambda: not marked_processes(run.mark), 10), marked_processes(run.mark)
+    assert list(run.temporary.iterdir()) == []
+    assert not used & segments()
+
+
+def test_ranks_compute_together_in_groups_and_with_objects(scenes):
+    assert scenes["add"]["values"] == [[6, 6, 2, 1], [6, 6, 1, 1], [6, 6, 2, 1]]
+
+
+def test_so_they_do_when_a_forkserver_starts_them(tmp_path):
+    found = ended(tmp_path, "forkserver", "add")
+    assert found["add"]["values"] == [[6, 6, 2, 1], [6, 6, 1, 1], [6, 6, 2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("scene", "rank", "words"),
+    [
+        ("killed", 1, ("Rank 1 was killed by SIGKILL.",)),
+        ("raises", 2, ("Rank 2 raised KeyError: 'weights'",)),
+        ("absent", 1, ("rank 1 never arrived", "waiting in all_reduce at launched.py")),
+    ],
+)
+def test_the_rank_at_fault_is_named(scenes, scene, rank, words):
+    assert scenes[scene]["rank"] == rank
+    assert [each for each in words if each not in scenes[scene]["what"]] == []
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss of iproute2")
+def test_nothing_listens_where_another_machine_could_reach_it(scenes):
+    found = scenes["listening"]["values"][0]
+    outside = [each for each in found if "%lo:" not in each]
+    assert [each for each in outside if not each.startswith(("127.0.0.1:", "[::1]:"))] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "start_method"),
+    [(signal.SIGINT, "fork"), (signal.SIGKILL, "fork"), (signal.SIGKILL, "forkserver")],
+)
+def test_a_launcher_that_is_stopped_leaves_nothing(tmp_path, number, start_method):
+    with warmed([PROGRAM, start_method, "hold"], tmp_path) as run:
+        assert run.process.stdout is not None
+        lines = [json.loads(run.process.stdout.readline()) for _ in range(4)]
+        assert {line for line in lines if isinstance(line, int)} <= set(marked_processes(run.mark))
+        used = {name for line in lines if isinstance(line, dict) for name in line["segments"]}
+        run.process.send_signal(number)
+        assert run.process.wait(20) != EXIT_OK
+        assert_gone(run, used)
+
+
+@pytest.mark.skipif(not OTHERS, reason="DISTDEMO_TEST_MPI_PYTHONS names no other MPI's Python")
+@pytest.mark.parametrize("python", OTHERS)
+def test_ranks_of_another_mpi_are_started_by_the_line_that_the_refusal_shows(python):
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    folder = f"{Path(python).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": path, "PATH": folder}
+    command = [python, "-m", "distdemo", "all-reduce", "--backend", "mpi", "-n", "3"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert refused.returncode == EXIT_USAGE, refused.stdout + refused.stderr
+    line = shlex.split(refused.stderr.splitlines()[-1].removeprefix("Try "))
+    assert "mpiexec" in line[0]
+    place = line.index("distdemo")
+    line[place : place + 1] = [python, "-m", "distdemo"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, env=environment | ROOTED
+    )
+    assert done.returncode == EXIT_OK, done.stdout + done.stderr
+    assert "Verified" in done.stdout
