@@ -99,4 +99,4 @@ other-mpis: $(READY)  ## Test the mpi backend with Open MPI and Intel MPI (150 M
 			--constraint constraints.txt --no-deps --force-reinstall mpi4py $$mpi && touch $(VENV)-$$mpi/.ready || exit 1; \
 	done
 	@DISTDEMO_TEST_MPI_PYTHONS=$$(for mpi in $(OTHER_MPIS); do printf '%s:' "$(CURDIR)/$(VENV)-$$mpi/bin/python"; done) \
-		$(BIN)/python -m pytest tests/ranks/test_mpi_worlds.py tests/ranks/mpi
+		$(BIN)/python -m pytest tests/mpi
