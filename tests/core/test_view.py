@@ -1,0 +1,256 @@
+"""What all views are made of: consoles, tables, the failure of a world, progress."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden import drawn, golden
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from distdemo.launcher.records import (
+    Died,
+    Lost,
+    Outcome,
+    Phase,
+    Raised,
+    Returned,
+    Stopped,
+    TimedOut,
+    Verdict,
+    Where,
+    WorldReport,
+    WorldSpec,
+)
+from distdemo.view import progress
+from distdemo.view.console import Signs, output, show, signs
+from distdemo.view.failure import failure
+from distdemo.view.progress import Progress
+from distdemo.view.tables import NARROW, Column, Grid, fitting, select
+
+GOLDEN = Path(__file__).parent / "golden"
+ENTERED = Phase(2, "entered all_reduce")
+
+
+def stream(encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+
+
+def world(outcomes: tuple[Outcome, ...], verdict: Verdict | None) -> WorldReport:
+    return WorldReport(WorldSpec(len(outcomes)), outcomes, verdict, 0.5, "fork", "fast")
+
+
+# --------------------------------------------------------------------------------------- consoles
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "UTF-16"])
+def test_unicode_gets_the_fine_signs(encoding: str) -> None:
+    assert signs(output(stream(encoding))) == Signs()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_is_written_in_another_way_and_never_raises(encoding: str) -> None:
+    file = stream(encoding)
+    console = output(file)
+    show(console, Text(f"{signs(console).right} 2(n−1)/n × 16 B in 850 µs, … 雪 \udcff"))
+    file.flush()
+    text = file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]  # BytesIO
+    assert text.startswith("ok 2(n-1)/n")
+
+
+def test_what_is_no_terminal_is_80_columns_wide_unless_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (output(io.StringIO()).width, output(io.StringIO()).color_system) == (80, None)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert output(io.StringIO()).width == 120
+    monkeypatch.setenv("COLUMNS", "0")
+    assert output(io.StringIO()).width == 80
+
+
+def test_brackets_in_numbers_and_messages_are_no_markup() -> None:
+    assert drawn(lambda _: "[red]1[/red] :smile:") == "[red]1[/red] :smile:\n"
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def grid(room: int) -> Grid:
+    made = Grid([Column("Rank", right=True), Column("Holds", folds=True), Column("Then")])
+    for rank in range(2):
+        text = Text("\n".join("x" * min(max(room, 9), 30) for _ in range(2)))
+        made.rows.append([str(rank), text, "" if rank else "done"])
+    return made
+
+
+@pytest.mark.parametrize(("columns", "longest"), [(80, 30), (47, 28), (41, 22), (36, 17)])
+def test_the_roomiest_table_that_fits_is_taken(columns: int, longest: int) -> None:
+    text = drawn(lambda console: fitting(console, grid), columns)
+    assert f" {'x' * longest} " in text
+    assert "│" in text
+
+
+def test_where_none_fits_it_becomes_a_list_with_a_line_a_cell() -> None:
+    lines = drawn(lambda console: fitting(console, grid), 26).splitlines()
+    holds = [f"  Holds  {'x' * 17}", f"         {'x' * 17}"]
+    assert lines[:5] == ["Rank 0", *holds, "  Then   done", "Rank 1"]
+    assert len(lines) == 7, "an empty cell has no line"
+
+
+def test_a_table_that_can_not_fold_becomes_a_list_rather_than_lose_the_end_of_a_number() -> None:
+    wide = Grid([Column("Rank"), *(Column(f"Time {place}") for place in range(8))])
+    wide.rows.append(["0", *(f"{place}.123456 ms" for place in range(8))])
+    text = drawn(lambda console: fitting(console, lambda _: wide), NARROW + 10)
+    assert all(f"{place}.123456 ms" in text for place in range(8))
+
+
+def test_of_many_ranks_the_ends_and_the_odd_ones_are_shown() -> None:
+    ranks = [Returned(rank=rank) for rank in range(20)]
+
+    def shown(chosen: frozenset[int] | None) -> list[int]:
+        found = select(ranks, chosen, lambda each: each.rank == 9)
+        return [-each if isinstance(each, int) else each.rank for each in found]
+
+    assert shown(None) == [0, 1, 2, 3, -5, 9, -6, 16, 17, 18, 19]
+    assert shown(frozenset({2, 5})) == [2, 5]
+
+
+# ---------------------------------------------------------------------------------------- failure
+
+TRACE = "Traceback (most recent call last):\n  line 1\nValueError: [no] such batch\n"
+OUTCOMES: tuple[Outcome, ...] = (
+    Raised(
+        rank=0,
+        phase=ENTERED,
+        at=0.2,
+        type="RuntimeError",
+        message="Connection closed by peer\nmore",
+        traceback="",
+        consequence=True,
+    ),
+    Raised(
+        rank=1,
+        phase=ENTERED,
+        at=0.1,
+        type="ValueError",
+        message="[no] such batch" + " very" * 60,
+        traceback=TRACE,
+        output="one\ntwo\nthree\nfour\nfive\nsix\n",
+    ),
+    Died(rank=2, phase=ENTERED, at=0.3, signal=9),
+    Stopped(rank=3, phase=ENTERED, at=0.4),
+    TimedOut(rank=4, phase=ENTERED, at=0.5, where=Where("all_reduce", "train.py:12 in step")),
+    Returned(rank=5, at=0.6),
+    Died(rank=6, at=0.7, exit_code=3),
+)
+VERDICT = Verdict(
+    "Rank 1 raised ValueError: [no] such batch",
+    "It had got as far as: entered all_reduce.",
+    "The traceback below is from that rank.",
+    (1,),
+    (0, 2, 3, 4),
+    TRACE,
+)
+MANY = tuple(Died(rank=r, at=0.1, signal=9) if r == 200 else Stopped(rank=r) for r in range(256))
+AFAR = (
+    Stopped(rank=0, phase=ENTERED, at=9.0),
+    Lost(rank=1, at=8.9, why="no sign of life on node-b for 8 s", hint="Try."),
+)
+FAILURES = {
+    "failure": world(OUTCOMES, VERDICT),
+    "failure_of_many": world(
+        MANY, Verdict("Rank 200 was killed by SIGKILL.", "Why.", "Hint.", (200,))
+    ),
+    "failure_afar": replace(
+        world(AFAR, Verdict("Rank 1: no sign of life.", "Why.", "Try.", (1,), (0,))),
+        hosts=("node-a", "node-b"),
+    ),
+    "deadlock": world(
+        tuple(TimedOut(rank=r, phase=ENTERED, where=Where("send", "")) for r in (0, 1)),
+        Verdict("Timed out: Ranks 0, 1 wait for each other.", "Why.", "A deadlock.", (), (0, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failed_world(name: str) -> None:
+    golden(GOLDEN / f"{name}.txt", lambda console: failure(FAILURES[name], console))
+
+
+def test_the_traceback_is_shown_where_it_was_asked_for() -> None:
+    def draw(console: Console) -> RenderableType:
+        return failure(FAILURES["failure"], console, traceback=True)
+
+    assert "Traceback (most recent call last):" in drawn(draw)
+    assert "Add --traceback" not in drawn(draw)
+
+
+# --------------------------------------------------------------------------------------- progress
+
+
+class Terminal(io.StringIO):
+    """A standard error that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
+
+
+def test_progress_is_drawn_without_a_thread_and_wiped_also_after_an_error(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
+    before = threading.active_count(), os.listdir("/proc/self/task")
+    with suppress(KeyboardInterrupt), Progress(4000) as bar:
+        bar.advance(1200, 3, "all_gather/[b]single" + "/long" * 60)
+        shown = terminal.getvalue()
+        assert (threading.active_count(), os.listdir("/proc/self/task")) == before
+        raise KeyboardInterrupt
+    assert all(part in shown for part in ("1200/4000", "3 failed", "all_gather/[b]single"))
+    assert "\n" not in shown, "cut, not broken"
+    text = terminal.getvalue()
+    assert text.rindex("1200/4000") < text.rindex("\x1b[2K")
+    assert text.rindex("\x1b[?25l") < text.rindex("\x1b[?25h"), "the cursor is there again"
+
+
+def test_progress_is_drawn_ten_times_a_second_at_most(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    with Progress(1000) as bar:
+        for done in range(1000):
+            now[0] = 100 + done / 1000  # a case each millisecond
+            bar.advance(done, 0, f"case-{done}.")
+    assert 9 <= terminal.getvalue().count("case-") <= 11
+
+
+@pytest.mark.parametrize("why", ["a dumb terminal", "a pipe", "quiet", "a forked rank", "none"])
+def test_progress_that_nobody_would_see_is_not_drawn(
+    why: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb" if why == "a dumb terminal" else "xterm")
+    file = {"a pipe": io.StringIO(), "none": None}.get(why, terminal)
+    monkeypatch.setattr(sys, "stderr", file)
+    with Progress(40, enabled=why != "quiet") as bar:
+        before = file.getvalue() if file else ""
+        with monkeypatch.context() as patch:
+            if why == "a forked rank":
+                patch.setattr(os, "getpid", lambda: -1)
+            bar.advance(1, 0, "scatter")
+            assert (file.getvalue() if file else "") == before
