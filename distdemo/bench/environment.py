@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from distdemo.doctor.cores import Share, share
 from distdemo.doctor.surroundings import Surroundings
-from distdemo.launcher.records import WorldSpec
 
 TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
@@ -24,24 +23,23 @@ def cores() -> Share:
     return share(Surroundings(os.environ, socket.gethostname()))
 
 
-def environment(share: Share, worlds: Sequence[WorldSpec]) -> dict[str, str | int | float]:
-    """For the report, once all ranks are gone: it may ask a GPU for its name.
-
-    Args:
-        share: of the cores.
-        worlds: that were measured.
-    """
-    return {
+def environment(*, gpu: bool) -> dict[str, str | int | float]:
+    """For the report, once all ranks are gone: it may ask a GPU for its name."""
+    found: dict[str, str | int | float] = {
         "host": socket.gethostname(),
         "processor": _processor(),
-        **_gpu(worlds),
-        "cores": share.effective,
+        "cores": cores().effective,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         **tuning(os.environ),
     }
+    if gpu:
+        import torch
+
+        found["gpu"] = torch.cuda.get_device_name(0)
+    return found
 
 
-def tuning(environ: Mapping[str, str]) -> dict[str, str | int | float]:
+def tuning(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that libraries are tuned with."""
     return {name: environ[name] for name in sorted(environ) if name.startswith(TUNING)}
 
@@ -54,12 +52,3 @@ def _processor() -> str:
         return platform.processor() or "unknown"
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or "unknown")
-
-
-def _gpu(worlds: Sequence[WorldSpec]) -> dict[str, str]:
-    """The first one's model, if ranks had tensors on GPUs."""
-    if all(world.device == "cpu" for world in worlds):
-        return {}
-    import torch
-
-    return {"gpu": torch.cuda.get_device_name(0)}

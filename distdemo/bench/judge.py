@@ -1,4 +1,4 @@
-"""Is this normal? A line for each row: the reason with its figures, and what to try.
+"""Is this normal? What to think of each row: the reason with its figures, and what to try.
 
 A row is held against what the machine did without torch.distributed in the same run: the bound's
 bandwidth, and the latency of the same transport. No torch.
@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distdemo.bench.figures import rate_text, share_text, time_text, times_text
-from distdemo.bench.old_records import Row
-from distdemo.bench.summary import median
-from distdemo.bench.yardsticks import (
-    DEVICE_COPY,
-    SHARED_MEMORY,
-    TCP_STREAM,
-    Judgement,
-    Limit,
-    Setup,
-)
+from distdemo.backends.contract import Transport
+from distdemo.bench.records import Judgement, Limit, Row, Setup, Verdict
+from distdemo.bench.statistics import median
+from distdemo.view.format import duration, percent, plural, rate, times
 
 CLOSE = 0.75
 """Share of the bound from which on there is little to gain: bound and row each differ by more than
@@ -32,9 +25,9 @@ SLOW_LATENCIES = 25
 """Times the transport's own latency, for each of 2(n−1) messages one after the other, from which
 on a fixed cost is unusual. gloo's is 6 to 12 times (it hands messages from thread to thread); five
 times slower it would be 40 to 60."""
-SLOW_MESSAGE = 50e-6
-"""Seconds for each of them that are never unusual: shared memory answers in less than a
-microsecond, but torch and a backend's own code take some ten for a call, whatever carries it."""
+SLOW_MESSAGE_S = 50e-6
+"""For each of them that is never unusual: shared memory answers in less than a microsecond, but
+torch and a backend's own code take some ten for a call, whatever carries it."""
 SLOW_FIXED = 4
 """Times the smallest sizes' medians, where the transport's latency is not known, as on a GPU."""
 FEW = 0.1
@@ -42,17 +35,16 @@ FEW = 0.1
 LIKE_SMALL = 3
 """Times the smallest sizes' medians, up to which a time is a fixed cost too: messages of some KiB
 take other ways through a backend than those of some bytes (gloo: twice as long)."""
-SMALL = 4096
-"""Bytes up to which a row's time is a fixed cost alone: at 1 GB/s they take 4 µs."""
+SMALL_BYTES = 4096
+"""Up to which a row's time is a fixed cost alone: at 1 GB/s they take 4 µs."""
 DISTURBED = 3
 """Times its fastest tenth's, from which on a median is another's doing: where ranks have a core
 each, half of the iterations are within a factor of two."""
 TRANSITION = 0.2
 """Share of the fixed cost in a time from which on it is worth a word."""
-
-_SLOW_HINT = (
-    "Try `distdemo doctor`; look at what else runs here (top), at swapping, at the interface that "
-    "is used (GLOO_SOCKET_IFNAME), at TORCH_DISTRIBUTED_DEBUG and whether torch is a debug build."
+SLOW_HINT = (
+    "Try `distdemo doctor`; look at what else runs here (top), at swapping, at the interface in "
+    "use (GLOO_SOCKET_IFNAME), at TORCH_DISTRIBUTED_DEBUG, and whether torch is a debug build."
 )
 
 
@@ -62,50 +54,60 @@ class _Case:
 
     Attributes:
         n: ranks of a group.
-        fixed: seconds of an op on next to no bytes; None: none was measured.
+        fixed_s: of an op on next to no bytes; None: none was measured.
     """
 
     row: Row
     setup: Setup
     bound: Limit
     n: int
-    fixed: float | None
+    fixed_s: float | None
 
     @property
-    def bytes_alone(self) -> float:
-        """Seconds in which a rank's bytes would travel at the limit."""
-        return self.row.size * self.row.factor / self.bound.bandwidth
+    def bytes_alone_s(self) -> float:
+        """In which a rank's bytes would travel at the limit."""
+        return self.row.size_bytes * self.row.busbw_factor / self.bound.bandwidth_bytes_per_s
 
     @property
     def share(self) -> float:
         """Of the bound's bandwidth."""
-        return self.row.busbw / self.bound.bandwidth
+        return float(self.row.busbw_bytes_per_s) / self.bound.bandwidth_bytes_per_s
 
     @property
-    def latency(self) -> float | None:
-        """Seconds of 8 bytes over the transport of the bound."""
-        kind = self.bound.kind
-        known = [each.latency for each in self.setup.limits if each.kind == kind and each.latency]
+    def latency_s(self) -> float | None:
+        """Of 8 bytes over the transport of the bound."""
+        same = [each for each in self.setup.limits if each.transport == self.bound.transport]
+        known = [each.latency_s for each in same if each.latency_s]
         return median(known) if known else None
 
     @property
-    def allowed(self) -> float | None:
-        """Seconds beyond which even the fastest tenth is unusually slow; None: nobody can say.
+    def allowed_s(self) -> float | None:
+        """Beyond which even the fastest tenth is unusually slow; None: nobody can say.
 
         Of a GPU's memory nobody can: what lies between two GPUs, NVLink, PCIe or a network, is five
         to a hundred times slower than that, and was not measured.
         """
-        if self.bound.kind == DEVICE_COPY:
+        if self.bound.transport is Transport.DEVICE_COPY:
             return None
-        for_bytes, latency = self.bytes_alone / SLOW, self.latency
+        for_bytes, latency = self.bytes_alone_s / SLOW, self.latency_s
         if latency is not None:
-            message = max(SLOW_LATENCIES * latency, SLOW_MESSAGE)
+            message = max(SLOW_LATENCIES * latency, SLOW_MESSAGE_S)
             return 2 * (self.n - 1) * message + for_bytes
-        return None if self.fixed is None else SLOW_FIXED * self.fixed + for_bytes
+        return None if self.fixed_s is None else SLOW_FIXED * self.fixed_s + for_bytes
+
+    @property
+    def reached(self) -> str:
+        """``3.4 GB/s is 62% of the 5.5 GB/s of a TCP stream``, as the beginning of a sentence."""
+        busbw = rate(self.row.busbw_bytes_per_s)
+        return f"{busbw} is {percent(self.share)} of {bound_text(self.bound)}"
+
+    def judged(self, verdict: Verdict, why: str, hint: str = "") -> Judgement:
+        """With the share of the limit."""
+        return Judgement(verdict, why, hint, self.share)
 
 
-def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement:
-    """Whether a row is what one should expect here.
+def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | None:
+    """Whether a row is what one should expect here; None where there is no bandwidth.
 
     Args:
         row: to be judged.
@@ -113,148 +115,96 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement:
         setup: of its backend, with limits and bound.
         n: ranks in a group that runs the op.
     """
-    nothing = _nothing_to_judge(row, n)
-    if nothing:
-        return Judgement("", nothing)
+    if n < 2 or not row.size_bytes or not row.busbw_factor or row.median_s <= 0:
+        return None
     crowded = 0 < setup.cores < setup.ranks_per_host
-    if setup.bound is None or setup.bound.bandwidth <= 0:
-        unknown = Judgement("", "What the machine can do was not measured.")
-        return _oversubscribed(setup, None) if crowded else unknown
-    return _judged(_Case(row, setup, setup.bound, n, _fixed(rows)), crowded=crowded)
-
-
-def _judged(case: _Case, *, crowded: bool) -> Judgement:
-    """The first kind that fits."""
+    bound = setup.bound
+    if bound is None or bound.bandwidth_bytes_per_s <= 0:
+        if crowded:
+            return _oversubscribed(setup, None)
+        return Judgement(Verdict.UNKNOWN, "What the machine can do was not measured.")
+    small = [each.median_s for each in rows if 0 < each.size_bytes <= SMALL_BYTES]
+    case = _Case(row, setup, bound, n, min((each for each in small if each > 0), default=None))
     if case.share >= CLOSE:
         return _close(case)
     if crowded:
-        return _oversubscribed(case.setup, case)
-    if case.allowed is not None and case.row.p10 > case.allowed:
-        return _unusually_slow(case)
+        return _oversubscribed(setup, case)
+    if case.allowed_s is not None and row.p10_s > case.allowed_s:
+        return _slow(case)
     return _latency_bound(case) or _below(case)
 
 
-# --------------------------------------------------------------------------------------- the kinds
-
-
-def _nothing_to_judge(row: Row, n: int) -> str:
-    """Why there is no bandwidth; empty if there is."""
-    if n < 2 or (row.size > 0 and row.factor == 0):
-        return "A single rank sends nothing: there is no bandwidth to judge."
-    if row.size == 0:
-        return "It moves no bytes: its time is all there is to it."
-    return "" if row.median > 0 else "It took no time that could be measured."
-
-
 def _close(case: _Case) -> Judgement:
-    reached = f"{rate_text(case.row.busbw)} is {share_text(case.share)} of {_bound(case)}"
     more = ""
-    if case.share > 1.1 and case.bound.kind == TCP_STREAM and case.setup.world.device != "cpu":
+    if case.share > 1.1 and case.bound.transport is Transport.TCP and case.setup.device != "cpu":
         more = ": more, as data of GPUs takes other ways than TCP"
     elif case.share > 1.1:
         more = ": more, as its data stays in the cache or is copied fewer times"
-    return Judgement("close to the limit", f"{reached}{more}.", share=case.share)
+    return case.judged(Verdict.CLOSE, f"{case.reached}{more}.")
 
 
 def _oversubscribed(setup: Setup, case: _Case | None) -> Judgement:
-    why = f"{setup.ranks_per_host} ranks share {setup.cores:g} {_cores(setup.cores)}"
-    fewer = max(1, int(setup.cores))
-    hint = f"Try at most {fewer} ranks on a host, or a machine with more cores."
-    if fewer == 1:
-        hint = "Try a machine with a core a rank."
+    shared = f"{setup.cores:g} core{'s' * (setup.cores != 1)}"
+    why = f"{plural(setup.ranks_per_host, 'rank')} share {shared}"
+    fewer = int(setup.cores)
+    hint = f"Try at most {fewer} ranks on a host." if fewer > 1 else "Try more cores."
     if case is None:
-        return Judgement("oversubscribed", f"{why}: each waits for its turn.", hint)
-    return Judgement("oversubscribed", f"{why}: {_cost(case)}.", hint, case.share)
+        return Judgement(Verdict.OVERSUBSCRIBED, f"{why}, and take turns.", hint)
+    return case.judged(Verdict.OVERSUBSCRIBED, f"{why}, and take turns: {case.reached}.", hint)
 
 
-def _cost(case: _Case) -> str:
-    """What having to take turns costs, as far as it was measured."""
-    bound = case.bound
-    alone = [each for each in case.setup.limits if each.kind == bound.kind and not each.at_once]
-    reached = f"it reaches {share_text(case.share)} of {_bound(case)}"
-    if not alone or not bound.at_once:
-        return reached
-    best = median([each.bandwidth for each in alone])
-    who = "one pair" if len(alone[0].ranks) == 2 else "one rank"
-    return f"{reached}, and {who} alone would have {rate_text(best)}"
-
-
-def _unusually_slow(case: _Case) -> Judgement:
-    row, latency = case.row, case.latency
-    if case.bytes_alone >= FEW * (case.allowed or 0.0):
-        why = f"{rate_text(row.busbw)} is {share_text(case.share)} of {_bound(case)}"
+def _slow(case: _Case) -> Judgement:
+    row, latency = case.row, case.latency_s
+    if case.bytes_alone_s >= FEW * (case.allowed_s or 0.0):
+        why = case.reached
     elif latency is not None:
-        ratio = row.p10 / latency
         why = (
-            f"even the fastest tenth takes {time_text(row.p10)}, {times_text(ratio)} as long as "
-            f"8 B over a {case.bound.kind}, {time_text(latency)}"
+            f"Even the fastest tenth takes {duration(row.p10_s)}, {times(row.p10_s / latency)} "
+            f"the {duration(latency)} of 8 B over {article(case.bound.transport)}"
         )
     else:
-        why = f"it takes {time_text(row.median)}, {times_text(row.median / (case.fixed or 1))} as "
-        why += f"long as the smallest sizes, and its bytes would take {time_text(case.bytes_alone)}"
-    return Judgement("unusually slow", f"{_capital(why)}.", _SLOW_HINT, case.share)
+        why = (
+            f"It takes {duration(row.median_s)}, {times(row.median_s / (case.fixed_s or 1))} the "
+            f"smallest sizes' time; its bytes would take {duration(case.bytes_alone_s)}"
+        )
+    return case.judged(Verdict.SLOW, f"{why}.", SLOW_HINT)
 
 
 def _latency_bound(case: _Case) -> Judgement | None:
-    row, fixed = case.row, case.fixed
-    if fixed is None or case.share > FEW or row.median > LIKE_SMALL * fixed:
+    row, fixed = case.row, case.fixed_s
+    if fixed is None or case.share > FEW or row.median_s > LIKE_SMALL * fixed:
         return None
     why = (
-        f"Its bytes would take {time_text(case.bytes_alone)} at the limit, not "
-        f"{time_text(row.median)}: the rest is a fixed cost of messages{_beside(case, fixed)}."
+        f"Its bytes would take {duration(case.bytes_alone_s)} at the limit, not "
+        f"{duration(row.median_s)}: the rest is a fixed cost per message."
     )
-    return Judgement("latency-bound", why, "Send more at a time: fewer, larger ops.", case.share)
-
-
-def _beside(case: _Case, fixed: float) -> str:
-    """How much of a time the fixed cost explains; nothing where it is all of it."""
-    whole = case.row.median
-    if fixed >= whole:
-        return ""
-    known = f" ({time_text(fixed)} at the smallest sizes)"
-    unknown = whole - fixed - case.bytes_alone
-    return f"{known} and of what grows slowly with size" * (unknown > FEW * whole) or known
+    return case.judged(Verdict.LATENCY_BOUND, why, "Send more at a time: fewer, larger ops.")
 
 
 def _below(case: _Case) -> Judgement:
-    row, fixed = case.row, case.fixed
-    reached = f"{rate_text(row.busbw)} is {share_text(case.share)} of {_bound(case)}"
-    if row.median > DISTURBED * row.p10:
+    row, fixed = case.row, case.fixed_s
+    if row.median_s > DISTURBED * row.p10_s:
         why = (
-            f"{reached}, yet the fastest tenth takes {time_text(row.p10)} and not "
-            f"{time_text(row.median)}: something else takes the cores in between"
+            f"The fastest tenth takes {duration(row.p10_s)}, the median {duration(row.median_s)}: "
+            "something else takes the cores in between"
         )
-        return Judgement("below the limit", f"{why}.", "Look at what else runs here.", case.share)
-    if fixed is not None and fixed >= TRANSITION * row.median:
-        why = f"{reached}: {share_text(min(1.0, fixed / row.median))} of the time is a fixed cost"
-        return Judgement("below the limit", f"{why}, less so for larger sizes.", "", case.share)
-    if case.bound.kind == DEVICE_COPY:
-        why = f"{reached}: within a GPU's own memory; no link between two GPUs is as fast"
-        return Judgement("below the limit", f"{why}.", "", case.share)
-    why = f"{reached}, as is usual: a backend copies, waits and computes in between"
-    return Judgement("below the limit", f"{why}.", "", case.share)
+        return case.judged(Verdict.DISTURBED, f"{why}.", "Look at what else runs here.")
+    if fixed is not None and fixed >= TRANSITION * row.median_s:
+        part = percent(min(1.0, fixed / row.median_s))
+        why = f"{case.reached}: {part} of the time is a fixed cost, less so for larger sizes"
+    elif case.bound.transport is Transport.DEVICE_COPY:
+        why = f"{case.reached}: within a GPU's own memory; no link between two GPUs is as fast"
+    else:
+        why = f"{case.reached}, as is usual: a backend copies, waits and computes in between"
+    return case.judged(Verdict.BELOW, f"{why}.")
 
 
-# -------------------------------------------------------------------------------------- the pieces
-
-
-def _fixed(rows: Sequence[Row]) -> float | None:
-    """Seconds of the smallest sizes: the least of their medians; None if all are large."""
-    small = [row.median for row in rows if 0 < row.size <= SMALL and row.median > 0]
-    return min(small, default=None)
-
-
-def _bound(case: _Case) -> str:
+def bound_text(bound: Limit) -> str:
     """The bound in words: ``the 5.5 GB/s of a TCP stream, all ranks at once``."""
-    bound = case.bound
-    article = "" if bound.kind == SHARED_MEMORY else "a "
-    way = "through shared memory" if not article else f"of {article}{bound.kind}"
-    return f"the {rate_text(bound.bandwidth)} {way}" + (", all ranks at once" * bound.at_once)
+    end = ", all ranks at once" if bound.at_once else ""
+    return f"the {rate(bound.bandwidth_bytes_per_s)} of {article(bound.transport)}{end}"
 
 
-def _cores(count: float) -> str:
-    return "core" if count == 1 else "cores"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def article(transport: Transport) -> str:
+    """``a TCP stream``; shared memory has none."""
+    return transport.value if transport is Transport.SHARED_MEMORY else f"a {transport.value}"

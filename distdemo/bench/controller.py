@@ -1,0 +1,476 @@
+"""The launcher's side of ``bench``: world after world, until every median is steady or time is up.
+
+The first world of each backend verifies every size and finds out how long things take; the others
+time. What comes in is put together as it comes, so whatever ends the measurement (a rank that
+dies, Ctrl-C) leaves what was measured by then.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any
+
+from distdemo import backends, ops
+from distdemo.bench import plan
+from distdemo.bench.environment import cores, environment
+from distdemo.bench.judge import judge
+from distdemo.bench.limits import bound_of
+from distdemo.bench.plan import Key, Plan, Visit
+from distdemo.bench.rank import Ready, Sample, bench
+from distdemo.bench.records import (
+    FEWEST_LAUNCHES,
+    Alignment,
+    BenchReport,
+    BenchSpec,
+    Overlap,
+    Progress,
+    Row,
+    Series,
+    Setup,
+    Start,
+)
+from distdemo.bench.statistics import SkewLog, interval, median, quantile
+from distdemo.bench.timing import Times
+from distdemo.dtypes import DTYPES
+from distdemo.encoding import decode, encode
+from distdemo.errors import DistdemoError, Terminated
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.versions import versions
+
+Watch = Callable[[BenchReport, Progress], object]
+MOST_LAUNCHES = 40  # of one backend
+WATCH_S = 0.25  # between two reports to whoever watches
+
+
+def measure(
+    spec: BenchSpec,
+    worlds: Sequence[WorldSpec],
+    start: Callable[..., WorldReport],
+    watch: Watch | None = None,
+    *,
+    once: bool = False,
+) -> BenchReport:
+    """Measure all series, one backend after the other.
+
+    Args:
+        spec: what to measure.
+        worlds: one a backend; the deadline is that of the whole measurement.
+        start: starts a world, as ``Session.start`` does.
+        watch: called as results come, now and then, with all that is known; None: nobody watches,
+            which leaves the cores to the ranks.
+        once: only one world can be started.
+
+    Raises:
+        DistdemoError: no world can be started, and nothing was measured yet.
+    """
+    controller = _Controller(spec, worlds, start, watch, once=once)
+    try:
+        controller.run()
+    except (KeyboardInterrupt, Terminated):
+        controller.results.interrupted = True
+    return controller.results.report(whole=True)
+
+
+class _Controller:
+    """Starts the worlds of a measurement."""
+
+    def __init__(
+        self,
+        spec: BenchSpec,
+        worlds: Sequence[WorldSpec],
+        start: Callable[..., WorldReport],
+        watch: Watch | None,
+        *,
+        once: bool,
+    ) -> None:
+        self.results = Results(spec, once=once)
+        self._spec = spec
+        measured = {series.backend for series in spec.series if series.sizes_bytes}
+        self._worlds = [world for world in worlds if world.backend in measured]
+        self._start = start
+        self._watch = watch
+        self._once = once
+        self._world = worlds[0]
+        self._doing = "starting"
+        self._timing_since: float | None = None
+        self._watched = monotonic()
+
+    def run(self) -> None:
+        """Every backend, in the order in which they were named; one that fails stops no other."""
+        for world in self._worlds:
+            self._world, self._timing_since = world, None
+            self.results.begin(world)
+            try:
+                self._measure_backend()
+            except DistdemoError as error:
+                if not any(series.rows for series in self.results.report().series):
+                    raise
+                self.results.errors[world.backend] = f"{error.what} {error.why} It stopped"
+
+    def _measure_backend(self) -> None:
+        backend = self._world.backend
+        if self._once:
+            self._launch(plan.in_one_world(self._spec, backend))
+            return
+        if not self._launch(plan.first(self._spec, backend)):
+            return
+        self._timing_since = monotonic()
+        for launch in range(1, (plan.fixed_launches(self._spec) or MOST_LAUNCHES) + 1):
+            counts = self._counts(launch)
+            if not counts or not self._launch(plan.later(self._spec, launch, counts)):
+                return
+
+    def _launch(self, what: Plan) -> bool:
+        """Run one world; whether all its ranks did what they should."""
+        self._doing = "starting a world"
+        self._tell()
+        left = self._world.deadline - (monotonic() - self.results.began)
+        if left <= 0:
+            limit = f"The time limit of {self._world.deadline:g} s was reached"
+            self.results.errors[self._world.backend] = limit
+            return False
+        report = self._start(
+            replace(self._world, deadline=left),
+            bench,
+            (self._spec, what),
+            hear=self._hear,
+            order=encode(what),
+            resume=self._resume,
+        )
+        self.results.add_world(self._world, report)
+        return report.ok
+
+    def _resume(self, order: Any) -> tuple[Callable[..., None], tuple[BenchSpec, Plan]]:  # noqa: ANN401 - JSON
+        """What another node of the world runs, from what ``_launch`` ordered."""
+        return bench, (self._spec, decode(Plan, order))
+
+    def _counts(self, launch: int) -> dict[Key, int]:
+        """Iterations of each size in this launch; empty: enough is known."""
+        fixed = plan.fixed_launches(self._spec)
+        every = plan.keys(self._spec, self._world.backend)
+        if self._spec.iters is not None and fixed is not None:
+            return {key: plan.share(self._spec.iters, launch, fixed) for key in every}
+        budget = plan.budget_s(self._spec, self._world.backend)
+        mine = every
+        if fixed is None and launch > FEWEST_LAUNCHES:
+            if self._spent_s() >= budget * (1 - 0.5 / launch):
+                return {}
+            rows = {key: self.results.row(key) for key in every}
+            mine = [key for key, row in rows.items() if row is None or not row.steady]
+        wanted = fixed or plan.USUAL_LAUNCHES
+        left = max(budget - self._spent_s(), budget / 4) / max(1, wanted - launch + 1)
+        return {
+            key: plan.count_for(self.results.samples[key].pace_s, left / len(every))
+            for key in mine
+        }
+
+    def _spent_s(self) -> float:
+        return 0.0 if self._timing_since is None else monotonic() - self._timing_since
+
+    def _hear(self, rank: int, told: Ready | Sample | None) -> None:
+        """None: the rank still moves."""
+        if isinstance(told, Ready) and rank == 0:
+            self.results.add_ready(self._world.backend, told)
+        if isinstance(told, Sample) and self.results.add_sample(rank, told):
+            series = self._spec.series[told.visit.series]
+            self._doing = series.named(series.sizes_bytes[told.visit.point])
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._watch is None or monotonic() - self._watched < WATCH_S:
+            return
+        self._watch(self.results.report(), self._progress())
+        self._watched = monotonic()
+
+    def _progress(self) -> Progress:
+        """By the budget, or by the launches that are left."""
+        place = self._worlds.index(self._world)
+        budget = plan.budget_s(self._spec, self._world.backend)
+        left = None
+        if self._timing_since is not None and self._spec.iters is None:
+            later = sum(plan.budget_s(self._spec, w.backend) for w in self._worlds[place + 1 :])
+            left = max(0.0, budget - self._spent_s()) + later
+        fixed = plan.fixed_launches(self._spec)
+        part = self._spent_s() / budget
+        if fixed is not None:
+            part = self.results.setups[self._world.backend].launches / (fixed + 1)
+        return Progress((place + min(1.0, part)) / len(self._worlds), left, self._doing)
+
+
+@dataclass(slots=True)
+class Samples:
+    """All that is known of one size of one series.
+
+    Attributes:
+        pace_s: of an iteration of the last launch, the common start and stalls included.
+        times_s: by launch, an entry an iteration: the slowest rank's.
+        overlaps: by launch, the slowest rank's.
+        row: made of these; None: not yet, or out of date.
+    """
+
+    pace_s: float = 0.0
+    times_s: dict[int, list[float]] = field(default_factory=dict)
+    overlaps: list[Overlap] = field(default_factory=list)
+    clock: str = ""
+    checked: int = 0
+    wrong: int = 0
+    row: Row | None = None
+
+
+class Results:
+    """What ranks told and how worlds ended, put together; and the report that it makes.
+
+    Attributes:
+        setups: by backend.
+        errors: by backend, why nothing more came of it, as the beginning of a sentence.
+        interrupted: a signal ended the measurement.
+    """
+
+    def __init__(self, spec: BenchSpec, *, once: bool = False) -> None:
+        self.setups: dict[str, Setup] = {}
+        self.errors: dict[str, str] = {}
+        self.interrupted = False
+        self.began = monotonic()
+        self.samples: dict[Key, Samples] = {}
+        self._spec = spec
+        self._once = once
+        self._failed: WorldReport | None = None
+        self._open: dict[Visit, dict[int, Sample]] = {}
+        self._skews: dict[int, SkewLog] = {}
+        self._spreads: dict[str, array[float]] = {}  # between the first rank's start and the last's
+
+    def begin(self, world: WorldSpec) -> None:
+        """Worlds like this one follow."""
+        self.setups[world.backend] = Setup(
+            world.backend,
+            world.device,
+            world.world_size,
+            cores=cores().effective,
+            ranks_per_host=world.world_size,
+            start_method=world.start_method,
+        )
+
+    def add_world(self, world: WorldSpec, report: WorldReport) -> None:
+        """One of them has ended."""
+        before, hosts = self.setups[world.backend], report.hosts
+        self.setups[world.backend] = replace(
+            before,
+            launches=before.launches + 1,
+            start_method=report.start_method,
+            engine=report.engine,
+            hosts=hosts,
+            ranks_per_host=max(map(hosts.count, hosts)) if hosts else world.world_size,
+        )
+        if not report.ok:
+            self._failed = self._failed or report
+            self.errors[world.backend] = "A world failed"
+
+    def add_ready(self, backend: str, told: Ready) -> None:
+        """What rank 0 found before the first visit; what only one launch measures stays."""
+        before = self.setups[backend]
+        limits = told.limits or before.limits
+        aligned = None if told.meeting_s is None else Alignment(told.start, told.meeting_s)
+        self.setups[backend] = replace(
+            before,
+            alignment=before.alignment or aligned,
+            harness=before.harness or told.harness,
+            limits=limits,
+            bound=bound_of(limits, backends.REGISTRY[backend].transport),
+        )
+
+    def add_sample(self, rank: int, sample: Sample) -> bool:
+        """What a rank found in a visit; whether that completed it."""
+        visit = sample.visit
+        series = self._spec.series[visit.series]
+        told = self._open.setdefault(visit, {})
+        told[rank] = sample
+        if len(told) < series.world_size:
+            return False
+        del self._open[visit]
+        samples = [told[each] for each in range(series.world_size)]
+        arrived, started, took = (
+            [array("d", each) for each in column]
+            for column in zip(*((s.arrived, s.started, s.took) for s in samples), strict=True)
+        )
+        point = self.samples.setdefault((visit.series, visit.point), Samples())
+        point.row = None
+        point.clock = samples[0].clock
+        point.checked += sum(each.checked for each in samples)
+        point.wrong += sum(each.wrong for each in samples)
+        paces = (Times(*each).pace_s for each in zip(arrived, started, took, strict=True))
+        point.pace_s = max(paces, default=0.0)
+        comparable = self._one_clock(series.backend)
+        if comparable and ops.REGISTRY[series.op].meets and not series.groups:
+            # A barrier moves no data; what is verified is that nobody left before all had come.
+            for starts, lengths in zip(zip(*started, strict=True), zip(*took, strict=True), strict=True):
+                left = [start + length for start, length in zip(starts, lengths, strict=True)]
+                point.checked += len(left)
+                point.wrong += sum(moment < max(starts) for moment in left)
+        if visit.launch == 0:
+            return True
+        slowest = list(map(max, zip(*took, strict=True)))
+        point.times_s.setdefault(visit.launch, []).extend(slowest)
+        overlaps = [each.overlap for each in samples if each.overlap is not None]
+        if overlaps:
+            columns = zip(*((o.alone_s, o.compute_s, o.together_s) for o in overlaps), strict=True)
+            point.overlaps.append(Overlap(*map(max, columns)))
+        if comparable:
+            apart = (max(each) - min(each) for each in zip(*started, strict=True))
+            self._spreads.setdefault(series.backend, array("d")).extend(apart)
+            if self._spec.skew:
+                self._skew_log(visit.series).add(arrived, took)
+        return True
+
+    def _skew_log(self, number: int) -> SkewLog:
+        """Of this series, over the ranks that take part in it."""
+        if number not in self._skews:
+            series = self._spec.series[number]
+            inside = [rank for group in series.groups for rank in group]
+            lopsided = bool(ops.REGISTRY[series.op].takes & {"root", "src"})
+            ranks = sorted(inside) or range(series.world_size)
+            self._skews[number] = SkewLog(ranks, lopsided=lopsided)
+        return self._skews[number]
+
+    def _one_clock(self, backend: str) -> bool:
+        """Whether the moments of all its ranks can be compared: they live on one machine."""
+        aligned = self.setups[backend].alignment
+        return aligned is not None and aligned.way is Start.PAGE
+
+    # -------------------------------------------------------------------------------- reporting
+
+    def row(self, key: Key) -> Row | None:
+        """Of this size; None until a launch has timed it."""
+        point = self.samples.get(key)
+        if point is None or not point.times_s:
+            return None
+        if point.row is None:
+            series = self._spec.series[key[0]]
+            size = series.sizes_bytes[key[1]]
+            op = series.at(size)[0]
+            overlaps = sorted(point.overlaps, key=lambda each: float(each.hidden_share))
+            point.row = make_row(
+                [point.times_s[launch] for launch in sorted(point.times_s)],
+                self._spec.precision,
+                size_bytes=size,
+                elements=size // DTYPES[op.dtype].itemsize,
+                busbw_factor=ops.REGISTRY[series.op].traffic(op).factor,
+                checked=point.checked,
+                wrong=point.wrong,
+                overlap=overlaps[len(overlaps) // 2] if overlaps else None,
+            )
+        return point.row
+
+    def report(self, *, whole: bool = False) -> BenchReport:
+        """All that is known by now.
+
+        Args:
+            whole: at the end; with what it takes a while to work out.
+        """
+        made = BenchReport(
+            self._spec,
+            tuple(self._series(number, whole=whole) for number in range(len(self._spec.series))),
+            tuple(self.setups.values()),
+            self._failed,
+            monotonic() - self.began,
+            self.interrupted,
+        )
+        if not whole:
+            return made
+        found = versions()
+        for backend in self.setups:
+            found |= self._library(backend)
+        return replace(
+            made,
+            setups=tuple(self._with_spread(each) for each in self.setups.values()),
+            environment=environment(gpu=any(s.device != "cpu" for s in self.setups.values())),
+            versions=found,
+            notes=tuple(self._notes()),
+        )
+
+    def _series(self, number: int, *, whole: bool) -> Series:
+        spec = self._spec.series[number]
+        keys = [(number, point) for point in range(len(spec.sizes_bytes))]
+        rows = tuple(row for row in map(self.row, keys) if row is not None)
+        if not whole:
+            return Series(spec, rows)
+        setup = self.setups.get(spec.backend)
+        if setup is not None:
+            rows = tuple(
+                replace(row, judgement=judge(row, rows, setup, spec.group_size)) for row in rows
+            )
+        error, points = "", len(keys)
+        if len(rows) < points:
+            why = self.errors.get(spec.backend, "The measurement was interrupted")
+            error = f"{why} before {points - len(rows)} of {points} sizes were measured."
+        traffic = ops.REGISTRY[spec.op].traffic(spec.at(spec.sizes_bytes[-1])[0]) if points else None
+        clocks = {self.samples[key].clock for key in keys if key in self.samples}
+        return Series(
+            spec,
+            rows,
+            ", ".join(sorted(clocks)),
+            "" if traffic is None else traffic.formula,
+            "" if traffic is None else traffic.payload_words,
+            self._skews[number].summary() if number in self._skews else (),
+            error,
+        )
+
+    def _with_spread(self, setup: Setup) -> Setup:
+        starts = sorted(self._spreads.get(setup.backend, ()))
+        if setup.alignment is None or not starts:
+            return setup
+        aligned = replace(
+            setup.alignment, spread_s=median(starts), spread_p99_s=quantile(starts, 0.99)
+        )
+        return replace(setup, alignment=aligned)
+
+    def _notes(self) -> list[str]:
+        """What a reader should know."""
+        notes = []
+        if any(len(set(setup.hosts)) > 1 for setup in self.setups.values()):
+            notes.append(
+                "The ranks live on several hosts: the machine's own limits are those of one host, "
+                "and the common start is the group's barrier."
+            )
+        if self._once:
+            notes.append(
+                "Here MPI begins once in a process, so blocks of one world stand for launches: the "
+                "intervals leave out what differs from world to world, and are too narrow."
+            )
+        if self._spec.skew and not all(map(self._one_clock, self.setups)):
+            notes.append(
+                "Which rank comes late can't be told: the ranks share no memory, so their clocks "
+                "can't be compared."
+            )
+        return notes
+
+
+def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> Row:  # noqa: ANN401 - fields of Row
+    """The row of these times: quantiles over all iterations, and the interval over the launches.
+
+    Args:
+        times_s: at least one, a sequence a launch.
+        precision: half the width of a steady interval, as a share of the median.
+        known: the other fields of the row.
+    """
+    launches = tuple(tuple(launch) for launch in times_s if len(launch))
+    ordered = sorted(each for launch in launches for each in launch)
+    middle = quantile(ordered, 0.5)
+    found = interval([median(launch) for launch in launches])
+    if found is not None:  # launches of unequal length may put the median of all beside it
+        found = min(found[0], middle), max(found[1], middle)
+    row = Row(
+        times_s=launches,
+        median_s=middle,
+        p10_s=quantile(ordered, 0.1),
+        p90_s=quantile(ordered, 0.9),
+        p99_s=quantile(ordered, 0.99),
+        min_s=ordered[0],
+        max_s=ordered[-1],
+        interval_s=found,
+        **known,
+    )
+    spread = row.spread_share
+    return replace(row, steady=spread is not None and spread <= precision)
