@@ -163,8 +163,7 @@ class _Controller:
         wanted = fixed or plan.USUAL_LAUNCHES
         left = max(budget - self._spent_s(), budget / 4) / max(1, wanted - launch + 1)
         return {
-            key: plan.count_for(self.results.samples[key].pace_s, left / len(every))
-            for key in mine
+            key: plan.count_for(self.results.samples[key].pace_s, left / len(every)) for key in mine
         }
 
     def _spent_s(self) -> float:
@@ -237,6 +236,7 @@ class Results:
         self.samples: dict[Key, Samples] = {}
         self._spec = spec
         self._once = once
+        self._worlds: list[WorldSpec] = []
         self._failed: WorldReport | None = None
         self._open: dict[Visit, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
@@ -244,6 +244,7 @@ class Results:
 
     def begin(self, world: WorldSpec) -> None:
         """Worlds like this one follow."""
+        self._worlds.append(world)
         self.setups[world.backend] = Setup(
             world.backend,
             world.device,
@@ -305,10 +306,11 @@ class Results:
         comparable = self._one_clock(series.backend)
         if comparable and ops.REGISTRY[series.op].meets and not series.groups:
             # A barrier moves no data; what is verified is that nobody left before all had come.
-            for starts, lengths in zip(zip(*started, strict=True), zip(*took, strict=True), strict=True):
-                left = [start + length for start, length in zip(starts, lengths, strict=True)]
+            for turn in range(len(started[0])):
+                latest = max(starts[turn] for starts in started)
+                left = [s[turn] + t[turn] for s, t in zip(started, took, strict=True)]
                 point.checked += len(left)
-                point.wrong += sum(moment < max(starts) for moment in left)
+                point.wrong += sum(moment < latest for moment in left)
         if visit.launch == 0:
             return True
         slowest = list(map(max, zip(*took, strict=True)))
@@ -356,7 +358,7 @@ class Results:
                 self._spec.precision,
                 size_bytes=size,
                 elements=size // DTYPES[op.dtype].itemsize,
-                busbw_factor=ops.REGISTRY[series.op].traffic(op).factor,
+                busbw_factor=ops.REGISTRY[series.op].traffic(op).busbw_factor,
                 checked=point.checked,
                 wrong=point.wrong,
                 overlap=overlaps[len(overlaps) // 2] if overlaps else None,
@@ -380,8 +382,8 @@ class Results:
         if not whole:
             return made
         found = versions()
-        for backend in self.setups:
-            found |= self._library(backend)
+        for world in self._worlds:
+            found |= backends.versions_of(world)
         return replace(
             made,
             setups=tuple(self._with_spread(each) for each in self.setups.values()),
@@ -405,14 +407,14 @@ class Results:
         if len(rows) < points:
             why = self.errors.get(spec.backend, "The measurement was interrupted")
             error = f"{why} before {points - len(rows)} of {points} sizes were measured."
-        traffic = ops.REGISTRY[spec.op].traffic(spec.at(spec.sizes_bytes[-1])[0]) if points else None
+        traffic = ops.REGISTRY[spec.op].traffic(spec.smallest)
         clocks = {self.samples[key].clock for key in keys if key in self.samples}
         return Series(
             spec,
             rows,
             ", ".join(sorted(clocks)),
-            "" if traffic is None else traffic.formula,
-            "" if traffic is None else traffic.payload_words,
+            traffic.busbw_formula,
+            traffic.payload_is,
             self._skews[number].summary() if number in self._skews else (),
             error,
         )

@@ -1,22 +1,160 @@
-"""What the ranks of one launch do: which sizes they visit, and how often each is timed.
+"""Which sizes are measured, and what the ranks of each launch do about them. No torch.
 
-A plan is plain numbers beside the measurement's spec, so that it can be told to the other sites of
-a world that an engine started. Nothing here imports torch.
+Sizes are bytes S, what algbw counts. An op moves whole elements, and where S is that of n parts,
+n of them at least: sizes are cut down to whole parts, the first is rounded up.
+
+The first launch of a backend verifies every size and finds out how long things take; the others
+time. A plan is plain numbers beside the spec, so that it can be told to the other nodes of a world
+that an engine started.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from distdemo.bench.old_records import BenchSpec, SeriesSpec
+from distdemo.bench.records import BenchSpec
+from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
+from distdemo.ops.contract import Op
+from distdemo.ops.spec import OpSpec
 
+MOST_SIZES = 200
+"""Of one series: nobody reads more."""
 TRIAL = 3  # iterations of each size in the launch that verifies; from them the rest is planned
 FEW, MANY = 3, 500  # timed iterations of a size in a launch
 USUAL_LAUNCHES = 8  # among which a series' budget is shared out at first
 SPREAD_OVER = 6  # launches over which a fixed number of iterations is spread
-WARM = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # bytes up to which so many iterations warm up
-WARM_LARGE = 1
+WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # bytes up to which so many warm up; else 1
+
+# ------------------------------------------------------------------------------------------ sizes
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRange:
+    """From a smallest to a largest size, by a factor or by a step; bytes.
+
+    Attributes:
+        step: from one size to the next; None: by the factor.
+    """
+
+    first: int
+    last: int
+    factor: float = 4.0
+    step: int | None = None
+
+    def __str__(self) -> str:
+        """As it is typed, but for the factor."""
+        return f"-b {size_text(self.first)} -e {size_text(self.last)}"
+
+    def check(self, dtype: str) -> None:
+        """Refuse a range that holds no size, too many, or elements cut in two.
+
+        Raises:
+            UsageError: naming the flag and what to try.
+        """
+        itemsize = DTYPES[dtype].itemsize
+        for flag, size in (("-b", self.first), ("-e", self.last), ("-i", self.step)):
+            if size is not None and (size <= 0 or size % itemsize):
+                near = max(itemsize, size // itemsize * itemsize)
+                raise UsageError(
+                    f"{flag} {size_text(size)} is no whole number of {dtype} elements.",
+                    f"One element is {itemsize} byte{'s' * (itemsize > 1)}.",
+                    f"Try {flag} {size_text(near)}.",
+                )
+        if self.step is None and not 1 < self.factor < math.inf:
+            raise UsageError(
+                f"-f {self.factor:g}: the sizes would not grow.",
+                "Each size is this many times the one before.",
+                "Try -f 2 or -f 4.",
+            )
+        if self.first > self.last:
+            raise UsageError(
+                f"{self}: there is no size between them.",
+                "-b is the smallest size, -e the largest.",
+                f"Try -b {size_text(self.last)} -e {size_text(self.first)}.",
+            )
+        count = len(self.sizes(MOST_SIZES + 1))
+        if count > MOST_SIZES:
+            flag = "-f" if self.step is None else "-i"
+            raise UsageError(
+                f"{self} with this {flag} would be more than {MOST_SIZES} sizes.",
+                "Each is measured and shown.",
+                f"Try a larger {flag}.",
+            )
+
+    def sizes(self, most: int = MOST_SIZES) -> list[int]:
+        """Ascending, so many at most; the last may not be met."""
+        found: list[int] = []
+        for number in range(most):
+            size = (
+                int(self.first * self.factor**number * (1 + 1e-12))
+                if self.step is None
+                else self.first + number * self.step
+            )
+            if size > self.last:
+                break
+            found.append(size)
+        return found
+
+
+def part_bytes(op: Op, template: OpSpec) -> int:
+    """Bytes S of the smallest call that moves anything: an element, or one for each rank.
+
+    0 for an op that moves none.
+    """
+    return 0 if op.meets else op.traffic(replace(template, shape=(1,))).payload_bytes
+
+
+def of_size(op: Op, template: OpSpec, size: int) -> OpSpec:
+    """The op whose S is so many bytes, a whole number of its parts; a one-dimensional tensor."""
+    part = part_bytes(op, template)
+    return replace(template, shape=(size // part,) if part else ())
+
+
+def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int], last: int) -> tuple[int, ...]:
+    """The sizes at which this op can be measured: cut down to whole parts, none twice.
+
+    Args:
+        op: what is measured.
+        template: the op with all its settings but the size.
+        sizes: that were asked for, ascending.
+        last: an upper bound.
+
+    Raises:
+        UsageError: no multiple of its parts lies there.
+    """
+    part = part_bytes(op, template)
+    if not part:
+        return (0,)
+    first = -(-sizes[0] // part) * part
+    found = sorted({max(first, size // part * part) for size in sizes})
+    found = [size for size in found if size <= last]
+    if not found:
+        low, high = last // part * part, -(-last // part) * part
+        raise UsageError(
+            f"There is no size of {op.command} on {template.group_size} ranks from "
+            f"{size_text(sizes[0])} to {size_text(last)} bytes.",
+            f"It moves {template.group_size} parts of whole elements of {template.dtype}: a "
+            f"multiple of {part} bytes.",
+            f"Try -b {size_text(low)}." if low else f"Try -e {size_text(high)}.",
+        )
+    return tuple(found)
+
+
+def size_text(size: int) -> str:
+    """Bytes as they are typed: ``64K`` where that is exact, else the number."""
+    for power, unit in ((40, "T"), (30, "G"), (20, "M"), (10, "K")):
+        if size and size % (1 << power) == 0:
+            return f"{size >> power}{unit}"
+    return str(size)
+
+
+# --------------------------------------------------------------------------------------- launches
+
+Key = tuple[int, int]
+"""A series and a size of it, by their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +164,9 @@ class Visit:
     Attributes:
         series: its place in the spec.
         point: the size's place in the series.
-        launch: that its times count for.
+        launch: that its times count for; 0 is the one that verifies.
         iterations: timed; 0: as many as fit into ``seconds``, which the ranks find out.
-        warmup: not timed, before.
+        warmup: iterations before, not timed.
         verify: on fresh data, before.
         seconds: that the timed iterations may take.
     """
@@ -57,17 +195,13 @@ class Plan:
     harness: bool = False
 
 
-Key = tuple[int, int]
-"""A series and a point of it, by their places."""
-
-
 def keys(spec: BenchSpec, backend: str) -> list[Key]:
     """Every size of every series of this backend."""
     return [
         (number, point)
         for number, series in enumerate(spec.series)
         if series.backend == backend
-        for point in range(len(series.points))
+        for point in range(len(series.sizes_bytes))
     ]
 
 
@@ -90,32 +224,32 @@ def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Plan:
     return Plan(tuple(visits))
 
 
-def at_once(spec: BenchSpec, backend: str) -> Plan:
-    """All in one world, for those where no second can follow: blocks stand for launches."""
+def in_one_world(spec: BenchSpec, backend: str) -> Plan:
+    """All in one world, where no second one can follow: blocks stand for launches."""
     begin, launches = first(spec, backend), fixed_launches(spec) or USUAL_LAUNCHES
     visits, mine = list(begin.visits), keys(spec, backend)
-    piece = budget(spec, backend) / (launches * max(1, len(mine)))
+    piece = budget_s(spec, backend) / (launches * max(1, len(mine)))
     for launch in range(1, launches + 1):
-        order = mine if launch % 2 else mine[::-1]
-        for key in order:
+        for key in mine if launch % 2 else mine[::-1]:
             count = 0 if spec.iters is None else share(spec.iters, launch, launches)
-            visits.append(Visit(*key, launch, count, warmup(spec, key), seconds=piece))
-    timed = [each for each in visits if each.iterations or spec.iters is None]
-    return Plan(tuple(timed), begin.limits, begin.harness)
+            if count or spec.iters is None:
+                visits.append(Visit(*key, launch, count, warmup(spec, key), seconds=piece))
+    return replace(begin, visits=tuple(visits))
 
 
-def budget(spec: BenchSpec, backend: str) -> float:
+def budget_s(spec: BenchSpec, backend: str) -> float:
     """Seconds for timing all series of this backend."""
-    mine = [series for series in spec.series if series.backend == backend and series.points]
-    return spec.budget * len(mine)
+    return spec.budget_s * sum(
+        series.backend == backend and bool(series.sizes_bytes) for series in spec.series
+    )
 
 
 def warmup(spec: BenchSpec, key: Key) -> int:
     """As asked for; else the fewer, the larger."""
     if spec.warmup is not None:
         return spec.warmup
-    size = spec.series[key[0]].points[key[1]].size
-    return next((count for most, count in WARM if size <= most), WARM_LARGE)
+    size = spec.series[key[0]].sizes_bytes[key[1]]
+    return next((count for most, count in WARMUPS if size <= most), 1)
 
 
 def share(total: int, launch: int, launches: int) -> int:
@@ -134,27 +268,3 @@ def fixed_launches(spec: BenchSpec) -> int | None:
 def count_for(seconds: float, piece: float) -> int:
     """How many iterations of so many seconds fit into a piece of time."""
     return min(MANY, max(FEW, int(piece / seconds))) if seconds > 0 else FEW
-
-
-def name(series: SeriesSpec, point: int) -> str:
-    """What a visit is called among the phases of a rank: ``all-reduce single of 65,536 B``."""
-    form = "" if series.form == "tensor" else f" {series.form}"
-    place = " in place" if series.in_place and series.both else ""
-    size = series.points[point].size
-    return f"{series.command}{form}{place}" + (f" of {size:,} B" if size else "")
-
-
-Order = list[Any]
-"""A plan as plain lists and numbers."""
-
-
-def order_of(plan: Plan) -> Order:
-    """The plan in a form that can be told to other processes."""
-    visits = [list(astuple(visit)) for visit in plan.visits]
-    return [visits, plan.limits, plan.harness]
-
-
-def plan_of(order: Order) -> Plan:
-    """The plan that ``order_of`` wrote."""
-    visits, limits, harness = order
-    return Plan(tuple(Visit(*each) for each in visits), limits, harness)

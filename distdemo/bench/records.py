@@ -69,13 +69,14 @@ class SeriesSpec:
         """The op as it is typed: ``all-reduce``."""
         return self.op.replace("_", "-")
 
-    def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
-        """The op as every rank calls it at this size, one spec a group; 1-dimensional tensors."""
-        spec = OpSpec(
+    @property
+    def smallest(self) -> OpSpec:
+        """The smallest call that moves anything: of an element, or of one for each rank."""
+        return OpSpec(
             self.op,
             self.group_size,
             self.dtype or "float32",
-            (1,) if size_bytes else (),
+            (1,) if self.dtype else (),
             reduce_op=self.reduce_op,
             root=self.root,
             src=self.src,
@@ -85,15 +86,20 @@ class SeriesSpec:
             variant=self.variant,
             in_place=self.in_place,
         )
-        if size_bytes:
-            smallest = ops.REGISTRY[self.op].traffic(spec).payload
-            spec = replace(spec, shape=(size_bytes // smallest,))
+
+    def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
+        """The op as every rank calls it at this size, one spec a group; 1-dimensional tensors."""
+        spec = self.smallest
+        if self.dtype:
+            part = ops.REGISTRY[self.op].traffic(spec).payload_bytes
+            spec = replace(spec, shape=(size_bytes // part,))
         return tuple(replace(spec, members=members) for members in self.groups or (None,))
 
     def named(self, size_bytes: int) -> str:
         """A size for people and for a rank's phases: ``all-reduce of 65,536 B``."""
         form = "" if self.form == "tensor" else f" {self.form}"
-        place = " in place" if self.in_place else ""
+        own = ops.REGISTRY[self.op].is_in_place(self.smallest)
+        place = " in place" if self.in_place and not own else ""
         return f"{self.command}{form}{place}" + (f" of {size_bytes:,} B" if size_bytes else "")
 
 
@@ -380,7 +386,7 @@ class Series:
         rows: of the sizes that were finished, the smallest first.
         clock: what timed it: ``perf_counter`` or ``CUDA events``.
         busbw_formula: of the busbw factor, in terms of n.
-        payload: what S is, in words.
+        payload_is: what S is, in words.
         skew: one a rank; empty unless it was asked for, or where clocks can't be compared.
         error: why there are no (further) rows.
     """
@@ -389,7 +395,7 @@ class Series:
     rows: tuple[Row, ...] = ()
     clock: str = ""
     busbw_formula: str = ""
-    payload: str = ""
+    payload_is: str = ""
     skew: tuple[RankSkew, ...] = ()
     error: str = ""
 

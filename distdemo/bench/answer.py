@@ -1,0 +1,239 @@
+"""Is this normal? The measurement's answer in a sentence or two, and what its series are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from distdemo import ops
+from distdemo.bench.judge import article
+from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec, Verdict
+from distdemo.cli.contract import Error
+from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
+
+FEW = 3  # series that are named in one line
+
+
+def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
+    """Normal, not normal or not measurable now, and why; whether all is well.
+
+    Args:
+        report: whole, or as far as it went.
+        half: the sign before half an interval's width.
+    """
+    rows, names = report.rows, names_of(report)
+    wrong = [(s, row) for s in report.series for row in s.rows if row.wrong]
+    if wrong:
+        series, row = wrong[0]
+        text = (
+            f"Wrong: {sum(each.wrong for _, each in wrong):,} of "
+            f"{sum(each.checked for each in rows):,} elements differ from plain arithmetic, first "
+            f"at {short_size(row.size_bytes)} of {names[id(series)]}. "
+            f"Try {again(series.spec, row)}."
+        )
+        return text, False
+    if not report.ok:
+        return _why_incomplete(report), False
+    judged = [(s, row, row.judgement) for s in report.series for row in s.rows if row.judgement]
+    abnormal = [each for each in judged if each[1].steady and each[2].verdict.is_abnormal]
+    if abnormal:
+        worst = abnormal[-1][2].verdict
+        same = [each for each in abnormal if each[2].verdict is worst]
+        series, row, judgement = same[-1]
+        span = where({names[id(each[0])] for each in same}, [each[1] for each in same], report)
+        end = f" {judgement.hint}" if judgement.hint else ""
+        return f"Not normal: {span} {_are(same)} {worst.value}. {judgement.why}{end}", False
+    unsure = [
+        row
+        for row in rows
+        if not row.steady or (row.judgement and row.judgement.verdict is Verdict.DISTURBED)
+    ]
+    if 2 * len(unsure) > len(rows):
+        within = plus_minus(report.spec.precision, half)
+        why = "something else takes the cores, or the time was too short"
+        hint = "Try again on a quiet machine, or with a larger --budget."
+        if all(row.interval_s is None for row in unsure):
+            why, hint = "too few launches for an interval", "Try --launches 6 or more."
+        elif report.spec.iters is not None:
+            hint = "Try again on a quiet machine, or with a larger --iters."
+        count = f"{len(unsure)} of {plural(len(rows), 'size')}"
+        return f"Not measurable now: {count} not steady within {within}: {why}. {hint}", False
+    best = _best(report)
+    checked = sum(row.checked for row in rows)
+    found = [best] if best else [f"{_fastest(report)}"]
+    found += [f"{checked:,} elements verified"] if checked else []
+    found += [f"{len(unsure)} of {plural(len(rows), 'size')} not steady"] if unsure else []
+    known = [each for each in judged if each[2].verdict is not Verdict.UNKNOWN]
+    if known:
+        return f"Normal: {'; '.join(found)}.", True
+    why = "the machine's limits were not measured" if judged else "there is no bandwidth to judge"
+    return f"Measured: {'; '.join(found)}. Not judged: {why}.", True
+
+
+def _are(found: Sequence[Any]) -> str:
+    return "is" if len(found) == 1 else "are"
+
+
+def _why_incomplete(report: BenchReport) -> str:
+    """What kept it from being whole."""
+    points = sum(len(series.spec.sizes_bytes) for series in report.series)
+    done = f"{len(report.rows)} of {plural(points, 'size')} were measured."
+    if report.world is not None and report.world.verdict is not None:
+        return f"{report.world.verdict.what} {done}"
+    if report.interrupted:
+        return f"Interrupted: {done}"
+    for series in report.series:
+        if series.error or not report.rows:
+            why = series.error or series.spec.refused or "no reason is known"
+            return f"{names_of(report)[id(series)]}: {why.rstrip('.')}."
+    return "Nothing was measured."
+
+
+def _best(report: BenchReport) -> str:
+    """``busbw up to 3.90 GB/s at 4 MiB, 62% of a TCP stream``, for each backend."""
+    found: dict[str, tuple[Series, Row]] = {}
+    for series in report.series:
+        for row in series.rows:
+            before = found.get(series.spec.backend)
+            if row.busbw_bytes_per_s > (before[1].busbw_bytes_per_s if before else 0):
+                found[series.spec.backend] = series, row
+    told = []
+    for series, row in found.values():
+        name = f", {names_of(report)[id(series)]}" if len(report.measured) > 1 else ""
+        text = f"{rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}{name}"
+        setup = report.setup(series.spec.backend)
+        if row.judgement and row.judgement.limit_share and setup and setup.bound:
+            share = percent(row.judgement.limit_share)
+            text += f" ({share} of {article(setup.bound.transport)})"
+        told.append(text)
+    return f"busbw up to {' and '.join(told)}" if told else ""
+
+
+def _fastest(report: BenchReport) -> str:
+    series = min(report.measured, key=lambda each: each.rows[0].median_s)
+    return f"{series.spec.command} in {duration(series.rows[0].median_s)}"
+
+
+def where(names: Iterable[str], rows: Sequence[Row], report: BenchReport) -> str:
+    """``64 KiB``, or ``all-gather, 8 B to 64 KiB``."""
+    sizes = [row.size_bytes for row in rows]
+    first, last = short_size(min(sizes)), short_size(max(sizes))
+    span = first if first == last else f"{first} to {last}"
+    if len(report.series) == 1:
+        return span
+    found = sorted(names)
+    return f"{listing(found) if len(found) <= FEW else f'{len(found)} series'}, {span}"
+
+
+def again(spec: SeriesSpec, row: Row) -> str:
+    """The command line that measures one row again, and verifies every iteration."""
+    settings = {
+        "-b": row.size_bytes or None,
+        "-e": row.size_bytes or None,
+        "--dtype": spec.dtype,
+        "--reduce-op": spec.reduce_op,
+        "--root": spec.root,
+        "--src": spec.src,
+        "--dst": spec.dst,
+        "--pattern": spec.pattern,
+        "--variant": spec.variant,
+    }
+    words = [f"distdemo bench {spec.command} -n {spec.world_size} --backend {spec.backend}"]
+    words += [f"{flag} {value}" for flag, value in settings.items() if value is not None]
+    words += ["--async"] if spec.async_op else []
+    if len(spec.groups) == 1:
+        words.append(f"--group {','.join(map(str, spec.groups[0]))}")
+    elif spec.groups:
+        neighbours = spec.groups[0][1] == spec.groups[0][0] + 1
+        words.append(f"--split {'' if neighbours else '%'}{len(spec.groups)}")
+    return " ".join([*words, "--check-every 1"])
+
+
+def errors(report: BenchReport) -> tuple[Error, ...]:
+    """For the document: what is missing or wrong, beside the world that failed."""
+    names = names_of(report)
+    found = [
+        Error(f"{names[id(each)]} is incomplete.", each.error)
+        for each in report.series
+        if each.error
+    ]
+    for series in report.series:
+        for row in series.rows:
+            if row.wrong:
+                what = f"{names[id(series)]} is wrong at {short_size(row.size_bytes)}."
+                why = f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic."
+                found.append(Error(what, why, f"Try {again(series.spec, row)}."))
+    if not found and not report.ok and report.world is None:
+        found.append(Error(_why_incomplete(report)))
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------ names
+
+TELLING = (
+    *("op", "backend", "form", "placement", "device", "reduce op", "async", "dtype"),
+    *("ranks", "group", "root", "pair"),
+)
+"""Traits in the order in which they are taken to tell series apart."""
+
+
+def traits(spec: SeriesSpec) -> dict[str, str]:
+    """What the series is, by what it says; what does not apply is empty."""
+    groups = ""
+    if len(spec.groups) == 1:
+        groups = f"group {','.join(map(str, spec.groups[0]))}"
+    elif spec.groups:
+        groups = f"{len(spec.groups)} groups of {plural(spec.group_size, 'rank')}"
+    placement = "in place" if spec.in_place else ""
+    if spec.pattern is not None:  # each of two ranks has but one buffer
+        placement = ""
+    elif not spec.in_place and ops.REGISTRY[spec.op].has_both(spec.smallest):
+        placement = "out of place"
+    return {
+        "op": spec.command,
+        "form": "" if spec.form in ("tensor", "plain") else spec.form,
+        "backend": spec.backend,
+        "device": "" if spec.device == "cpu" else spec.device,
+        "ranks": plural(spec.world_size, "rank"),
+        "group": groups,
+        "dtype": spec.dtype or "",
+        "reduce op": spec.reduce_op or "",
+        "root": "" if spec.root is None else f"root {spec.root}",
+        "pair": f"{spec.src} to {spec.dst}" if spec.pattern == "pair" else "",
+        "async": "async" if spec.async_op else "",
+        "placement": placement,
+    }
+
+
+def labels(series: Sequence[Series]) -> list[tuple[str, ...]]:
+    """A short name for each, in parts: as little as tells it from others, else op and backend."""
+    every = [traits(each.spec) for each in series]
+
+    def parts(names: Sequence[str]) -> list[tuple[str, ...]]:
+        return [tuple(filter(None, (each[name] for name in names))) for each in every]
+
+    names: list[str] = []
+    for name in TELLING:
+        if len(set(parts([*names, name]))) > len(set(parts(names))):
+            names.append(name)
+    return [
+        words or (each["op"],)
+        for words, each in zip(parts(names or ["op", "backend"]), every, strict=True)
+    ]
+
+
+def names_of(report: BenchReport) -> dict[int, str]:
+    """By the series' identity."""
+    found = labels(report.series)
+    return {id(s): " ".join(words) for s, words in zip(report.series, found, strict=True)}
+
+
+def headline(report: BenchReport) -> str:
+    """The whole measurement in one line: its ops and backends, and what all have in common."""
+    every = [traits(each.spec) for each in report.series]
+    commands = list(dict.fromkeys(each["op"] for each in every))
+    words = [", ".join(commands) if len(commands) <= FEW else f"{len(commands)} ops"]
+    words.append(", ".join(dict.fromkeys(each["backend"] for each in every)))
+    shared = [name for name in every[0] if len({each[name] for each in every}) == 1]
+    words += [every[0][name] for name in shared if name not in ("op", "backend", "placement")]
+    return " · ".join(filter(None, words))
