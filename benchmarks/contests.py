@@ -120,7 +120,7 @@ def launches(
     found: dict[str, Any], middle: Callable[[Sequence[float]], float] = statistics.median
 ) -> list[float]:
     """The middle of each launch's times, of a measurement's first row."""
-    return [middle(times) for times in found["series"][0]["rows"][0]["times_seconds"]]
+    return [middle(times) for times in found["series"][0]["rows"][0]["times_s"]]
 
 
 # ----------------------------------------------------------------------------------------- ratios

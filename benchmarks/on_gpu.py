@@ -43,17 +43,16 @@ def _case(backend: str, ranks: int) -> Result:
     )
     if done.returncode:
         return Result(name, "failed", met=False, beside=(done.stderr or done.stdout)[-200:])
-    return _result(name, backend, json.loads(done.stdout))
+    return _result(name, json.loads(done.stdout))
 
 
-def _result(name: str, backend: str, found: dict[str, Any]) -> Result:
-    row, limits = found["series"][0]["rows"][0], found["setups"][backend]["limits"]
-    copies = [each for each in limits if each["kind"] == "device copy"]
-    copy = min((each["bandwidth_bytes_per_second"] for each in copies), default=0.0)
-    reached = row["algbw_bytes_per_second"]
+def _result(name: str, found: dict[str, Any]) -> Result:
+    row, limits = found["series"][0]["rows"][0], found["setups"][0]["limits"]
+    copies = [each for each in limits if each["transport"] == "device copy"]
+    copy = min((each["bandwidth_bytes_per_s"] for each in copies), default=0.0)
+    reached = row["algbw_bytes_per_s"]
     return Result(
         name,
         f"{reached / copy:.3f}" if copy else "no copy measured",
-        beside=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; "
-        f"{in_words(row['median_seconds'])}",
+        beside=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; {in_words(row['median_s'])}",
     )

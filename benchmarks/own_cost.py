@@ -78,10 +78,9 @@ def _from_outside(ranks: int) -> tuple[list[float], str]:
 
 def nothing_timed(rank: Rank) -> tuple[float, float]:
     """On a rank: what an iteration of the real loop takes around nothing, and what it reports."""
-    from distdemo.bench.align import aligner
-    from distdemo.bench.loop import timed
+    from distdemo.bench.timing import common_start, timed
 
-    meet = aligner(rank).meet
+    meet = common_start(rank).meet
     gc.freeze()  # the loop collects garbage first, which is not what is looked for
     spent, reported = [], 0.0
     for count in (FEW, FEW, MANY):  # the first one warms up
@@ -126,15 +125,15 @@ def default() -> Iterator[Result]:
 
 def spread(row: dict[str, Any]) -> float:
     """Half the interval as a share of the median; of one without an interval infinite."""
-    if row["interval_seconds"] is None:
+    if row["interval_s"] is None:
         return float("inf")
-    middle = row["median_seconds"]
-    return float(max(abs(end - middle) for end in row["interval_seconds"]) / middle)
+    middle = row["median_s"]
+    return float(max(abs(end - middle) for end in row["interval_s"]) / middle)
 
 
 def _marked(row: dict[str, Any], text: str) -> bool:
     """Whether the table marks the row as not steady: ``8 B │ 53.5 µs │ ±32%!``."""
-    from distdemo.bench.view_numbers import size_text
+    from distdemo.view.format import exact_size
 
-    size = re.escape(size_text(row["bytes"]))
+    size = re.escape(exact_size(row["size_bytes"]))
     return bool(re.search(rf"^\W*{size} +[│|].*!", text, re.MULTILINE))

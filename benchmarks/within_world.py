@@ -38,15 +38,16 @@ Times = dict[str, list[float]]
 def loops(rank: Rank, size: int) -> dict[str, Callable[[int], Sequence[float]]]:
     """On a rank: each takes how many iterations, and gives their times."""
     from distdemo import ops
-    from distdemo.bench import payload
-    from distdemo.bench.align import aligner
-    from distdemo.bench.loop import timed
+    from distdemo.bench.rank import fill_with_ones
+    from distdemo.bench.timing import common_start, timed
+    from distdemo.ops.buffers import laid_out
     from distdemo.ops.spec import OpSpec
 
     op = ops.REGISTRY["all_reduce"]
     spec = OpSpec("all_reduce", rank.world_size, shape=(size // 4,), reduce_op="sum")
-    buffers = payload.plain(op, rank.rank, spec, rank.device)
-    call, meet = op.bind(buffers, spec, None, async_op=False), aligner(rank).meet
+    buffers = laid_out(op, rank.rank, spec, rank.device)
+    fill_with_ones(op, spec, buffers)
+    call, meet = op.bind(buffers, spec, None, async_op=False), common_start(rank).meet
     tensor = buffers.recv[0]  # the same for all: where memory lies makes a difference, too
     return {
         "bench": lambda count: timed(rank, call, count, meet).took,
@@ -120,7 +121,7 @@ def measure() -> Iterator[Result]:
 
 def result(size: Size, worlds: Sequence[dict[str, float]], other: str) -> Result:
     """How bench's loop stands to that one."""
-    from distdemo.bench.summary import interval
+    from distdemo.bench.statistics import interval
 
     shares = [each["bench"] / each[other] for each in worlds]
     middle, ends = statistics.median(shares), interval(shares)

@@ -13,19 +13,19 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from distdemo import ops
-from distdemo.bench.old_records import BenchSpec, SeriesSpec, Sized
+from distdemo.bench.records import BenchSpec, SeriesSpec
 from distdemo.demo.explain import explain
 from distdemo.demo.view_op_table import op_table
 from distdemo.demo.view_picture import picture
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import WorldSpec
+from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.tracing import TraceReport, TraceSpec
@@ -196,26 +196,42 @@ def curves() -> str:
     Raises:
         SystemExit: the measurement failed; nothing is drawn then.
     """
-    from distdemo.backends.starting import run_prepared
-    from distdemo.bench.conductor import measure
-    from distdemo.bench.view_plot import plot
+    from distdemo.bench.controller import measure
+    from distdemo.bench.plot import draw as plot
 
-    report = measure(BenchSpec(tuple(map(series, CURVES))), run_prepared)
+    worlds = [
+        WorldSpec(2, backend, capture=True, stall=PATIENCE, deadline=3600.0) for backend in CURVES
+    ]
+    report = measure(BenchSpec(tuple(map(series, CURVES))), worlds, alone)
     if not report.ok:
-        raise SystemExit(f"the measurement went wrong: {report.failure}")
+        raise SystemExit(f"the measurement went wrong: {report.world}")
     svg = plot(replace(report, environment={}), "svg").decode()
     svg = re.sub(r"^.*?(?=<svg)|<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     return "\n".join(line.strip() for line in svg.splitlines()) + "\n"
 
 
+def alone(world: WorldSpec, *program: Any, **how: Any) -> WorldReport:  # noqa: ANN401 - as run_world's
+    """Start a world that has no other nodes to be told of."""
+    from distdemo.backends.starting import run_prepared
+
+    return run_prepared(world, *program, hear=how["hear"])
+
+
 def series(backend: str) -> SeriesSpec:
     """An all_reduce between two ranks at all sizes."""
-    op = ops.REGISTRY["all_reduce"]
-    world = WorldSpec(2, backend, capture=True, stall=PATIENCE, deadline=3600.0)
-    spec = OpSpec(op.name, 2, reduce_op="sum")
-    form = op.form(spec)
-    points = tuple(Sized(size, (replace(spec, shape=(size // 4,)),)) for size in SIZES)
-    return SeriesSpec(op.command, form.name, form.calls, world, points, in_place=True)
+    return SeriesSpec(
+        "all_reduce",
+        "tensor",
+        "all_reduce",
+        backend,
+        "cpu",
+        world_size=2,
+        group_size=2,
+        sizes_bytes=tuple(SIZES),
+        dtype="float32",
+        reduce_op="sum",
+        in_place=True,
+    )
 
 
 def draw(file: Path, command: str, view: Callable[[Console], RenderableType]) -> None:

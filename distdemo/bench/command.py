@@ -17,17 +17,22 @@ from distdemo.cli.session import Session
 from distdemo.cli.support import check_support
 from distdemo.cli.types import (
     BadValue,
+    RankList,
+    Split,
     check_rank,
+    make_groups,
     offer,
     one_of,
     parse_bytes,
     parse_dtype,
+    parse_ranks,
+    parse_reduce_op,
     parse_seconds,
     parse_share,
+    parse_split,
     unknown,
     whole,
 )
-from distdemo.demo.parse_groups import named_ranks, parse_groups
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.limits import room_beside
@@ -75,6 +80,7 @@ def _option(*flags: str, rare: bool = False, **how: Any) -> Any:  # noqa: ANN401
     joins=True,
     formats=("table", "json", "csv"),
     outputs=(".json", ".csv", ".txt"),
+    record="distdemo.bench.records:BenchReport",
     epilog="Try: distdemo bench; distdemo bench all-gather -n 4 -e 1M; distdemo bench all "
     "--backend gloo,mpi -o new.json",
 )
@@ -95,19 +101,29 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     ] = "auto",
     min_bytes: Annotated[
         int | None,
-        _option("--min-bytes", "-b", metavar="BYTES", parser=_smallest_size, help="From size: 8."),
+        _option(
+            "--min-bytes", "-b", metavar="BYTES", parser=_smallest_size, help="Smallest size (8)."
+        ),
     ] = None,
     max_bytes: Annotated[
         int | None,
-        _option("--max-bytes", "-e", metavar="BYTES", parser=parse_bytes, help="To size: 64M."),
+        _option(
+            "--max-bytes", "-e", metavar="BYTES", parser=parse_bytes, help="Largest size (64M)."
+        ),
     ] = None,
     step_factor: Annotated[
         float | None,
-        _option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes: 4."),
+        _option("--step-factor", "-f", metavar="NUMBER", help="Factor from size to size (4)."),
     ] = None,
     step_bytes: Annotated[
         int | None,
-        _option("--step-bytes", "-i", metavar="BYTES", parser=parse_bytes, help="Or a step."),
+        _option(
+            "--step-bytes",
+            "-i",
+            metavar="BYTES",
+            parser=parse_bytes,
+            help="Or bytes from size to size.",
+        ),
     ] = None,
     dtype: Annotated[
         str | None,
@@ -116,7 +132,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             metavar="DTYPE",
             parser=parse_dtype,
             autocompletion=offer(DTYPES),
-            help="Element type: float32.",
+            help="Element type (float32).",
         ),
     ] = None,
     reduce_op: Annotated[
@@ -124,9 +140,9 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         _option(
             "--reduce-op",
             metavar="OP",
-            parser=one_of(REDUCTIONS),
+            parser=parse_reduce_op,
             autocompletion=offer(REDUCTIONS),
-            help="Reduction: sum.",
+            help="Reduction (sum).",
         ),
     ] = None,
     async_op: Annotated[
@@ -140,7 +156,9 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     ] = False,
     budget: Annotated[
         float | None,
-        _option("--budget", metavar="SECONDS", parser=parse_seconds, help="Time for an op: 8."),
+        _option(
+            "--budget", metavar="SECONDS", parser=parse_seconds, help="Time for each operation (8)."
+        ),
     ] = None,
     precision: Annotated[
         float,
@@ -149,7 +167,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             metavar="SHARE",
             parser=parse_share,
             show_default=False,
-            help="When a median is steady: 5%.",
+            help="A steady median is within ± this (5%).",
         ),
     ] = PRECISION,
     plot: Plot = None,
@@ -160,7 +178,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             rare=True,
             metavar="NUMBER",
             parser=whole(1, _COUNT, MOST_ITERS),
-            help="Timed iterations per size, in all.",
+            help="Timed iterations of each size in all.",
         ),
     ] = None,
     warmup: Annotated[
@@ -170,7 +188,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             rare=True,
             metavar="NUMBER",
             parser=whole(0, _COUNT, MOST_ITERS),
-            help="Untimed iterations per size: 1-10.",
+            help="Untimed ones before (1 to 10).",
         ),
     ] = None,
     launches: Annotated[
@@ -180,7 +198,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             rare=True,
             metavar="NUMBER",
             parser=whole(1, "It is a number of fresh worlds.", MOST_LAUNCHES),
-            help=f"Fresh worlds; {FEWEST_LAUNCHES} for an interval.",
+            help=f"Fresh worlds ({FEWEST_LAUNCHES} for an interval).",
         ),
     ] = None,
     check_every: Annotated[
@@ -191,7 +209,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             metavar="NUMBER",
             parser=whole(0, _COUNT, MOST_ITERS),
             show_default=False,
-            help="Verify again after as many.",
+            help="Verify again after this many.",
         ),
     ] = 0,
     placement: Annotated[
@@ -202,7 +220,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             metavar="WHERE",
             parser=one_of(("both", "out", "in")),
             autocompletion=offer(("both", "out", "in")),
-            help="out of place, in place: both.",
+            help="out of place, in place (both).",
         ),
     ] = None,
     variant: Annotated[
@@ -213,7 +231,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             metavar="VARIANT",
             parser=one_of(("single", "list")),
             autocompletion=offer(("single", "list")),
-            help="single tensor (default) or list.",
+            help="single tensor or list (single).",
         ),
     ] = None,
     pattern: Annotated[
@@ -230,13 +248,13 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     root: Annotated[
         int | None,
         _option(
-            "--root", rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help="Root: 0."
+            "--root", rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help="Root (0)."
         ),
     ] = None,
     src: Annotated[
         int | None,
         _option(
-            "--src", rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help="Sender: 0."
+            "--src", rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help="Sender (0)."
         ),
     ] = None,
     dst: Annotated[
@@ -246,16 +264,24 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             rare=True,
             metavar="RANK",
             parser=whole(0, "It is a rank."),
-            help="Receiver: 1.",
+            help="Receiver (1).",
         ),
     ] = None,
     group: Annotated[
-        str | None,
-        _option("--group", rare=True, metavar="LIST", help="Ranks that run it: 0,2."),
+        RankList | None,
+        _option(
+            "--group", rare=True, metavar="RANKS", parser=parse_ranks, help="Only these ranks: 0,2."
+        ),
     ] = None,
     split: Annotated[
-        str | None,
-        _option("--split", rare=True, metavar="N", help="Equal groups at once: 2, %2, /2."),
+        Split | None,
+        _option(
+            "--split",
+            rare=True,
+            metavar="N|%N|/N",
+            parser=parse_split,
+            help="Equal groups at once: 2, %2 or /2.",
+        ),
     ] = None,
     no_limits: Annotated[
         bool, _option("--no-limits", rare=True, help="Don't measure the machine.")
@@ -270,8 +296,8 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> Result:
     """How fast an operation is, beside what this machine can do.
 
-    The median over fresh worlds with its interval, every element verified, held against what this
-    machine's memory and streams can do. Sizes are the bytes S of nccl-tests, as are -b -e -f -i.
+    Starts fresh worlds until the median of every size is steady, verifies every element, and
+    holds each bandwidth against this machine's memory and TCP streams. 2 ranks by default.
     """
     chosen = _chosen(operations)
     sizes_given = {"-b": min_bytes, "-e": max_bytes, "-f": step_factor, "-i": step_bytes}
@@ -303,7 +329,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     smallest = min(op.smallest_world for op in chosen)
     size = session.world_size(
         world_size,
-        max(2, named_ranks(group)),
+        max(2, 1 + max(group or (0,))),
         smallest,
         f"{chosen[0].command} needs {smallest} ranks: one can't send to itself.",
     )
@@ -315,7 +341,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             size, name, device, deadline, start_method, stall=min(stall or STALL_S, deadline)
         )
         worlds[world.backend] = replace(world, lazy=lazy)
-    groups = parse_groups({"group": group, "split": split}, size) or ()
+    groups = make_groups(group, split, size)
     asked = SeriesSpec(
         *("", "", "", "", ""),
         world_size=size,

@@ -27,6 +27,7 @@ FEW = 6  # operations that are all named
 
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("bench", "distdemo.bench.command:bench", MEASURE),
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
     ("train", "distdemo.train.command:train", PROGRAMS),
 )
@@ -198,17 +199,6 @@ app.command(
     "--html ring.html; distdemo trace --compare; distdemo trace --list",
     rich_help_panel=COLLECTIVES,
 )(options.with_options(_later("trace", "run_trace"), options.TRACE))
-
-app.command(
-    "bench",
-    help="How fast an operation is, at every size, and whether that is normal: the median over "
-    "fresh worlds with its interval, every element verified, beside what this machine's memory "
-    "and streams can do. The letters are nccl-tests'.",
-    short_help="How fast an operation is, beside what this machine can do.",
-    epilog="Try: distdemo bench; distdemo bench all-reduce all-gather -n 4 -e 1M; distdemo bench "
-    "all --backend gloo,mpi --output new.json --plot new.svg",
-    rich_help_panel=MEASURE,
-)(options.with_options(_later("bench", "run_bench"), options.BENCH))
 
 app.command(
     "bench compare",

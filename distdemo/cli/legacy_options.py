@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from distdemo.bench.bench_options import BENCH_OPTIONS
 from distdemo.bench.compare_options import COMPARE_OPTIONS
 from distdemo.bench.fit_options import FIT_OPTIONS
 from distdemo.check.check_options import CHECK_OPTIONS
@@ -26,7 +25,6 @@ ALL = (
     | DOCTOR_OPTIONS
     | RPC_OPTIONS
     | RUN_OPTIONS
-    | BENCH_OPTIONS
     | COMPARE_OPTIONS
     | FIT_OPTIONS
     | TRACE_OPTIONS
@@ -88,45 +86,6 @@ RUN = (
     "traceback",
 )
 RPC = (*RPC_OPTIONS, "start_method", *ENGINE, "format", "quiet", "traceback")
-BENCH = (
-    "bench_ops",
-    "min_bytes",
-    "max_bytes",
-    "step_factor",
-    "step_bytes",
-    "iters",
-    "warmup",
-    "launches",
-    "budget",
-    "precision",
-    "check_every",
-    "bench_dtype",
-    "bench_reduce_op",
-    "root",
-    "bench_async",
-    "bench_variant",
-    "placement",
-    "bench_pattern",
-    "src",
-    "dst",
-    "bench_size",
-    "bench_backends",
-    "device",
-    "group",
-    "split",
-    "bench_timeout",
-    "start_method",
-    *ENGINE,
-    "skew",
-    "overlap",
-    "no_limits",
-    "profile",
-    "bench_format",
-    "bench_output",
-    "bench_plot",
-    "quiet",
-    "traceback",
-)
 COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
 FIT = (*FIT_OPTIONS, "format", "quiet")
 TRACE = (

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdemo.bench.fitting import MOST_RANKS
-from distdemo.bench.parse_bench_series import PREFERRED
 from distdemo.bench.parse_measure import measured_world, parse_budget, parse_meeting_world
 from distdemo.bench.sizes import size_text
 from distdemo.cli.files import drawable
@@ -163,7 +162,7 @@ def _template(op: Op, flags: Flags, size: int) -> OpSpec:
     settings = {
         **flags,
         "reduce_op": flags["trace_reduce_op"] or "sum",
-        "variant": PREFERRED,
+        "variant": "single",
     }
     base = base_spec(op, settings, size)
     factor = parse_factor(base.reduce_op, flags)

@@ -12,7 +12,7 @@ from statistics import median
 from time import monotonic
 
 from distdemo import backends
-from distdemo.bench.environment import cores, environment
+from distdemo.bench.environment import environment
 from distdemo.bench.links.rank import Checked, Here, Timed, Told, measure
 from distdemo.bench.links.records import Link, LinksReport, LinksSpec
 from distdemo.bench.links.slow import judged
@@ -65,7 +65,7 @@ def measure_links(
         hosts=hosts,
         engine=engine if ended is None else ended.engine,
         start_method=world.start_method if ended is None else ended.start_method,
-        environment=environment(cores(), [world]),
+        environment=environment(gpu=world.device != "cpu"),
         versions=versions() | backends.versions_of(world if ended is None else ended.world),
         world=ended if failed else None,
     )

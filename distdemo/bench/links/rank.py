@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 
 from distdemo.bench.links.records import LinksSpec
-from distdemo.bench.page import shared_page
 from distdemo.bench.statistics import quantile
+from distdemo.bench.timing import shared_page
 
 if TYPE_CHECKING:
     from torch import Tensor

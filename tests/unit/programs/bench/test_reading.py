@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distdemo.bench.view_document import bench_document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measurements import made_report, made_series
@@ -16,7 +17,6 @@ from recordings import SIZES, document, one_series, setup, written
 from distdemo.bench import reading
 from distdemo.bench.reading import read
 from distdemo.bench.values import MOST_LAUNCHES
-from distdemo.bench.view_document import bench_document
 from distdemo.errors import UsageError
 from distdemo.view.document import dumps
 
