@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from distdemo.demo.holdings import EVENTS, HOST
+from distdemo.demo.records import EVENTS, HOST
 
 if TYPE_CHECKING:
     import torch

@@ -1,34 +1,72 @@
-"""The user's own numbers: from the command line, a file or standard input."""
+"""The user's own data: numbers or JSON from the command line, a file or standard input."""
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distdemo.dtypes import DTYPES, DType
 from distdemo.errors import UsageError
 from distdemo.ops.spec import Number
+from distdemo.ops.values import object_text, pickled_size
 
 Row = tuple[Number, ...]
 
-HINT = "Try --values 1,2,3 --values 4,5,6, or --values FILE with a line a rank."
+HINTS = {
+    "numbers": "Try --values 1,2,3 --values 4,5,6, or --values FILE with a line a rank.",
+    "JSON": """Try --values '{"loss": 0.5}', or --values '"text"'.""",
+}
 
 
-def parse_values(given: list[str] | None, *, uneven: bool = False) -> list[Row] | None:
-    """The rows that ``--values`` gives, one a rank; None if it was not given.
+def read_numbers(given: Sequence[str], *, uneven: bool = False) -> list[Row]:
+    """The rows that ``--values`` gives, one a rank.
 
     Args:
-        given: each time that the flag was used.
+        given: each time that the option was used.
         uneven: rows may be of unequal length, and empty.
 
     Raises:
-        UsageError: neither numbers nor a readable file of them.
+        UsageError: neither numbers nor a readable file of them, or rows of unequal length.
     """
-    if not given:
-        return None
-    if len(given) == 1 and given[0].strip() and (given[0] == "-" or _row(given[0]) is None):
-        return _read(given[0])
-    return [() if uneven and not text.strip() else _numbers(text, _where(text)) for text in given]
+    rows: list[Row] = []
+    for text, where in _texts(given, "numbers", lambda text: _row(text) is not None):
+        row = _row(text)
+        if row is None or not (row or uneven):
+            words = text.replace(",", " ").split()
+            wrong = next((word for word in words if parse_number(word) is None), None)
+            raise UsageError(
+                f"{where}: {'there' if wrong is None else repr(wrong)} is no number.",
+                "Values are numbers, separated by commas.",
+                HINTS["numbers"],
+            )
+        rows.append(row)
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) > 1 and not uneven:
+        raise UsageError(
+            f"--values has rows of {lengths[0]} and of {lengths[-1]} numbers.",
+            "All ranks' tensors have the same shape in this operation.",
+            "Give every rank the same number of values.",
+        )
+    return rows
+
+
+def read_objects(given: Sequence[str]) -> list[str]:
+    """The objects that ``--values`` gives as JSON text, one a rank.
+
+    Raises:
+        UsageError: one of them is not JSON, or there is no readable file of them.
+    """
+    found = []
+    for text, where in _texts(given, "JSON", lambda text: not _json_error(text)):
+        error = _json_error(text)
+        if error:
+            what = f"{where}: that is no JSON."
+            raise UsageError(what, f"{error}. Text needs its double quotes.", HINTS["JSON"])
+        found.append(object_text(json.loads(text)))
+    return found
 
 
 def parse_number(text: str) -> Number | None:
@@ -44,139 +82,83 @@ def parse_number(text: str) -> Number | None:
     return None
 
 
-def misfit(number: Number, dtype: DType) -> str | None:  # noqa: PLR0911 - one return a reason
-    """Why this number can't be an element of this type; None if it can."""
+def check_fit(option: str, number: Number, dtype_name: str) -> None:
+    """Refuse a number that can't be an element of this type.
+
+    Raises:
+        UsageError: with the reason and a type that holds it.
+    """
+    reason = _misfit(number, DTYPES[dtype_name])
+    if reason:
+        roomy = "complex64" if isinstance(number, complex) else "float64"
+        if isinstance(number, int) and -(2**63) <= number < 2**63:
+            roomy = "int64"
+        raise UsageError(f"{option}: {number} is no {dtype_name}.", reason, f"Try --dtype {roomy}.")
+
+
+def _misfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return a reason
+    """Why this number can't be an element of this type; empty if it can."""
     if isinstance(number, complex):
         if dtype.kind != "complex":
             return "It is a complex number."
-        return misfit(number.real, dtype) or misfit(number.imag, dtype)
+        return _misfit(number.real, dtype) or _misfit(number.imag, dtype)
     if dtype.kind == "bool":
-        return None if number in (0, 1) else "A bool is true or false, 1 or 0."
+        return "" if number in (0, 1) else "A bool is true or false, 1 or 0."
     if dtype.kind == "int":
-        if number != number or number in (float("inf"), float("-inf")) or number != int(number):  # noqa: PLR0124 - NaN
+        if not math.isfinite(number) or number != int(number):
             return "It is no whole number."
-        if not dtype.lowest <= number <= dtype.exact:
-            return f"{dtype.name} goes from {dtype.lowest} to {dtype.exact}."
-        return None
-    if isinstance(number, int) and not _keeps(number, dtype):
-        return f"{dtype.name} holds whole numbers exactly up to {dtype.exact}."
-    if abs(number) > dtype.largest and abs(number) != float("inf"):
+        fits = dtype.lowest <= number <= dtype.exact
+        return "" if fits else f"{dtype.name} goes from {dtype.lowest} to {dtype.exact}."
+    if isinstance(number, int):
+        spare = max(0, abs(number).bit_length() - (dtype.exact.bit_length() - 1))
+        if abs(number) >> spare << spare != abs(number):  # it would be rounded
+            return f"{dtype.name} holds whole numbers exactly up to {dtype.exact}."
+    if abs(number) > dtype.largest and abs(number) != math.inf:
         return f"The largest {dtype.name} is {dtype.largest:g}."
-    return None
-
-
-def check_fit(rows: list[Row], dtype_name: str, *, uneven: bool = False) -> None:
-    """Refuse rows of unequal length (unless uneven), and numbers that the dtype can't hold.
-
-    Raises:
-        UsageError: naming the row.
-    """
-    lengths = [len(row) for row in rows]
-    if len(set(lengths)) > 1 and not uneven:
-        odd = next(index for index, length in enumerate(lengths) if length != lengths[0])
-        raise UsageError(
-            f"--values: row 0 has {_count(lengths[0])}, row {odd} has {_count(lengths[odd])}.",
-            "All ranks' tensors have the same shape in this operation.",
-            "Give every rank the same number of values.",
-        )
-    dtype = DTYPES[dtype_name]
-    for index, row in enumerate(rows):
-        for number in row:
-            reason = misfit(number, dtype)
-            if reason is not None:
-                raise UsageError(
-                    f"--values: {number} in row {index} is no {dtype.name}.",
-                    reason,
-                    roomier(number),
-                )
-
-
-def _count(count: int) -> str:
-    return f"{count} number" if count == 1 else f"{count} numbers"
-
-
-def roomier(number: Number) -> str:
-    """What to try for a number that doesn't fit."""
-    if isinstance(number, complex):
-        return "Try --dtype complex64."
-    if isinstance(number, float):
-        return "Try --dtype float64."
-    return "Try --dtype int64." if -(2**63) <= number < 2**63 else "Try --dtype float64."
-
-
-def _keeps(number: int, dtype: DType) -> bool:
-    """Whether a floating-point type holds this whole number without rounding it."""
-    magnitude = abs(number)
-    spare = max(0, magnitude.bit_length() - (dtype.exact.bit_length() - 1))
-    return magnitude >> spare << spare == magnitude
+    return ""
 
 
 def _row(text: str) -> Row | None:
-    """The numbers in a line, separated by commas or spaces; None if one of them is none."""
-    words = text.replace(",", " ").split()
-    numbers = [parse_number(word) for word in words]
+    """The numbers in a line, separated by commas or blanks; None if one of them is none."""
+    numbers = [parse_number(word) for word in text.replace(",", " ").split()]
     known = tuple(number for number in numbers if number is not None)
-    return known if known and len(known) == len(numbers) else None
+    return known if len(known) == len(numbers) else None
 
 
-def _where(text: str) -> str:
-    return f"--values {text}" if text.strip() else f'--values "{text}"'
+def _json_error(text: str) -> str:
+    """What is wrong with this JSON; empty if nothing is."""
+    try:
+        pickled_size(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        return str(error) or "too deep"
+    return ""
 
 
-def _numbers(text: str, where: str) -> Row:
-    row = _row(text)
-    if row is not None:
-        return row
-    wrong = _first_wrong(text)
-    what = f"{where}: {wrong!r} is no number." if wrong else f"{where}: there is no number."
-    raise UsageError(what, "Values are numbers, separated by commas.", HINT)
+def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> list[tuple[str, str]]:
+    """What there is for each rank, and where it stands: as given, or the lines of the one file.
 
-
-def _first_wrong(text: str) -> str | None:
-    """The first word that is no number; None if there is none."""
-    words = text.replace(",", " ").split()
-    return next((word for word in words if parse_number(word) is None), None)
-
-
-def _read(name: str) -> list[Row]:
-    """A line of numbers a rank."""
-    lines = read_lines(name, "numbers")
-    return [_numbers(line, f"--values {name}, line {number}") for number, line in lines]
-
-
-def read_lines(name: str, kind: str) -> list[tuple[int, str]]:
-    """The numbered lines of a file, or of standard input for ``-``: one a rank.
-
-    Blank lines and those that begin with # are skipped.
-
-    Raises:
-        UsageError: it can't be read, or holds no line.
+    Of a file, blank lines and those that begin with # are skipped.
     """
-    source = "standard input" if name == "-" else name
+    name = given[0]
+    is_data = parses(name) or name.lstrip()[:1] in ("{", "[", '"', "'")
+    if len(given) > 1 or not name.strip() or (name != "-" and is_data):
+        return [(text, f"--values {text.strip() or repr('')}") for text in given]
+    try:
+        if name == "-" and sys.stdin is None:
+            raise UsageError("--values -: standard input is closed.", "", HINTS[kind])
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        what = f"--values {name}: that is neither {kind} nor a file."
+        raise UsageError(what, "There is no file of that name here.", HINTS[kind]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"--values {name}: it can't be read."
+        raise UsageError(what, str(error), HINTS[kind]) from error
     lines = [
-        (number, line)
-        for number, line in enumerate(_text(name, kind).splitlines(), start=1)
+        (line, f"--values {name}, line {number}")
+        for number, line in enumerate(text.splitlines(), start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not lines:
-        raise UsageError(
-            f"--values {name}: {source} holds no line of {kind}.", "It needs a line a rank.", HINT
-        )
+        what = f"--values {name}: there is no line of {kind}."
+        raise UsageError(what, "It needs a line a rank.", HINTS[kind])
     return lines
-
-
-def _text(name: str, kind: str) -> str:
-    if name == "-" and sys.stdin is None:
-        raise UsageError("--values -: standard input is closed.", "Values come from it.", HINT)
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(
-            f"--values {name}: that is neither {kind} nor a file.",
-            f"{_first_wrong(name)!r} is no number, and there is no file of that name here."
-            if kind == "numbers"
-            else f"There is no file of that name here, and as {kind} it can't be read.",
-            HINT,
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--values {name}: it can't be read.", str(error), HINT) from error

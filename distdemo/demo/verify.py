@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distdemo.demo.holdings import Mismatch, Verification
+from distdemo.demo.records import Mismatch, Verification
 from distdemo.ops.buffers import Expected
 from distdemo.ops.spec import Number
 from distdemo.ops.values import object_text

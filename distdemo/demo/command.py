@@ -1,0 +1,405 @@
+"""``distdemo all-reduce`` and its like, ``hello``, ``ops`` and ``explain``.
+
+The command of an op is made from what the op takes: of the options below, those that mean
+something to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import typer
+
+from distdemo import ops
+from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import (
+    ADVANCED,
+    OUTPUT,
+    Backend,
+    Device,
+    DType,
+    Group,
+    Ranks,
+    ReduceOp,
+    Seed,
+    SplitWorld,
+    StartMethod,
+    Timeout,
+    WorldSize,
+)
+from distdemo.cli.session import Session
+from distdemo.cli.types import BadValue, Shape, offer, one_of, parse_shape, unknown, whole
+from distdemo.ops.contract import Op
+from distdemo.ops.p2p import PATTERNS
+
+VIEW = "distdemo.demo.view"
+COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",), "straggler": ()}
+"""Options that come with another one."""
+DATA = ("dtype", "shape", "values", "fill", "seed")
+"""Of an op that moves data."""
+
+
+class Lengths(tuple[int, ...]):
+    """The lengths of tensors along their first dimension."""
+
+    __slots__ = ()
+
+
+class Straggler(NamedTuple):
+    """The rank that comes late, and by how many seconds."""
+
+    rank: int
+    delay_s: float
+
+
+def parse_lengths(text: Any) -> Lengths:  # noqa: ANN401 - a text or a default
+    """Lengths, 0 or more: ``3,0,7``."""
+    if not isinstance(text, str):
+        return text  # type: ignore[no-any-return]  # typer's default
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise BadValue(text, "these are no lengths.", "A length is 0 or more.", "3,0,7")
+    return Lengths(map(int, parts))
+
+
+def parse_straggler(text: Any) -> Straggler:  # noqa: ANN401 - a text or a default
+    """A rank and seconds: ``2:0.5``."""
+    if not isinstance(text, str):
+        return text  # type: ignore[no-any-return]  # typer's default
+    rank, _, delay = text.partition(":")
+    try:
+        late = Straggler(int(rank), float(delay.removesuffix("s")))
+    except ValueError:
+        late = Straggler(0, 0)
+    if not 0 < late.delay_s < 1e6:
+        raise BadValue(text, "that is no RANK:SECONDS.", "It says who comes late.", "1:0.5")
+    return late
+
+
+def parse_factor(text: Any) -> float:  # noqa: ANN401 - a text or a default
+    """Any number but an infinite one."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = float("nan")
+    if factor - factor != 0:  # neither NaN nor infinite
+        raise BadValue(text, "that is no number.", "premul_sum multiplies with it.", "2")
+    return factor
+
+
+Root = Annotated[
+    int, typer.Option("--root", metavar="RANK", parser=whole(0, "It is a rank."), help="The root.")
+]
+Pattern = Annotated[
+    str,
+    typer.Option(
+        "--pattern",
+        metavar="PATTERN",
+        parser=one_of(PATTERNS),
+        autocompletion=offer(PATTERNS),
+        help="; ".join(f"{name}: {meaning}" for name, meaning in PATTERNS.items()) + ".",
+    ),
+]
+Variant = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="VARIANT",
+        parser=one_of(("list", "single")),
+        autocompletion=offer(("list", "single")),
+        help="list (a tensor for each rank, the default) or single (one that holds them all).",
+    ),
+]
+Objects = Annotated[
+    bool,
+    typer.Option(
+        "--objects",
+        help="Python objects instead of tensors; --values takes JSON. They travel as pickles.",
+    ),
+]
+ShapeOption = Annotated[
+    Shape | None,
+    typer.Option(
+        "--shape",
+        metavar="SHAPE",
+        parser=parse_shape,
+        help="Shape of one tensor: 4, 2,3 or scalar.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OpOptions:
+    """What an op's command can be told; each op takes some of it."""
+
+    world_size: WorldSize = None
+    reduce_op: ReduceOp = "sum"
+    factor: Annotated[
+        float,
+        typer.Option(
+            metavar="NUMBER",
+            parser=parse_factor,
+            help="What --reduce-op premul_sum multiplies each rank's tensor with.",
+        ),
+    ] = 2.0
+    root: Root = 0
+    src: Annotated[
+        int | None,
+        typer.Option(metavar="RANK", parser=whole(0, "It is a rank."), help="The sender: 0."),
+    ] = None
+    dst: Annotated[
+        int | None,
+        typer.Option(metavar="RANK", parser=whole(0, "It is a rank."), help="The receiver: 1."),
+    ] = None
+    nonblocking: Annotated[
+        bool,
+        typer.Option(
+            "--nonblocking",
+            "--async",
+            help="isend and irecv: what the buffer holds before and after the wait.",
+        ),
+    ] = False
+    pattern: Pattern = "pair"
+    async_op: Annotated[
+        bool, typer.Option("--async", help="Ask for a handle (async_op=True) and wait on it.")
+    ] = False
+    variant: Variant = None
+    uneven: Annotated[
+        bool, typer.Option("--uneven", help="Tensors of another length on each rank: 1, 2, 3, ...")
+    ] = False
+    sizes: Annotated[
+        Lengths | None,
+        typer.Option(
+            metavar="LENGTHS", parser=parse_lengths, help="Each rank's length: 3,0,7; uneven."
+        ),
+    ] = None
+    splits: Annotated[
+        list[Lengths] | None,
+        typer.Option(
+            metavar="LENGTHS",
+            parser=parse_lengths,
+            help="Lengths of the parts for each rank: 1,2,0,3; once for all ranks, or once a rank.",
+        ),
+    ] = None
+    objects: Objects = False
+    straggler: Annotated[
+        Straggler | None,
+        typer.Option(
+            metavar="RANK:SECONDS", parser=parse_straggler, help="Let this rank come late."
+        ),
+    ] = None
+    monitored: Annotated[
+        bool,
+        typer.Option("--monitored", help="monitored_barrier, which names the ranks that are late."),
+    ] = False
+    dtype: DType = "float32"
+    shape: ShapeOption = None
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NUMBERS|FILE",
+            help="Your own numbers: 1,2,3 for each rank in turn, a file with a line a rank, or -.",
+        ),
+    ] = None
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|rank", help="One number in every element, or each rank's own number."
+        ),
+    ] = None
+    seed: Seed = None
+    backend: Backend = "auto"
+    group: Group = None
+    split: SplitWorld = None
+    inference: Annotated[
+        bool,
+        typer.Option(
+            "--inference-mode",
+            help="Run it under torch.inference_mode.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False
+    device: Device = None
+    timeout: Timeout = None
+    start_method: StartMethod = "auto"
+    ranks: Ranks = None
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Draw the operation first.", rich_help_panel=OUTPUT),
+    ] = False
+
+    def is_given(self, name: str) -> bool:
+        """Whether an option has another value than its default."""
+        return bool(getattr(self, name) != getattr(OpOptions(), name))
+
+
+NOT_OF_EVERY_OP = frozenset(
+    {"reduce_op", "factor", "root", "src", "dst", "nonblocking", "pattern", "async_op", "variant"}
+    | {"uneven", "sizes", "splits", "objects", "straggler", "monitored", *DATA}
+)
+
+
+def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of OpOptions
+    """Run the op, verify it, show it."""
+    from distdemo.demo.explain import explain_op
+    from distdemo.demo.request import make_request
+
+    options = OpOptions(**given)
+    specs, world = make_request(op, options, session)
+    shown = {
+        "ranks": None if options.ranks is None else options.ranks.check("--ranks", world.world_size)
+    }
+    with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
+        from distdemo.demo.rank import op_report, run_op
+
+        view = partial(import_module, VIEW)
+        report = op_report(op, specs, session.start(world, run_op, (op, specs), meanwhile=view))
+    if options.explain:
+        report = replace(report, explanation=explain_op(op, specs[0]))
+    noun = "objects" if report.spec.objects else "elements"
+    errors = [
+        Error(
+            f"Rank {each.rank} was let go too early."
+            if each.attendance
+            else f"Rank {each.rank} holds {each.verification.wrong} wrong {noun}.",
+            "The result differs from plain arithmetic on the inputs." * (not each.attendance),
+            ranks=(each.rank,),
+        )
+        for each in report.ranks
+        if not each.verification.ok
+    ]
+    return Result(report, VIEW, errors=tuple(errors), shown=shown)
+
+
+def _command_of(op: Op) -> Callable[..., Result]:
+    """The command of an op: the common options, and those that mean something to it."""
+    taken = {*op.takes, *(() if op.meets else DATA)}
+    taken |= {name for each in op.takes for name in COMPANIONS.get(each, ())}
+    hints = get_type_hints(OpOptions, include_extras=True)
+    parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=Session)]
+    for each in fields(OpOptions):
+        if each.name in NOT_OF_EVERY_OP and each.name not in taken:
+            continue
+        kind = hints[each.name]
+        if each.name == "root":
+            does = "gives" if op.root_is == "src" else "receives"
+            option = typer.Option(
+                "--root",
+                f"--{op.root_is}",
+                metavar="RANK",
+                parser=whole(0, "It is a rank."),
+                help=f"The rank that {does}; within the group if there is one.",
+            )
+            kind = Annotated[int, option]
+        parameters.append(
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=kind
+            )
+        )
+
+    def run(session: Session, **given: Any) -> Result:  # noqa: ANN401 - of OpOptions
+        return _run(op, session, **given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # the runner reads it
+    run.__name__ = op.name
+    run.__doc__ = f"{op.words.summary}\n\nCalls {op.words.call.replace('{OP}', 'SUM')}"
+    examples = {
+        "splits": "-n 3 --splits 1,0,2",
+        "straggler": "--straggler 2:0.5",
+        "uneven": "--uneven --sizes 3,0,7",
+        "pattern": "--pattern ring -n 5",
+        "reduce_op": "--reduce-op max",
+    }
+    example = next((text for name, text in examples.items() if name in op.takes), "-n 3")
+    epilog = f"Try: distdemo {op.command} {example}; distdemo {op.command} --explain"
+    return command(joins=True, epilog=epilog)(run)
+
+
+def __getattr__(name: str) -> Callable[..., Result]:
+    """The command of the op of this name: ``all_reduce``."""
+    if name not in ops.REGISTRY:
+        raise AttributeError(name)
+    return _command_of(ops.REGISTRY[name])
+
+
+@command(joins=True, epilog="Try: distdemo hello -n 8")
+def hello(
+    session: Session,
+    *,
+    world_size: WorldSize = None,
+    backend: Backend = "auto",
+    device: Device = None,
+    timeout: Timeout = None,
+    start_method: StartMethod = "auto",
+    ranks: Ranks = None,
+) -> Result:
+    """Every rank says who it is: the first thing to try."""
+    size = session.world_size(world_size)
+    world = replace(session.world(size, backend, device, timeout, start_method), lazy=True)
+    shown = {"ranks": None if ranks is None else ranks.check("--ranks", size)}
+    with session.waiting(f"{size} ranks over {world.backend}", world):
+        from distdemo.demo import rank
+
+        view = partial(import_module, VIEW)
+        report = rank.hello_report(session.start(world, rank.hello, meanwhile=view))
+    return Result(report, VIEW, shown=shown)
+
+
+@command(epilog="Try: distdemo ops; distdemo explain all-to-all")
+def list_ops() -> Result:
+    """List the operations and their forms."""
+    from distdemo.demo.records import OpEntry, OpList
+
+    entries = [
+        OpEntry(op.command, form.flags, form.calls, form.summary or op.words.summary)
+        for op in ops.REGISTRY.values()
+        for form in op.all_forms
+    ]
+    return Result(OpList(tuple(entries)), VIEW)
+
+
+@command(epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max")
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="OP",
+            help="The operation: scatter.",
+            autocompletion=offer(op.command for op in ops.REGISTRY.values()),
+        ),
+    ],
+    *,
+    world_size: WorldSize = None,
+    root: Root = 0,
+    reduce_op: ReduceOp = "sum",
+    dtype: DType = "float32",
+    shape: ShapeOption = None,
+    pattern: Pattern = "pair",
+    variant: Variant = None,
+    objects: Objects = False,
+) -> Result:
+    """Draw an operation: who holds what, which way it moves; its cost and the usual mistake."""
+    from distdemo.demo.explain import explain_op
+    from distdemo.demo.request import make_specs
+
+    op = ops.find(name)
+    if op is None:
+        known = [each.command for each in ops.REGISTRY.values()]
+        raise unknown("operation", known, name, "distdemo explain")
+    options = OpOptions(
+        world_size=world_size,
+        root=root,
+        reduce_op=reduce_op,
+        dtype=dtype,
+        shape=shape,
+        pattern=pattern,
+        variant=variant,
+        objects=objects,
+    )
+    size = world_size or op.default_world
+    return Result(explain_op(op, make_specs(op, options, max(size, op.smallest_world))[0]), VIEW)

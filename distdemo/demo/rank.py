@@ -1,0 +1,334 @@
+"""What every rank runs: one op once, watched and verified, with what was held before and after.
+
+Non-blocking calls are watched: when each returned, what the buffer held then, and the wait. Where
+an op has more than one call (irecv, then isend), the ranks meet at the store in between: every
+irecv has returned before any isend is made, and every isend before any wait. So the events prove
+that the calls came back before the data had to be there; it did not just happen so.
+
+At a barrier every rank adds itself to a counter in the store before it calls, and reads the
+counter when it has left. A rank that reads less than all was let go too early: no clocks have to
+agree for that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from distdemo import backends
+from distdemo.demo.clock import clock_of
+from distdemo.demo.part import Groups, Part, inference, part_of
+from distdemo.demo.records import (
+    HOST,
+    Attendance,
+    Event,
+    HelloReport,
+    Holding,
+    Introduction,
+    Mismatch,
+    ObjectPiece,
+    OpReport,
+    Piece,
+    RankResult,
+    Step,
+    Verification,
+)
+from distdemo.demo.verify import same, verify, verify_objects
+from distdemo.launcher.rank import Rank
+from distdemo.launcher.records import Returned, WorldReport
+from distdemo.ops.buffers import expected, expected_objects, make_buffers
+from distdemo.ops.contract import Buffers, Op, Undefined
+from distdemo.ops.spec import OpSpec
+from distdemo.ops.values import pickled_size
+from distdemo.versions import versions
+
+WHOLE = 1024  # elements of one holding that are kept whole
+ENDS = 16  # elements kept at each end of a tensor that is too large
+PIECES = 16  # pieces kept at each end of a list that is too long
+
+
+def hello(rank: Rank) -> Introduction:
+    """Collective: introduce this rank; a sum over all ranks counts who is there."""
+    present = torch.ones(1, dtype=torch.int32, device=rank.device)
+    rank.reach("entered all_reduce")
+    dist.all_reduce(present)
+    rank.reach("left all_reduce")
+    return Introduction(
+        rank=rank.rank,
+        world_size=dist.get_world_size(),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        backend=dist.get_backend(),
+        device=rank.device,
+        startup_s=rank.startup_seconds,
+        heard_from=int(present.item()),
+    )
+
+
+def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
+    """Collective: run the op on this rank, verify it, and say what was held before and after.
+
+    Args:
+        rank: this rank of the world.
+        op: what to run.
+        specs: one a group that runs it; all at once.
+    """
+    part = part_of(rank.rank, op, specs)
+    group = Groups(rank.backend).of(specs, part)
+    with inference(part.spec):
+        op, spec = part.op, part.spec
+        buffers = make_buffers(op, part.rank, spec, rank.device)
+        own = [rank.rank] * len(buffers.send)
+        before = keep(buffers.send, own, spec, listed=op.list_before)
+        call = run_part(rank, part, buffers, group)
+        verification = verify_part(part, buffers, call.attendance)
+        after = wanted = _after(part, buffers.recv)
+        if not verification.ok or verification.tolerance:
+            wanted = _after(part, _wanted(part))
+    return RankResult(
+        rank=rank.rank,
+        takes_part=op.takes_part(part.rank, spec),
+        before=before,
+        after=after,
+        expected=wanted,
+        verification=verification,
+        time_s=call.time_s,
+        launch_s=call.launch_s,
+        wait_s=call.wait_s,
+        clock=call.clock,
+        events=call.events,
+        steps=tuple(
+            Step(name, keep(tensors, [None] * len(tensors), listed=True), sent)
+            for name, tensors, sent in buffers.trail
+        ),
+        attendance=call.attendance,
+        group=part.group or 0,
+        group_rank=None if part.group is None else part.rank,
+    )
+
+
+# --------------------------------------------------------------------------------------- the call
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a call went: the fields are those of ``RankResult``."""
+
+    time_s: float = 0.0
+    launch_s: float | None = None
+    wait_s: float | None = None
+    clock: str = HOST
+    events: tuple[Event, ...] = ()
+    attendance: Attendance | None = None
+
+
+def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
+    """Collective: the call itself, timed; non-blocking ones are watched step by step."""
+    op, spec = part.op, part.spec
+    if spec.objects and spec.group_size == 1:  # nobody to send a pickle to
+        buffers.recv[:] = buffers.send
+        return Call()
+    if not op.takes_part(part.rank, spec) and not spec.async_op:
+        return Call()
+    where = f", {part.place}" if part.place else ""
+    if not op.meets:
+        rank.reach(f"entered {op.name}{where}")
+        call = _call(rank, part, buffers, group)
+        rank.reach(f"left {op.name}{where}")
+        return call
+    counter = f"came/{part.place}/{spec.member(0)}"
+    if spec.straggler == part.rank:
+        # Late, but no longer than it takes to see that somebody has already left, which is wrong.
+        until = time.monotonic() + spec.straggler_delay_s
+        while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
+            time.sleep(min(rest, 0.002))
+    rank.reach(f"entered {op.name}{where}")
+    arrived = time.monotonic()
+    rank.count(counter, 1)
+    call = _call(rank, part, buffers, group)
+    left = time.monotonic()
+    present = rank.count(counter)
+    rank.count(f"{counter}/left", 1)
+    rank.reach(f"left {op.name}{where}")
+    return replace(call, attendance=Attendance(arrived, left, present))
+
+
+def _call(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
+    """Collective: the blocking call, timed."""
+    op, spec = part.op, part.spec
+    if spec.async_op:
+        return _watched(rank, part, buffers, group)
+    clock = clock_of(rank.device, op, spec)
+    started = clock.mark()
+    op.run(buffers, spec, group, async_op=False)
+    seconds = clock.between(started, clock.mark())
+    rank.synchronize()
+    return Call(seconds, clock=clock.name)
+
+
+def _watched(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
+    """Collective: make the non-blocking calls, wait for them, and time both.
+
+    When a call gave its handle back is the host's to say; how long the wait was, the device's, for
+    there ``wait`` itself may return at once.
+    """
+    op, spec = part.op, part.spec
+    stages = op.stages(buffers, spec, group)
+    watches = len(stages) > 1 or "nonblocking" in op.takes
+    at_first = {id(each): each.clone() for each in [*buffers.send, *buffers.recv] if watches}
+    events: list[Event] = []
+
+    def note(what: str, tensors: Sequence[Tensor], rule: str) -> None:
+        now = time.monotonic()
+        unchanged = all(same(tensor, at_first[id(tensor)]) for tensor in tensors)
+        held = keep(tensors, [None] * len(tensors))
+        events.append(Event(rank.rank, now, what, held, unchanged, rule))
+
+    handles: list[Any] = []
+    launch = 0.0
+    for number, stage in enumerate(stages):
+        started = time.perf_counter()
+        made = stage.call()
+        launch += time.perf_counter() - started
+        handles += made
+        if watches:
+            if made:
+                note(f"{stage.name} returned", stage.tensors, stage.rule)
+            rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.group_size)
+    clock = clock_of(rank.device, op, spec)
+    began = clock.mark()
+    for handle in handles:
+        handle.wait()
+    waited = clock.between(began, clock.mark())
+    rank.synchronize()
+    if watches and handles:
+        note("wait returned", buffers.recv, "free to be used")
+    return Call(launch + waited, launch, waited, clock.name, tuple(events))
+
+
+def verify_part(part: Part, buffers: Buffers, attendance: Attendance | None) -> Verification:
+    """The comparison of what this rank got with what it should have got.
+
+    A barrier is right if everybody of the group had come when this rank was let go.
+    """
+    op, rank, spec = part.op, part.rank, part.spec
+    if attendance is not None:
+        if attendance.present == spec.group_size:
+            return Verification(ok=True, checked=1)
+        miss = Mismatch(0, (), attendance.present, spec.group_size)
+        return Verification(ok=False, checked=1, wrong=1, mismatches=(miss,))
+    if op.meets:
+        return Verification(ok=True, checked=0)
+    if spec.objects:
+        return verify_objects(buffers.recv, expected_objects(op, rank, spec))
+    return verify(buffers.recv, expected(op, rank, spec))
+
+
+# ------------------------------------------------------------------------------ what is kept of it
+
+
+def keep(
+    held: Sequence[Any],
+    sources: Sequence[int | None],
+    spec: OpSpec | None = None,
+    *,
+    listed: bool = False,
+) -> Holding:
+    """What is kept of these tensors or objects: all of small ones, the ends of large ones.
+
+    Args:
+        held: the pieces in order, on any device.
+        sources: for each piece the rank it came from, None if it was reduced.
+        spec: says whether they are objects, or lie in a single tensor; None: neither.
+        listed: the rank has a list here.
+    """
+    if spec is not None and spec.objects:
+        pairs = zip(held, sources, strict=True)
+        objects = tuple(ObjectPiece(each, pickled_size(each), rank) for each, rank in pairs)
+        return Holding(objects, listed=listed)
+    joined = listed and spec is not None and spec.is_joined
+    whole = sum(tensor.numel() for tensor in held) <= WHOLE
+    kept = list(zip(held, sources, strict=True))
+    if not whole and len(kept) > 2 * PIECES:
+        kept = kept[:PIECES] + kept[-PIECES:]
+    pieces = []
+    for tensor, source in kept:
+        flat = tensor.detach().reshape(-1)
+        cut = not whole and flat.numel() > 2 * ENDS
+        first, last = (flat[:ENDS], flat[-ENDS:]) if cut else (flat, flat[:0])
+        piece = Piece(tuple(tensor.shape), tuple(first.tolist()), tuple(last.tolist()), source)
+        pieces.append(piece)
+    omitted = len(held) - len(pieces)
+    return Holding(tuple(pieces), omitted, listed=listed and not joined, joined=joined)
+
+
+def _after(part: Part, held: Sequence[Any]) -> Holding:
+    op, spec = part.op, part.spec
+    result = op.result(part.rank, spec)
+    if isinstance(result, Undefined):
+        return Holding(undefined=True)
+    sources = [None if each.reduced else spec.member(each.ranks[0]) for each in result]
+    return keep(held, sources, spec, listed=op.is_listed(spec))
+
+
+def _wanted(part: Part) -> list[Any]:
+    """What this rank should hold."""
+    op, rank, spec = part.op, part.rank, part.spec
+    if spec.objects:
+        return expected_objects(op, rank, spec)
+    return [each.tensor for each in expected(op, rank, spec) or ()]
+
+
+# ------------------------------------------------------------------------------------ the reports
+
+
+def hello_report(world: WorldReport) -> HelloReport:
+    """What every rank said of itself."""
+    found = versions() | backends.versions_of(world.world)
+    return HelloReport(world, tuple(world.values) if world.ok else (), found)
+
+
+def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
+    """What came of an op on every rank."""
+    results = [each.value for each in world.outcomes if isinstance(each, Returned)]
+    return OpReport(
+        spec=specs[0],
+        groups=tuple(spec.members for spec in specs if spec.members is not None),
+        form=op.form(specs[0]).name,
+        calls=op.form(specs[0]).calls,
+        traffic=op.traffic(specs[0]),
+        world=world,
+        ranks=tuple(_since_the_first(results, world.hosts)) if world.ok else (),
+        versions=versions() | backends.versions_of(world.world),
+    )
+
+
+def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> list[RankResult]:
+    """The results with their moments counted from the first one of the world.
+
+    Where there are several hosts: from the first of each, as their clocks can't be compared.
+    """
+    first: dict[str, float] = {}
+    home = [hosts[each.rank] if hosts else "" for each in results]
+    for each, host in zip(results, home, strict=True):
+        moments = [event.at_s for event in each.events]
+        moments += [each.attendance.arrived_s] if each.attendance else []
+        first[host] = min([first.get(host, float("inf")), *moments])
+    counted = []
+    for each, host in zip(results, home, strict=True):
+        events = tuple(replace(event, at_s=event.at_s - first[host]) for event in each.events)
+        came = each.attendance
+        if came is not None:
+            arrived, left = came.arrived_s - first[host], came.left_s - first[host]
+            came = replace(came, arrived_s=arrived, left_s=left)
+        counted.append(replace(each, events=events, attendance=came))
+    return counted

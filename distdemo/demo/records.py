@@ -1,0 +1,293 @@
+"""What ranks held before and after an operation, whether it is right, and what commands report.
+
+Frozen; no torch, no rich. What is kept of tensors and objects is enough to show them; the
+comparison was made on the whole. Field names are those of the JSON documents: ``_s`` is seconds,
+``_bytes`` bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from distdemo.launcher.records import WorldReport
+from distdemo.ops.contract import Traffic, Words
+from distdemo.ops.spec import Number, OpSpec
+
+HOST = "perf_counter"
+"""The clock of a call on the host."""
+EVENTS = "CUDA events"
+"""The clock of a call on tensors of a GPU."""
+
+
+# ---------------------------------------------------------------------------- what a rank holds
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is kept of one tensor for showing it.
+
+    Attributes:
+        shape: of the whole tensor.
+        values: all its elements in row-major order, or the first ones.
+        last_values: the last ones, if some in the middle were left out.
+        source: the rank that the data came from; None if it was reduced over several.
+    """
+
+    kind: ClassVar[str] = "tensor"
+
+    shape: tuple[int, ...]
+    values: tuple[Number, ...]
+    last_values: tuple[Number, ...] = ()
+    source: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPiece:
+    """A Python object that a rank holds.
+
+    Attributes:
+        value: what JSON has: None, bool, numbers, text, lists and dictionaries of them.
+        pickled_bytes: of its pickle.
+        source: the rank that it came from.
+    """
+
+    kind: ClassVar[str] = "object"
+
+    value: Any
+    pickled_bytes: int
+    source: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a rank holds: its pieces in order (none: it holds nothing).
+
+    Attributes:
+        omitted: pieces left out between the first and the last half of ``pieces``.
+        undefined: the op leaves this buffer undefined; its contents mean nothing.
+        listed: the rank has a list of tensors here, though it may be of one.
+        joined: the pieces lie one after the other in a single tensor.
+    """
+
+    pieces: tuple[Piece | ObjectPiece, ...] = ()
+    omitted: int = 0
+    undefined: bool = False
+    listed: bool = False
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One wrong element: in which piece, at which index, and what it should be."""
+
+    piece: int
+    index: tuple[int, ...]
+    got: Number | str
+    expected: Number | str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The comparison of every defined element with plain arithmetic on the inputs.
+
+    Attributes:
+        ok: all agree; True where nothing is defined (``checked`` is 0 then).
+        checked: elements compared.
+        wrong: how many differ.
+        tolerance: largest allowed difference; 0 where the result must match exactly.
+        mismatches: the first few of the wrong ones.
+    """
+
+    ok: bool
+    checked: int
+    wrong: int = 0
+    tolerance: float = 0.0
+    mismatches: tuple[Mismatch, ...] = ()
+
+
+# ------------------------------------------------------------------------------- what a rank did
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One moment of a non-blocking operation.
+
+    Attributes:
+        at_s: since the first event of the world; of each host where there are several.
+        what: what the rank did, ``irecv returned``.
+        buffer: what it held then.
+        unchanged: it still held what it held before.
+        rule: what the program may do with the buffer now.
+    """
+
+    rank: int
+    at_s: float
+    what: str
+    buffer: Holding
+    unchanged: bool
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an op that is made of several calls.
+
+    Attributes:
+        name: what was done, ``pad to the largest``.
+        buffer: what the rank had afterwards.
+        sent_bytes: what it handed to the backend.
+    """
+
+    name: str
+    buffer: Holding
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """When a rank came to a barrier and left it, since the first rank arrived.
+
+    Attributes:
+        present: how many ranks of the group had arrived when this one was let go.
+    """
+
+    arrived_s: float
+    left_s: float
+    present: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """What one rank held before and after an op, whether it is right, and how long it took.
+
+    Attributes:
+        group: which of the groups that run at once it is in, counted from 0.
+        group_rank: its number within that group; None: it is in none.
+        time_s: the call, and the wait if there was a handle.
+        launch_s: until the call gave its handle back, by the host's clock; None if it blocked.
+        wait_s: in ``wait``; None for a blocking call.
+        clock: what measured ``time_s`` and ``wait_s``, ``HOST`` or ``EVENTS``.
+    """
+
+    rank: int
+    takes_part: bool
+    before: Holding
+    after: Holding
+    expected: Holding
+    verification: Verification
+    time_s: float
+    launch_s: float | None = None
+    wait_s: float | None = None
+    clock: str = HOST
+    events: tuple[Event, ...] = ()
+    steps: tuple[Step, ...] = ()
+    attendance: Attendance | None = None
+    group: int = 0
+    group_rank: int | None = None
+
+
+# ------------------------------------------------------------------------ what the commands report
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRank:
+    """What a rank would hold before and after."""
+
+    rank: int
+    before: Holding
+    after: Holding
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An op drawn without running it: what every rank holds before and after, and who gives.
+
+    Attributes:
+        ranks: those that are shown.
+        moves: (from, to) for whatever moves between two of them.
+        meets: nothing moves; the ranks wait for each other.
+    """
+
+    spec: OpSpec
+    words: Words
+    traffic: Traffic
+    ranks: tuple[ExplainedRank, ...]
+    moves: tuple[tuple[int, int], ...]
+    meets: bool = False
+    ok: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class OpReport:
+    """An op that ran, or a world that failed while running it.
+
+    Attributes:
+        spec: of the first group, or of the whole world.
+        groups: the ranks of each group that ran at once; empty: the world was one.
+        form: which form of the op.
+        calls: the function of torch.distributed.
+        ranks: empty if the world failed.
+        explanation: if it was asked for.
+    """
+
+    spec: OpSpec
+    groups: tuple[tuple[int, ...], ...]
+    form: str
+    calls: str
+    traffic: Traffic
+    world: WorldReport
+    ranks: tuple[RankResult, ...]
+    versions: dict[str, str] = field(default_factory=dict)
+    explanation: Explanation | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank returned and every defined element was right."""
+        return self.world.ok and all(each.verification.ok for each in self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What one rank of ``hello`` says of itself."""
+
+    rank: int
+    world_size: int
+    pid: int
+    host: str
+    backend: str
+    device: str
+    startup_s: float
+    heard_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReport:
+    """Every rank's introduction."""
+
+    world: WorldReport
+    ranks: tuple[Introduction, ...]
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every rank came, and heard from all the others."""
+        return self.world.ok and all(each.heard_from == len(self.ranks) for each in self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class OpEntry:
+    """One form of an operation: its command, the flags that choose it, and torch's call."""
+
+    command: str
+    flags: str
+    calls: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpList:
+    """All operations in all their forms."""
+
+    ops: tuple[OpEntry, ...]
+    ok: ClassVar[bool] = True

@@ -1,0 +1,337 @@
+"""From an op's options to its specs: form, groups, data, root, and what goes together.
+
+Everything that can be refused without torch is refused here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from distdemo.cli.types import check_rank, make_groups
+from distdemo.demo.values import Row, check_fit, parse_number, read_numbers, read_objects
+from distdemo.errors import UsageError
+from distdemo.ops.contract import Op
+from distdemo.ops.footprint import footprint
+from distdemo.ops.spec import OpSpec
+
+if TYPE_CHECKING:
+    from distdemo.cli.session import Session
+    from distdemo.demo.command import OpOptions
+    from distdemo.launcher.records import WorldSpec
+
+Each = TypeVar("Each")
+FLAGS = {"async_op": "--async"}
+
+
+def make_request(
+    op: Op, options: OpOptions, session: Session
+) -> tuple[tuple[OpSpec, ...], WorldSpec]:
+    """The spec of each group that runs at once, and the world to start.
+
+    Raises:
+        UsageError: naming the option, the reason and what to try.
+    """
+    if session.placement is not None and "-" in (options.values or ()):
+        raise UsageError(
+            "--values - can't be had in a world that others started too.",
+            "Each process would read its own standard input, and most have none.",
+            "Give the values themselves, or a file that every process can read.",
+        )
+    rows = _rows(options)
+    told = len(rows) or len(options.sizes or ())
+    if options.splits and options.split is None:  # else they are as many as a group has ranks
+        told = max(told, len(options.splits[0]))
+    size = max(op.default_world, max(options.group or (), default=0) + 1)
+    if options.group is None and told >= max(2, op.smallest_world):
+        size = told
+    why = f"{op.command} needs two ranks: one can't send to itself."
+    world_size = session.world_size(options.world_size, size, op.smallest_world, why)
+    specs = make_specs(op, options, world_size, rows)
+    data = sum(footprint(op, spec) for spec in specs) * session.ranks_here(world_size) // world_size
+    world = session.world(
+        world_size,
+        options.backend,
+        options.device,
+        options.timeout,
+        options.start_method,
+        data_bytes=data,
+    )
+    # On a connection yet to be made a monitored barrier may wait beyond its limit.
+    world = replace(world, lazy=op.lazy and not specs[0].monitored)
+    if specs[0].monitored:  # it speaks up before the launcher's time is up
+        limit = world.deadline
+        limit = max(limit / 2, limit - min(2.0, max(0.3, limit / 4)))
+        specs = tuple(replace(spec, monitor_timeout_s=limit) for spec in specs)
+    check_support(op, specs[0], world.backend, world.device)
+    return specs, world
+
+
+def make_specs(
+    op: Op, options: OpOptions, world_size: int, rows: Sequence[Row | str] = ()
+) -> tuple[OpSpec, ...]:
+    """The spec of each group that runs at once.
+
+    Args:
+        op: what to run.
+        options: the command's.
+        world_size: how many ranks there are.
+        rows: the user's own numbers, or objects as JSON, one a rank that takes part.
+
+    Raises:
+        UsageError: naming the option, the reason and what to try.
+    """
+    groups = make_groups(options.group, options.split, world_size)
+    size = len(groups[0]) if groups else world_size
+    of = "A group" if groups else "A world"
+    base = _base(op, options, size, of)
+    _refuse_lacking(op, base, options)
+    ranks = size * max(1, len(groups))
+    lone = op.lone_label(base)
+    if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
+        alone = f", or one for rank {lone}" if lone is not None else ""
+        raise UsageError(
+            f"--values has {len(rows)} rows for {ranks} ranks.",
+            f"{op.command} takes one for each rank{alone}.",
+            f"Give --values {ranks} times, or a file of {ranks} lines.",
+        )
+    numbers: list[Row] = [row for row in rows if not isinstance(row, str)]
+    if not (base.objects or op.meets):
+        base = _with_data(op, base, options, numbers, ranks)
+    highest = max(map(max, groups)) if groups else world_size - 1
+    if options.fill is not None:
+        base = replace(base, fill=_fill(options, highest))
+    specs = []
+    for members in groups or (None,):
+        # One group: what was given is in its order. Several: in the order of the world's ranks.
+        places = members if members is not None and len(groups) > 1 else range(size)
+        spec = replace(
+            base,
+            members=members,
+            sizes=base.sizes and _take(base.sizes, places),
+            splits=base.splits and _take(base.splits, places),
+        )
+        if rows and len(rows) == 1 and lone is not None:
+            labels = op.value_labels(spec)
+            own: tuple[Any, ...] = tuple(rows[0] if each == lone else None for each in labels)
+        else:
+            own = _take(rows, places) if rows else ()
+        if own:
+            as_json, as_numbers = (own, None) if base.objects else (None, own)
+            spec = replace(spec, objects_json=as_json, values=as_numbers)
+        specs.append(spec)
+    return tuple(specs)
+
+
+def check_support(op: Op, spec: OpSpec, backend: str, device: str) -> None:
+    """Refuse what this backend is known not to take.
+
+    Raises:
+        UsageError: with the reason, and the dtypes that work.
+    """
+    from distdemo import backends, dtypes
+
+    known = backends.REGISTRY[backend]
+    reason = known.refuses(op, spec, device)
+    if reason is None:
+        return
+    wanted = f"{op.command} {op.form(spec).flags}".strip()
+    if spec.reduce_op is not None:
+        wanted += f" --reduce-op {spec.reduce_op}"
+    if not (spec.objects or op.meets):
+        wanted += f" of {spec.dtype}"
+    other_dtypes = [
+        name
+        for name in dtypes.DTYPES
+        if known.refuses(op, replace(spec, dtype=name), device) is None
+    ]
+    hint = "Try another --backend."
+    if spec.shape == () and known.refuses(op, replace(spec, shape=(1,)), device) is None:
+        hint = "Try --shape 1: a scalar is what it can't do."
+    elif other_dtypes:
+        hint = f"These dtypes work: {', '.join(other_dtypes)}."
+    raise UsageError(f"{backend} can't do {wanted}.", f"{reason.rstrip('.')}.", hint)
+
+
+# ------------------------------------------------------------------------- form, root and partners
+
+
+def _rows(options: OpOptions) -> Sequence[Row | str]:
+    """The user's own numbers or objects."""
+    if not options.values:
+        return ()
+    if options.objects:
+        return read_objects(options.values)
+    uneven = bool(options.uneven or options.sizes or options.splits)
+    rows = read_numbers(options.values, uneven=uneven)
+    for row in rows:
+        for number in row:
+            check_fit("--values", number, options.dtype)
+    return rows
+
+
+def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
+    """What needs no data: the op, its form, root and partners."""
+    if options.factor != 2 and options.reduce_op != "premul_sum":
+        raise UsageError(
+            "--factor means nothing without --reduce-op premul_sum.",
+            "It is what premul_sum multiplies each rank's tensor with.",
+            "Leave it out.",
+        )
+    late = options.straggler
+    variant = None
+    if "variant" in op.takes:
+        # Parts of unequal lengths lie in a single tensor, which more backends take.
+        variant = options.variant or ("single" if options.splits else "list")
+        if options.uneven or options.sizes:
+            if variant == "single":
+                raise _clash("--uneven", "--variant single", "They are gathered as a list.")
+            variant = "uneven"
+    return OpSpec(
+        op=op.name,
+        group_size=size,
+        dtype=options.dtype,
+        reduce_op=options.reduce_op if "reduce_op" in op.takes else None,
+        root=check_rank("--root", options.root, size, of) if "root" in op.takes else None,
+        async_op=options.async_op or options.nonblocking,
+        variant=variant,
+        objects=options.objects,
+        splits=((),) if options.splits else None,
+        monitored=options.monitored,
+        straggler=late and check_rank("--straggler", late.rank, size, of),
+        straggler_delay_s=late.delay_s if late else 0.0,
+        inference=options.inference,
+        factor=options.factor,
+        **(_partners(options, size, of) if "pattern" in op.takes else {}),
+    )
+
+
+def _partners(options: OpOptions, size: int, of: str) -> dict[str, Any]:
+    """Sender, receiver and pattern of a point-to-point exchange."""
+    if options.pattern != "pair":
+        if (options.src, options.dst) != (None, None):
+            why = "Every rank has its neighbours to talk to."
+            raise _clash("--src and --dst", f"--pattern {options.pattern}", why)
+        return {"pattern": options.pattern}
+    # Whoever is not named is the other one of 0 and 1.
+    src = options.src if options.src is not None else int(options.dst == 0)
+    dst = options.dst if options.dst is not None else int(src != 1)
+    check_rank("--src", src, size, of)
+    check_rank("--dst", dst, size, of)
+    if src == dst:
+        raise UsageError(
+            f"--src and --dst are both {src}.",
+            "A rank can't send to itself.",
+            f"Try --dst {(src + 1) % size}.",
+        )
+    return {"pattern": "pair", "src": src, "dst": dst}
+
+
+def _refuse_lacking(op: Op, base: OpSpec, options: OpOptions) -> None:
+    """Refuse options of the op that the chosen form of it does not have, and data said twice."""
+    form = op.form(base)
+    for name in sorted(form.lacks):
+        if options.is_given(name):
+            flag = FLAGS.get(name, "--" + name.replace("_", "-"))
+            raise _clash(flag, form.flags, f"{form.calls} has nothing of the kind.")
+    if options.shape is not None and base.variant == "uneven":
+        raise _clash("--shape", form.flags, "The lengths differ: say them with --sizes 3,0,7.")
+    if options.values and options.fill is not None:
+        raise _clash("--values", "--fill", "Each says what the ranks hold.")
+    if options.seed is not None and (options.values or options.fill is not None):
+        given = "--values" if options.values else "--fill"
+        raise _clash("--seed", given, "It mixes the default values.")
+
+
+def _clash(one: str, other: str, why: str) -> UsageError:
+    return UsageError(f"{one} and {other} don't go together.", why, "Leave out one of them.")
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ranks: int) -> OpSpec:
+    """The spec with its shape and uneven lengths, for all ranks together."""
+    asked = options.shape
+    base = replace(base, seed=options.seed)
+    if base.variant == "uneven":
+        sizes = tuple(options.sizes or map(len, rows) or ()) or tuple(range(1, ranks + 1))
+        _check_lengths("--sizes", [sizes], ranks)
+        for size, row in zip(sizes, rows, strict=False):
+            _check_count(size, len(row), "--sizes")
+        return replace(base, sizes=sizes, shape=(max(sizes),))
+    if options.splits:
+        splits = tuple(map(tuple, options.splits))
+        _check_lengths("--splits", splits, base.group_size)
+        splits = splits * ranks if len(splits) == 1 else splits
+        if len(splits) != ranks:
+            raise UsageError(
+                f"--splits was given {len(splits)} times for {ranks} ranks.",
+                "It is given once for all ranks, or once for each.",
+                f"Give it {ranks} times.",
+            )
+        rest = () if asked is None else asked[1:]
+        for place, row in enumerate(splits):
+            if asked is not None:
+                _check_count(sum(row), asked[0] if asked else 0, "--splits")
+            if rows:
+                _check_count(sum(row) * math.prod(rest), len(rows[place]), "--splits")
+        return replace(base, splits=splits, shape=(max(map(sum, splits)), *rest))
+    if not rows:
+        return replace(base, shape=op.default_shape if asked is None else tuple(asked))
+    pieces = op.row(0, replace(base, shape=(1,)))
+    length = len(rows[0])
+    if asked is not None:
+        _check_count(math.prod(asked) * pieces, length, "--shape")
+    if length % pieces:
+        raise UsageError(
+            f"--values has {length} numbers a rank for {pieces} pieces.",
+            f"{op.command} cuts what a rank holds into {pieces} equal pieces.",
+            f"Give {pieces} or {2 * pieces} numbers a rank.",
+        )
+    return replace(base, shape=(length // pieces,) if asked is None else tuple(asked))
+
+
+def _check_lengths(flag: str, rows: Iterable[Sequence[int]], ranks: int) -> None:
+    """Refuse lists of lengths that are not one a rank, and tensors that are empty everywhere."""
+    rows = list(rows)
+    for row in rows:
+        if len(row) != ranks:
+            text = ",".join(map(str, row))
+            raise UsageError(
+                f"{flag} {text} has {len(row)} lengths for {ranks} ranks.",
+                "It has one for each rank.",
+                f"Give {ranks}, or --world-size {len(row)}.",
+            )
+    if not any(length for row in rows for length in row):
+        why = "There would be no element to show and verify."
+        raise UsageError(f"{flag}: all lengths are 0.", why, "Give at least one rank something.")
+
+
+def _check_count(needed: int, given: int, flag: str) -> None:
+    if needed != given:
+        raise UsageError(
+            f"{flag} asks for {needed} elements a rank, but there are {given}.",
+            "The parts of a rank are all that it has.",
+            f"Give {needed}, or leave out {flag}.",
+        )
+
+
+def _fill(options: OpOptions, highest: int) -> Any:  # noqa: ANN401 - a number, or "rank"
+    """What fills every element: a number, or ``rank`` for each one's number in the world."""
+    text = options.fill or ""
+    number = highest if text == "rank" else parse_number(text)
+    if number is None:
+        raise UsageError(
+            f"--fill {text}: that is no number.",
+            "It fills every element with one number, or with each rank's own.",
+            "Try --fill 1, or --fill rank.",
+        )
+    check_fit(f"--fill {text}", number, options.dtype)
+    return "rank" if text == "rank" else number
+
+
+def _take(given: Sequence[Each], places: Iterable[int]) -> tuple[Each, ...]:
+    return tuple(given[place] for place in places)

@@ -1,0 +1,507 @@
+"""The tables of an op that ran, of ``hello`` and of ``ops``; ``picture.py`` draws explanations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo import ops
+from distdemo.demo.records import (
+    EVENTS,
+    Explanation,
+    HelloReport,
+    Holding,
+    ObjectPiece,
+    OpList,
+    OpReport,
+    Piece,
+    RankResult,
+)
+from distdemo.ops.spec import Number
+from distdemo.view import colours
+from distdemo.view.console import Signs, signs
+from distdemo.view.format import (
+    decimal_size,
+    distinct,
+    duration,
+    moved,
+    number,
+    plural,
+    ranks_text,
+    shape_text,
+)
+from distdemo.view.tables import ROOMS, Cell, Column, Grid, fitting, heading, select
+
+MANY = 16  # lines of events from each end, and of mismatches
+CUT = 17  # columns for a tensor of which only the ends are shown
+SHORT = 16  # elements up to which a tensor may be shown whole
+FEW = 4  # pieces of a holding up to which all are shown
+FIRST, LAST = 2, 1  # else these many from each end
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
+
+Report = OpReport | HelloReport | OpList | Explanation
+
+
+def table(record: Report, console: Console, ranks: frozenset[int] | None = None) -> RenderableType:
+    """The report as people read it.
+
+    Args:
+        record: of a world in which every rank returned.
+        console: that it will be printed on; its width and encoding matter.
+        ranks: those to show; None: all of up to 16, else the ends and whatever is wrong.
+    """
+    if isinstance(record, Explanation):
+        from distdemo.demo.picture import picture
+
+        return picture(record, console)
+    if isinstance(record, OpList):
+        return _op_list(record, console)
+    if isinstance(record, HelloReport):
+        return _hello(record, console, ranks)
+    return _op_table(record, console, ranks)
+
+
+def summary(record: Report, console: Console) -> Text:
+    """The verdict in one line."""
+    sign = signs(console)
+    if isinstance(record, Explanation):
+        return Text(record.words.summary)
+    if isinstance(record, OpList):
+        return Text(", ".join(dict.fromkeys(each.command for each in record.ops)))
+    if isinstance(record, OpReport):
+        verdict = _op_verdict(record, sign)
+    else:
+        verdict = _hello_verdict(record)
+    if record.ok:
+        return Text(f"{sign.right} {verdict}", style=colours.RIGHT)
+    return Text(f"{sign.wrong} {verdict}", style=colours.WRONG)
+
+
+# ------------------------------------------------------------------------------------ what is held
+
+
+def held(holding: Holding, signs: Signs, room: int = ROOMS[0]) -> Text:
+    """The pieces, a line each, none wider than ``room`` if that can be."""
+    if holding.undefined or not holding.pieces:
+        return Text("undefined" if holding.undefined else "nothing", style=colours.QUIET)
+    shown, left_out = _selection(holding)
+    lines = [_piece(piece, signs, room) for piece in shown]
+    if holding.joined:  # one bracket opens in the first line and closes in the last
+        last = len(lines) - 1
+        for place, line in enumerate(lines):
+            body = Text(" ") + line[1:] if place > 0 and line.plain[:1] == "[" else line
+            lines[place] = body[:-1] if place < last and body.plain[-1:] == "]" else body
+    if left_out:
+        lines.insert(FIRST, Text(f"{signs.more} {left_out} more", style=colours.QUIET))
+    return Text("\n").join(lines)
+
+
+def sources(holding: Holding, signs: Signs) -> Text:
+    """The rank that each piece came from, ``all`` if it was reduced: lines as in ``held``."""
+    if holding.undefined or not holding.pieces:
+        return Text(signs.none, style=colours.QUIET)
+    return _lines(
+        holding,
+        signs,
+        lambda piece: Text(
+            "all" if piece.source is None else f"rank {piece.source}",
+            style=colours.of_source(piece.source),
+        ),
+    )
+
+
+def _lines(holding: Holding, signs: Signs, write: Callable[[Piece | ObjectPiece], Text]) -> Text:
+    """A line for each piece that ``held`` shows."""
+    shown, left_out = _selection(holding)
+    lines = [write(piece) for piece in shown]
+    if left_out:
+        lines.insert(FIRST, Text(signs.more, style=colours.QUIET))
+    return Text("\n").join(lines)
+
+
+def _selection(holding: Holding) -> tuple[list[Piece | ObjectPiece], int]:
+    pieces = list(holding.pieces)
+    if not holding.omitted and len(pieces) <= FEW:
+        return pieces, 0
+    return pieces[:FIRST] + pieces[-LAST:], len(pieces) + holding.omitted - FIRST - LAST
+
+
+def _piece(piece: Piece | ObjectPiece, signs: Signs, room: int) -> Text:
+    """One tensor, nested like its shape if it fits, else its two ends; or one object as JSON."""
+    style = colours.of_source(piece.source)
+    if isinstance(piece, ObjectPiece):
+        room = max(room, 12)
+        body = json.dumps(piece.value, ensure_ascii=False)
+        return Text(
+            body if len(body) <= room else body[: room - len(signs.more)] + signs.more, style
+        )
+    if not piece.last_values and len(piece.values) <= SHORT:
+        body = _nested(piece.values, piece.shape)
+        if len(body) <= room or len(piece.values) <= 2:
+            return Text(body, style=style)
+    last = piece.last_values or piece.values
+    for count in (3, 2, 1):  # elements at each end: as many as fit
+        ends = [*map(number, piece.values[:count]), signs.more, *map(number, last[-count:])]
+        body = f"[{' '.join(ends)}]"
+        if len(body) <= min(room, CUT):
+            break
+    return Text(body, style=style)
+
+
+def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return number(values[0]) if values else "[]"
+    if len(shape) == 1:
+        return f"[{' '.join(map(number, values))}]"
+    step = len(values) // shape[0] if shape[0] else 0
+    rows = (_nested(values[at * step : (at + 1) * step], shape[1:]) for at in range(shape[0]))
+    return f"[{' '.join(rows)}]"
+
+
+# ------------------------------------------------------------------------------------ an op's table
+
+
+def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) -> Group:
+    """The title, the table, the events of a non-blocking run, the steps, notes and the verdict."""
+    sign = signs(console)
+    parts: list[RenderableType] = []
+    if report.explanation is not None:
+        parts += [table(report.explanation, console), Text()]
+    shown = list(select(report.ranks, ranks, lambda each: not each.verification.ok))
+    parts += [
+        heading(_title(report, sign)),
+        fitting(console, lambda room: _ranks(report, shown, sign, room)),
+    ]
+    if any(each.events for each in report.ranks):
+        parts.append(heading("What each buffer held when the call returned"))
+        parts.append(fitting(console, lambda room: _events(report, sign, room)))
+    if any(each.steps for each in report.ranks):
+        parts.append(heading("Step by step"))
+        parts.append(fitting(console, lambda room: _steps(shown, sign, room)))
+    parts += [Text(note, style=colours.QUIET) for note in _notes(report)]
+    parts += [Text(line, style=colours.WRONG) for line in _mismatches(report)][:MANY]
+    parts.append(summary(report, console))
+    parts.append(Text("\n".join(_footer(report)), style=colours.QUIET))
+    return Group(*parts)
+
+
+def _ranks(report: OpReport, shown: Sequence[RankResult | int], sign: Signs, room: int) -> Grid:
+    """A row a rank, in those columns that this run has something to say in."""
+    columns = list(_columns(report, sign, room))
+    grid = Grid([column for column, _ in columns])
+    for each in shown:
+        if isinstance(each, RankResult):
+            grid.rows.append([cell(each) for _, cell in columns])
+        else:
+            more = Text(f"{plural(each, 'rank')} more", style=colours.QUIET)
+            grid.rows.append([Text(sign.more), more, Text("all right", style=colours.QUIET)])
+    return grid
+
+
+def _columns(
+    report: OpReport, sign: Signs, room: int
+) -> Iterator[tuple[Column, Callable[[RankResult], Cell]]]:
+    """Each column, and what it says of a rank."""
+    spec, hosts = report.spec, report.world.hosts
+    meets = _meets(report)
+
+    def time(each: RankResult, seconds: float | None) -> str:
+        return duration(seconds or 0.0) if each.takes_part else sign.none
+
+    yield Column("Rank", right=True), lambda each: _rank(each.rank)
+    if hosts:
+        yield Column("Host", folds=True), lambda each: hosts[each.rank]
+    if report.groups:
+        yield Column("Group"), lambda each: _group_name(each, several=len(report.groups) > 1)
+    if meets:
+        for name, field in (("Arrived", "arrived_s"), ("Left", "left_s")):
+            yield (
+                Column(name, right=True),
+                lambda each, field=field: (  # type: ignore[misc]  # mypy infers no default
+                    duration(getattr(each.attendance, field)) if each.attendance else sign.none
+                ),
+            )
+        yield (
+            Column("Had come", right=True),
+            lambda each: str(each.attendance.present) if each.attendance else sign.none,
+        )
+    else:
+        yield Column("Before", folds=True), lambda each: held(each.before, sign, room)
+        if spec.objects:
+            yield Column("Pickle", right=True), lambda each: _lines(each.before, sign, _pickled)
+        yield Column("After", folds=True), lambda each: held(each.after, sign, room)
+        yield Column("From"), lambda each: _from(each, sign)
+    yield Column("Verified"), lambda each: _verified(each, sign)
+    if spec.async_op:
+        yield Column("Launch", right=True), lambda each: time(each, each.launch_s)
+        yield Column("Wait", right=True), lambda each: time(each, each.wait_s)
+    else:
+        name = "Waited" if meets else "Time"
+        yield Column(name, right=True), lambda each: time(each, each.time_s)
+
+
+def _meets(report: OpReport) -> bool:
+    return any(each.attendance is not None for each in report.ranks)
+
+
+def _rank(rank: int) -> Text:
+    return Text(str(rank), style=colours.of_rank(rank))
+
+
+def _group_name(each: RankResult, *, several: bool) -> str:
+    """The rank's number in its group, and which group if there are several."""
+    if each.group_rank is None:
+        return "none"
+    return f"{_letter(each.group) if several else 'rank'} {each.group_rank}"
+
+
+def _letter(group: int) -> str:
+    """What a group of several is called: A, B, ..., Z, then by its number."""
+    return LETTERS[group] if group < len(LETTERS) else str(group)
+
+
+def _pickled(piece: Piece | ObjectPiece) -> Text:
+    size = f"{piece.pickled_bytes} B" if isinstance(piece, ObjectPiece) else ""
+    return Text(size, style=colours.QUIET)
+
+
+def _from(each: RankResult, sign: Signs) -> Text:
+    if each.group_rank is None:
+        return Text("itself", style=colours.QUIET)
+    if not each.takes_part:
+        return Text("takes no part", style=colours.QUIET)
+    return sources(each.after, sign)
+
+
+def _verified(each: RankResult, sign: Signs) -> Text:
+    found = each.verification
+    if found.checked == 0:
+        return Text(sign.none, style=colours.QUIET)
+    if not found.ok:
+        what = "too early" if each.attendance else f"{found.wrong:,} wrong"
+        return Text(f"{sign.wrong} {what}", style=colours.WRONG)
+    what = "exact" if found.tolerance == 0 else "close"
+    if each.attendance:
+        what = "all had come"
+    elif each.group_rank is None:
+        what = "as was"
+    return Text(f"{sign.right} {what}", style=colours.RIGHT)
+
+
+def _events(report: OpReport, sign: Signs, room: int) -> Grid:
+    """What each rank's buffer held when its calls returned, in the order of the clock."""
+    grid = Grid(
+        [
+            Column("Clock", right=True),
+            Column("Rank", right=True),
+            Column("Call"),
+            Column("Buffer", folds=True),
+            Column("Which is"),
+        ]
+    )
+    events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
+    shown = events if len(events) <= 2 * MANY else events[:MANY] + events[-MANY:]
+    for event in shown:
+        buffer = held(event.buffer, sign, room)
+        grid.rows.append([duration(event.at_s), _rank(event.rank), event.what, buffer, event.rule])
+    return grid
+
+
+def _steps(shown: Sequence[RankResult | int], sign: Signs, room: int) -> Grid:
+    """What each rank held after each step, and what it sent."""
+    grid = Grid(
+        [
+            Column("Step"),
+            Column("Rank", right=True),
+            Column("Holds", folds=True),
+            Column("Sent", right=True),
+        ]
+    )
+    stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
+    for place, step in enumerate(stepping[0].steps if stepping else ()):
+        for each in stepping:
+            name = f"{place + 1} {step.name}" if each is stepping[0] else ""
+            mine = each.steps[place]
+            sent = Text(sign.none, style=colours.QUIET)
+            if mine.sent_bytes:
+                sent = Text(decimal_size(mine.sent_bytes))
+            grid.rows.append([name, _rank(each.rank), held(mine.buffer, sign, room), sent])
+    return grid
+
+
+# ------------------------------------------------------------------------------------ its sentences
+
+
+def _title(report: OpReport, sign: Signs) -> str:
+    """Op, form, reduce op, root, group, ranks, backend, device, dtype and shape."""
+    spec, world = report.spec, report.world.world
+    parts = [spec.op]
+    if report.form not in USUAL_FORMS:
+        parts.append(report.form)
+    if spec.reduce_op is not None:
+        parts.append(spec.reduce_op)
+    if spec.root is not None:
+        root = f"root {spec.root}"
+        if len(report.groups) > 1:
+            root += " of each group"
+        elif report.groups:
+            root += f" of the group, rank {spec.member(spec.root)} of the world"
+        parts.append(root)
+    if spec.pattern == "ring":
+        parts.append("ring")
+    elif spec.src is not None:
+        parts.append(f"{spec.src} to {spec.dst}")
+    if spec.async_op:
+        parts.append("non-blocking" if spec.pattern else "async")
+    if spec.inference:
+        parts.append("inference mode")
+    if len(report.groups) > 1:
+        parts.append(f"{len(report.groups)} groups of {plural(spec.group_size, 'rank')}")
+    elif report.groups:
+        parts.append(f"group {','.join(map(str, report.groups[0]))}")
+    parts += [plural(world.world_size, "rank"), world.backend, world.device]
+    if spec.sizes is not None:
+        parts.append(f"{spec.dtype}, lengths {','.join(map(str, spec.sizes[:8]))}")
+    elif not (spec.objects or _meets(report)):
+        parts.append(spec.dtype if spec.splits else shape_text(spec.dtype, spec.shape))
+    return f" {sign.dot} ".join(parts)
+
+
+def _op_verdict(report: OpReport, sign: Signs) -> str:
+    """Right or wrong, how many elements were compared and how."""
+    spec, meets = report.spec, _meets(report)
+    told = [each for each in report.ranks if each.takes_part or not spec.objects]
+    checked = sum(each.verification.checked for each in told)
+    noun = "object" if spec.objects else "element"
+    if not report.ok:
+        wrong = sum(each.verification.wrong for each in report.ranks)
+        bad = [each.rank for each in report.ranks if not each.verification.ok]
+        what = "ranks were let go too early" if meets else f"{noun}s"
+        more = sign.more * (len(bad) > 8)
+        return f"Wrong: {wrong:,} of {checked:,} {what}, on rank {ranks_text(bad[:8])}{more}."
+    if meets:
+        return "Verified: nobody was let go before all had come."
+    alone = report.world.world.world_size == 1
+    moral = " With one rank every collective is the identity." if alone else ""
+    if spec.objects:
+        return f"Verified: {plural(checked, noun)} came as they were sent.{moral}"
+    tolerance = max((each.verification.tolerance for each in report.ranks), default=0.0)
+    how = f"within {tolerance:.2g}, the rounding of the dtype" if tolerance else "exactly"
+    return f"Verified: {checked:,} elements match plain arithmetic {how}.{moral}"
+
+
+def _notes(report: OpReport) -> Iterator[str]:
+    """What the op says of this spec, and who is in which group."""
+    yield from ops.REGISTRY[report.spec.op].notes(report.spec)
+    if report.world.hosts and any(each.events or each.attendance for each in report.ranks):
+        yield "Moments are counted on each host from its own first one."
+    if len(report.groups) > 1:
+        named = (
+            f"{_letter(number)} is ranks {ranks_text(members)}"
+            for number, members in enumerate(report.groups[:MANY])
+        )
+        yield f"Groups, each with its own ranks 0 to n − 1: {'; '.join(named)}."
+    elif any(each.group_rank is None for each in report.ranks):
+        yield "Ranks outside the group make no call; what they hold was compared too."
+
+
+def _mismatches(report: OpReport) -> Iterator[str]:
+    """A line for each of the wrong elements: rank, index, got, expected."""
+    for each in report.ranks:
+        for miss in each.verification.mismatches:
+            got, expected = distinct(miss.got, miss.expected)
+            if each.attendance is not None:
+                yield f"rank {each.rank} was let go when {got} of {expected} had come"
+                continue
+            piece = f", piece {miss.piece}" if len(each.after.pieces) > 1 else ""
+            index = f", index {', '.join(map(str, miss.index))}" if miss.index else ""
+            yield f"rank {each.rank}{piece}{index}: got {got}, expected {expected}"
+
+
+def _footer(report: OpReport) -> Iterator[str]:
+    """Who was last, what the op moves, and on GPUs by which clock and libraries."""
+    spec, traffic = report.spec, report.traffic
+    came = [(each.attendance.arrived_s, each.rank) for each in report.ranks if each.attendance]
+    if came:
+        late, rank = max(came)
+        yield f"Last to come: rank {rank}, {duration(late)} after the first."
+    elif report.ranks:
+        slowest = max(report.ranks, key=lambda each: each.time_s)
+        connects = report.world.world.lazy and spec.group_size > 1
+        also = ", opening its connections included" if connects else ""
+        yield f"Slowest: rank {slowest.rank}, {duration(slowest.time_s)}{also}."
+        where = " in each group" if len(report.groups) > 1 else ""
+        moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
+        if traffic.busbw_formula == "1":
+            yield f"Moves{where}: {moves}, {traffic.payload_is}."
+        else:
+            padded = "; every pickle padded to the largest" if spec.objects else ""
+            yield f"Moves{where}: {moves} ({traffic.payload_is}{padded})."
+    names = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
+    found = [
+        f"{word} {report.versions[key]}" for key, word in names.items() if key in report.versions
+    ]
+    if any(each.clock == EVENTS for each in report.ranks):
+        found.insert(0, f"Timed by {EVENTS}")
+    if found:
+        yield f"{'; '.join(found)}."
+
+
+# ---------------------------------------------------------------------------------- hello and ops
+
+
+def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) -> Group:
+    """Who every rank is, and whether it heard from all the others."""
+    sign, size, world = signs(console), len(report.ranks), report.world
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "Rank": lambda each: _rank(each.rank),
+        "of": lambda each: str(each.world_size),
+        "Process": lambda each: str(each.pid),
+        "Host": lambda each: str(each.host),
+        "Backend": lambda each: str(each.backend),
+        "Device": lambda each: str(each.device),
+        "Joined in": lambda each: duration(each.startup_s),
+        "Heard from": lambda each: f"{each.heard_from} of {size}",
+    }
+    right = ("Rank", "of", "Process")
+    grid = Grid([Column(name, right=name in right, folds=name == "Host") for name in columns])
+    for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
+        if isinstance(each, int):
+            grid.rows.append([sign.more])
+        else:
+            grid.rows.append([cell(each) for cell in columns.values()])
+    how = f"Started by {world.start_method}: {world.start_reason}."
+    if world.engine != "local":
+        how = f"Ranks of a world that others started too ({world.engine})."
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    return Group(
+        heading(f"hello {sign.dot} {plural(size, 'rank')}"),
+        fitting(console, lambda _: grid),
+        summary(report, console),
+        Text(f"{how}\n{versions}", style=colours.QUIET),
+    )
+
+
+def _hello_verdict(report: HelloReport) -> str:
+    if not report.ok:
+        return "Not every rank heard from all."
+    slowest = max(each.startup_s for each in report.ranks)
+    up = f"{plural(len(report.ranks), 'rank')} joined within {duration(slowest)} of their start"
+    return f"{up}; each heard from all."
+
+
+def _op_list(listed: OpList, console: Console) -> Group:
+    """A form that flags choose stands under its command."""
+    grid = Grid(
+        [Column("Command"), Column("In torch.distributed"), Column("What it does", folds=True)]
+    )
+    for each in listed.ops:
+        name = Text(f"  {each.flags}") if each.flags else Text(each.command, style="bold")
+        grid.rows.append([name, each.calls, each.summary])
+    hint = "distdemo explain OP draws one; distdemo OP runs it; distdemo OP --help lists its flags."
+    return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))
