@@ -21,9 +21,8 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.bench.records import BenchSpec, SeriesSpec
-from distdemo.demo.explain import explain
-from distdemo.demo.view_op_table import op_table
-from distdemo.demo.view_picture import picture
+from distdemo.demo.explain import explain_op
+from distdemo.demo.view import table as op_table
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
@@ -129,12 +128,12 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
     Raises:
         SystemExit: it failed or its result was wrong; nothing is drawn then.
     """
-    from distdemo.demo.demo import demo, report
+    from distdemo.demo.rank import op_report, run_op
 
     op = ops.REGISTRY[spec.op]
     world_spec = WorldSpec(spec.group_size, capture=True, lazy=op.lazy)
-    world = run_world(world_spec, demo, (op, (spec,)))
-    result = report(op, (spec,), world)
+    world = run_world(world_spec, run_op, (op, (spec,)))
+    result = op_report(op, (spec,), world)
     if not result.ok:
         raise SystemExit(f"{spec.op} went wrong: {world.verdict or 'its result differs'}")
     return op_table(result, console)
@@ -142,7 +141,7 @@ def ran(spec: OpSpec, console: Console) -> RenderableType:
 
 def explained(spec: OpSpec, console: Console) -> RenderableType:
     """The drawing of this op."""
-    return picture(explain(ops.REGISTRY[spec.op], spec), console)
+    return op_table(explain_op(ops.REGISTRY[spec.op], spec), console)
 
 
 def linked(console: Console) -> RenderableType:

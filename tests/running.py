@@ -10,9 +10,8 @@ from plain import SHOULD
 from strategies import name_of
 
 from distdemo import ops
-from distdemo.demo.demo import demo, report
-from distdemo.demo.holdings import Holding, Piece, RankRecord
-from distdemo.demo.reports import OpReport
+from distdemo.demo.rank import op_report, run_op
+from distdemo.demo.records import Holding, OpReport, Piece, RankResult
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
@@ -27,10 +26,10 @@ def run(op: Op, *specs: OpSpec, lazy: bool | None = None) -> OpReport:
     size = 1 + max(max(members(spec)) for spec in specs)
     lazy = op.lazy if lazy is None else lazy
     world = WorldSpec(size, start_method="fork", deadline=30, lazy=lazy)
-    return report(op, specs, run_world(world, demo, (op, specs)))
+    return op_report(op, specs, run_world(world, run_op, (op, specs)))
 
 
-def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankRecord]]:
+def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankResult]]:
     """Each case's records by rank: all of them in one world of this size, one after the other."""
     world = WorldSpec(size, start_method="fork", deadline=60, lazy=False)
     done = run_world(world, one_after_the_other, (tuple(cases),))
@@ -39,10 +38,10 @@ def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankRecord]]:
     return [list(each) for each in zip(*by_rank, strict=True)]
 
 
-def one_after_the_other(rank: Rank, cases: Sequence[Groups]) -> list[RankRecord]:
+def one_after_the_other(rank: Rank, cases: Sequence[Groups]) -> list[RankResult]:
     """Collective: what a rank of ``run_many`` does."""
     return [
-        demo(Numbered(rank, number), ops.REGISTRY[specs[0].op], specs)  # type: ignore[arg-type]  # as good as one
+        run_op(Numbered(rank, number), ops.REGISTRY[specs[0].op], specs)  # type: ignore[arg-type]  # as good as one
         for number, specs in enumerate(cases)
     ]
 
@@ -75,10 +74,10 @@ def shown(holding: Holding) -> list[Any] | None:
     """The numbers of each piece that is shown, or the objects; None where it is undefined."""
     if holding.undefined:
         return None
-    return [list(each.head) if isinstance(each, Piece) else each.value for each in holding.pieces]
+    return [list(each.values) if isinstance(each, Piece) else each.value for each in holding.pieces]
 
 
-def assert_right(records: Sequence[RankRecord], specs: Groups) -> None:
+def assert_right(records: Sequence[RankResult], specs: Groups) -> None:
     """Verified, as plain Python makes it of what all held; and outsiders hold what they held."""
     where = " and ".join(f"{name_of(spec)} {spec}" for spec in specs)
     assert all(record.verification.ok for record in records), (where, records)
@@ -92,7 +91,7 @@ def assert_right(records: Sequence[RankRecord], specs: Groups) -> None:
             assert record.after == record.before
 
 
-def agrees_with_plain_python(records: Sequence[RankRecord], spec: OpSpec) -> None:
+def agrees_with_plain_python(records: Sequence[RankResult], spec: OpSpec) -> None:
     """Every member holds what plain Python makes of what all of them held."""
     held = [shown(records[rank].before) or [] for rank in members(spec)]
     for number, rank in enumerate(members(spec)):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.bench.summary import median
 from distdemo.bench.yardsticks import Harness
 from distdemo.demo.clock import EventClock
-from distdemo.demo.holdings import EVENTS, HOST
+from distdemo.demo.records import EVENTS, HOST
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from distdemo.bench.records import Harness, Start
 from distdemo.bench.statistics import median
 from distdemo.demo.clock import EventClock
-from distdemo.demo.holdings import EVENTS, HOST
+from distdemo.demo.records import EVENTS, HOST
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

@@ -11,15 +11,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distdemo.demo.demo import run_part, verify_part
 from distdemo.demo.part import Groups, inference, part_of
+from distdemo.demo.rank import run_part, verify_part
 from distdemo.ops.buffers import make_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distdemo.check.cases import Case
-    from distdemo.demo.holdings import Verification
+    from distdemo.demo.records import Verification
     from distdemo.launcher.rank import Rank
 
 
@@ -74,7 +74,7 @@ def _judge(rank: Rank, number: int, case: Case, groups: Groups) -> Finding:
     group = groups.of(case.specs, part)
     with inference(part.spec):
         buffers = make_buffers(part.op, part.rank, part.spec, rank.device)
-        _, attendance = run_part(rank, part, buffers, group)
+        attendance = run_part(rank, part, buffers, group).attendance
         verification = verify_part(part, buffers, attendance)
     wrong = () if verification.ok else tuple(_lines(rank.rank, verification))
     return Finding(number, entered, time.monotonic(), wrong)

@@ -16,7 +16,7 @@ from distdemo import backends
 from distdemo.check.cases import Case
 from distdemo.check.check import Finding, run_cases
 from distdemo.check.guilt import guilty_case, words_of
-from distdemo.demo.reports import CaseResult, CheckReport, Status
+from distdemo.check.records import CaseResult, CheckReport, Status
 from distdemo.launcher.records import Lost, WorldReport, WorldSpec
 from distdemo.versions import versions
 

@@ -15,7 +15,7 @@ from distdemo.check import matrix
 from distdemo.check.cases import Case
 from distdemo.check.checker import Plan, Progress, Start, check
 from distdemo.check.guilt import LOST
-from distdemo.demo.reports import CaseResult, MapReport
+from distdemo.check.records import CaseResult, MapReport
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS

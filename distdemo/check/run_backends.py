@@ -10,12 +10,12 @@ import typer
 
 from distdemo import backends
 from distdemo.check.parse_check import parse_case_world
+from distdemo.check.records import BackendEntry, MapReport
 from distdemo.cli.files import writable
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.parse import View, choose, parse_view
 from distdemo.cli.writing import write_file
 from distdemo.demo.execute import check_backend, show_error
-from distdemo.demo.reports import BackendEntry, MapReport
 from distdemo.errors import EXIT_FAILED, EXIT_OK, DistdemoError, UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.view.spinner import spinner

@@ -12,11 +12,11 @@ import typer
 
 from distdemo import backends
 from distdemo.check.parse_check import CheckRequest, parse_check
+from distdemo.check.records import CheckReport
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.cli.stage import Sequel, Start, stage
 from distdemo.cli.writing import write_file
 from distdemo.demo.execute import check_backend, show_error
-from distdemo.demo.reports import CheckReport
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, DistdemoError
 
 

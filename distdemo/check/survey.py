@@ -9,8 +9,8 @@ import torch.distributed as dist
 from distdemo import backends, ops
 from distdemo.backends.contract import Backend
 from distdemo.check.checker import Start
-from distdemo.demo.demo import demo
-from distdemo.demo.reports import BackendEntry
+from distdemo.check.records import BackendEntry
+from distdemo.demo.rank import run_op
 from distdemo.errors import UsageError
 from distdemo.launcher.records import Returned, WorldSpec
 from distdemo.ops.spec import OpSpec
@@ -60,7 +60,7 @@ def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
     world = WorldSpec(ranks, entry.name, device, PATIENCE, capture=True)
     specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
     try:
-        report = start(world, demo, (ops.REGISTRY["all_reduce"], specs), hear=_nothing)
+        report = start(world, run_op, (ops.REGISTRY["all_reduce"], specs), hear=_nothing)
     except UsageError as error:
         return replace(entry, works=False, tried=error.what)
     if report.verdict is not None:

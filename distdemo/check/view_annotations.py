@@ -7,8 +7,8 @@ been seen to get lost on GitHub's runners without a word.
 
 from __future__ import annotations
 
+from distdemo.check.records import CaseResult, CheckReport
 from distdemo.check.view_grid import verdict
-from distdemo.demo.reports import CaseResult, CheckReport
 from distdemo.view.numbers import plural
 
 LIMIT = 10  # annotations of one kind in a step

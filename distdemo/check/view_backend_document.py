@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distdemo.check.records import BackendEntry, MapReport
 from distdemo.check.view_backend_table import all_well, verdict
-from distdemo.demo.reports import BackendEntry, MapReport
 from distdemo.view.document import envelope
 from distdemo.view.endings import error_entry
 

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.backends.capabilities import CapabilityMap
-from distdemo.demo.reports import BackendEntry, MapReport
+from distdemo.check.records import BackendEntry, MapReport
 from distdemo.dtypes import short
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs

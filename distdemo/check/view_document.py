@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from distdemo.check.records import CaseResult, CheckReport
 from distdemo.check.view_grid import verdict, why_none
-from distdemo.demo.reports import CaseResult, CheckReport
 from distdemo.view.document import Json, envelope
 from distdemo.view.endings import error_entry
 from distdemo.view.numbers import plural

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.demo.reports import CaseResult, CheckReport, Status
+from distdemo.check.records import CaseResult, CheckReport, Status
 from distdemo.dtypes import DTYPES, short
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
+from distdemo.check.records import CaseResult, CheckReport
 from distdemo.check.view_grid import why_none
-from distdemo.demo.reports import CaseResult, CheckReport
 
 # What XML 1.0 has no way to write (section 2.2, Char), and the colours of terminals.
 _FORBIDDEN = re.compile(

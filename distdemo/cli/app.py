@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -15,8 +15,6 @@ from distdemo import ops
 from distdemo.cli import legacy_options as options
 from distdemo.cli.arguments import arrange
 from distdemo.cli.runner import runnable
-from distdemo.demo.execute import run_explain, run_hello, run_op, run_ops
-from distdemo.ops.contract import Op
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
 POINT_TO_POINT = "Point to point"
@@ -27,9 +25,20 @@ FEW = 6  # operations that are all named
 
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
+    *(
+        (
+            op.command,
+            f"distdemo.demo.command:{op.name}",
+            POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES,
+        )
+        for op in ops.REGISTRY.values()
+    ),
     ("bench", "distdemo.bench.command:bench", MEASURE),
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
     ("train", "distdemo.train.command:train", PROGRAMS),
+    ("hello", "distdemo.demo.command:hello", AROUND),
+    ("ops", "distdemo.demo.command:list_ops", AROUND),
+    ("explain", "distdemo.demo.command:explain", AROUND),
 )
 """Name, function and panel of help of each command; a function is imported when it is needed."""
 
@@ -39,7 +48,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
         """The names, in the order of help."""
-        return [*super().list_commands(ctx), *(name for name, _, _ in COMMANDS)]
+        return [*(name for name, _, _ in COMMANDS), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
         """The command of this name, or None."""
@@ -161,33 +170,6 @@ def _plain(text: str) -> str:
     return text.replace("[", "\\[")
 
 
-def _add_op(op: Op) -> None:
-    """The command of one op: the shared options, and those that mean something to it."""
-    command = options.with_options(partial(run_op, op), options.of_op(op), op.root_is)
-    panel = POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES
-    example = {
-        "splits": f"distdemo {op.command} -n 3 --splits 1,0,2",
-        "straggler": f"distdemo {op.command} --straggler 2:0.5",
-        "uneven": f"distdemo {op.command} --uneven --sizes 3,0,7",
-        "pattern": f"distdemo {op.command} --pattern ring -n 5",
-        "reduce_op": f"distdemo {op.command} --reduce-op max",
-        "objects": f"distdemo {op.command} --objects",
-    }
-    extra = next(
-        (text for name, text in example.items() if name in op.takes), f"distdemo {op.command}"
-    )
-    app.command(
-        op.command,
-        help=f"{op.words.summary}\n\nCalls {_plain(op.words.call.replace('{OP}', 'SUM'))}",
-        short_help=op.words.summary,
-        epilog=f"Try: {extra}; distdemo {op.command} --explain",
-        rich_help_panel=panel,
-    )(command)
-
-
-for _op in ops.REGISTRY.values():
-    _add_op(_op)
-
 app.command(
     "trace",
     help="How a collective is done, step by step, with every byte counted: an algorithm as a "
@@ -243,12 +225,6 @@ app.command(
 )(options.with_options(_later("rpc", "run_rpc"), options.RPC))
 
 app.command(
-    "hello",
-    help="Every rank says who it is: the first thing to try.",
-    rich_help_panel=AROUND,
-)(options.with_options(run_hello, options.HELLO))
-
-app.command(
     "check",
     help="The smoke check for CI: every operation × dtype × reduce op × root × group × world size "
     "× shape, each verified exactly. Exit code 0 only if all that the backend supports passed.",
@@ -274,14 +250,3 @@ app.command(
     "10.0.0.2:29600",
     rich_help_panel=AROUND,
 )(options.with_options(_later("doctor", "run_doctor"), options.DOCTOR))
-
-app.command("ops", help="List the operations.", rich_help_panel=AROUND)(
-    options.with_options(run_ops, ("format",))
-)
-
-app.command(
-    "explain",
-    help="Draw an operation: who holds what before, which way it moves, who holds what after; "
-    "when it is used, what it costs, and the usual mistake with it.",
-    rich_help_panel=AROUND,
-)(options.with_options(run_explain, options.EXPLAIN))

@@ -7,7 +7,7 @@ import math
 
 from distdemo import dtypes
 from distdemo.cli.parse import Flags, whole
-from distdemo.demo.values import Row, misfit, parse_number, roomier
+from distdemo.demo.old_values import Row, misfit, parse_number, roomier
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import Number, OpSpec

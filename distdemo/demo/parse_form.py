@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from distdemo.cli.option_table import OPTIONS
 from distdemo.cli.parse import Flags, choose, rank_number, whole
-from distdemo.demo.values import Row, read_lines
+from distdemo.demo.old_values import Row, read_lines
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Form, Op
 from distdemo.ops.values import pickled_size

@@ -10,6 +10,7 @@ from distdemo.cli.parse import Flags, View, choose, parse_view, parse_world, ran
 from distdemo.cli.parse_engine import check_input, parse_seat, placed, ranks_here, size_of_world
 from distdemo.cli.support import check_support
 from distdemo.demo import parse_form
+from distdemo.demo.old_values import Row, check_fit, parse_values
 from distdemo.demo.parse_data import (
     parse_dtype,
     parse_factor,
@@ -19,7 +20,6 @@ from distdemo.demo.parse_data import (
     shape_of,
 )
 from distdemo.demo.parse_groups import Groups, named_ranks, parse_groups
-from distdemo.demo.values import Row, check_fit, parse_values
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.seat import Seat
 from distdemo.launcher.limits import check_machine

@@ -73,13 +73,10 @@ def summary(record: Report, console: Console) -> Text:
         return Text(record.words.summary)
     if isinstance(record, OpList):
         return Text(", ".join(dict.fromkeys(each.command for each in record.ops)))
-    if isinstance(record, OpReport):
-        verdict = _op_verdict(record, sign)
-    else:
-        verdict = _hello_verdict(record)
+    told = _op_verdict(record, sign) if isinstance(record, OpReport) else _hello_verdict(record)
     if record.ok:
-        return Text(f"{sign.right} {verdict}", style=colours.RIGHT)
-    return Text(f"{sign.wrong} {verdict}", style=colours.WRONG)
+        return Text(f"{sign.right} {told}", style=colours.RIGHT)
+    return Text(f"{sign.wrong} {told}", style=colours.WRONG)
 
 
 # ------------------------------------------------------------------------------------ what is held

@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 
 from distdemo import ops
-from distdemo.demo.holdings import Verification
+from distdemo.demo.records import Verification
 from distdemo.demo.verify import verify
 from distdemo.ops.buffers import Expected, expected
 from distdemo.trace.memory import Numbers, first_numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from distdemo.demo.holdings import Verification
+from distdemo.demo.records import Verification
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Number, OpSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdemo.demo.holdings import Verification
+from distdemo.demo.records import Verification
 from distdemo.demo.view_records import spec_entry, traffic_entry
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned

@@ -8,17 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distdemo.demo.reports import Explanation, HelloReport, OpReport
-from distdemo.demo.view_records import (
-    holding_entry,
-    op_ranks,
-    spec_entry,
-    traffic_entry,
-    wrong_entries,
-)
 from distdemo.errors import DistdemoError
 from distdemo.launcher.records import WorldReport
-from distdemo.view.endings import ending, error_entry, world_errors
+from distdemo.view.endings import error_entry
 
 SCHEMA_VERSION = 1
 
@@ -47,56 +39,6 @@ def envelope(
     }
 
 
-def op_document(command: str, report: OpReport, explanation: Explanation | None = None) -> Json:
-    """An op that ran: the spec, every rank's before, after and expected, the errors."""
-    content: dict[str, Json] = {
-        "spec": spec_entry(report.spec) | {"form": report.form, "calls": report.calls},
-        "groups": [spec.members for spec in report.specs if spec.members is not None],
-        "world": world_entry(report.world),
-        "traffic": traffic_entry(report.traffic),
-        "seconds": report.world.seconds,
-        "notes": list(report.notes),
-        "versions": report.versions,
-    }
-    if explanation is not None:
-        content["explanation"] = _explanation(explanation)
-    content["ranks"] = op_ranks(report)
-    errors = world_errors(report.world) + wrong_entries(report)
-    return envelope(command, ok=report.ok, errors=errors, **content)
-
-
-def hello_document(command: str, report: HelloReport) -> Json:
-    """Every rank's introduction."""
-    world = report.world
-    ranks = [
-        {
-            "rank": each.rank,
-            "world_size": each.world_size,
-            "pid": each.pid,
-            "host": each.host,
-            "backend": each.backend,
-            "device": each.device,
-            "startup_seconds": each.startup_seconds,
-            "heard_from": each.heard_from,
-        }
-        for each in report.ranks
-    ] or [ending(outcome) for outcome in world.outcomes]
-    return envelope(
-        command,
-        ok=report.ok,
-        errors=world_errors(world),
-        world=world_entry(world),
-        seconds=world.seconds,
-        versions=report.versions,
-        ranks=ranks,
-    )
-
-
-def explain_document(command: str, explanation: Explanation) -> Json:
-    """An op drawn without running it."""
-    return envelope(command, ok=True, **_explanation(explanation))
-
-
 def error_document(command: str, error: DistdemoError) -> Json:
     """A request that could not be carried out."""
     return envelope(command, ok=False, errors=[error_entry(error.what, error.why, error.hint)])
@@ -114,26 +56,6 @@ def world_entry(report: WorldReport) -> dict[str, Json]:
         "hosts": list(report.hosts) or None,
         "start_method": report.start_method,
         "start_reason": report.start_reason,
-    }
-
-
-def _explanation(explanation: Explanation) -> dict[str, Json]:
-    words = explanation.words
-    return {
-        "spec": spec_entry(explanation.spec),
-        "summary": words.summary,
-        "when": words.when,
-        "mistake": words.mistake,
-        "call": words.call,
-        "traffic": traffic_entry(explanation.traffic),
-        "notes": list(explanation.notes),
-        "ranks": [
-            {"rank": rank, "before": holding_entry(before), "after": holding_entry(after)}
-            for rank, before, after in zip(
-                explanation.ranks, explanation.before, explanation.after, strict=True
-            )
-        ],
-        "moves": [{"from": source, "to": target} for source, target in sorted(explanation.edges)],
     }
 
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-
-from rich.text import Text
-
-from distdemo.demo.holdings import Piece, Thing
 from distdemo.ops.spec import Number
-from distdemo.view.console import Signs
 
 ROOMS = (60, 28, 22, 17, 0)  # columns for one tensor: what most tables have, and steps of less
 CUT = 17  # columns for a tensor of which only the ends are shown
@@ -37,46 +30,6 @@ def distinct(one: Number | str, other: Number | str) -> tuple[str, str]:
         return str(one), str(other)
     texts = number(one), number(other)
     return texts if texts[0] != texts[1] else (repr(one), repr(other))
-
-
-def piece_text(piece: Piece, signs: Signs, style: str, room: int = ROOMS[0]) -> Text:
-    """One tensor: nested like its shape if it fits in ``room`` columns, else its two ends."""
-    whole = not piece.tail and len(piece.head) <= SHORT
-    body = _nested(list(piece.head), piece.shape) if whole else ""
-    if not whole or len(body) > room:
-        body = _ends(piece, signs, min(room, CUT))
-    return Text(body, style=style)
-
-
-def thing_text(thing: Thing, signs: Signs, style: str, room: int = ROOMS[0]) -> Text:
-    """One object as JSON, cut to ``room`` columns."""
-    body = json.dumps(thing.value, ensure_ascii=False)
-    room = max(room, 12)
-    if len(body) > room:
-        body = body[: room - len(signs.more)] + signs.more
-    return Text(body, style=style)
-
-
-def _ends(piece: Piece, signs: Signs, room: int) -> str:
-    """The first and last elements, in one dimension, as many as fit; at least one of each."""
-    tail = piece.tail or piece.head
-    for count in ENDS:
-        first = [number(value) for value in piece.head[:count]]
-        last = [number(value) for value in tail[-count:]]
-        body = "[" + " ".join([*first, signs.more, *last]) + "]"
-        if len(body) <= room:
-            break
-    return body if len(piece.head) > 2 else _nested(list(piece.head), piece.shape)
-
-
-def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
-    if not shape:
-        return number(values[0]) if values else "[]"
-    if len(shape) == 1:
-        return "[" + " ".join(number(value) for value in values) + "]"
-    step = len(values) // shape[0] if shape[0] else 0
-    rows = [_nested(values[at * step : (at + 1) * step], shape[1:]) for at in range(shape[0])]
-    return "[" + " ".join(rows) + "]"
 
 
 def duration(seconds: float) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from distdemo.demo.holdings import EVENTS, HOST
 from helpers import distdemo, document
 
 import distdemo as library
 from distdemo import backends, ops
 from distdemo.backends.gpus import census, why_none
-from distdemo.demo.holdings import EVENTS, HOST
 from distdemo.demo.part import Groups, part_of
 from distdemo.ops.spec import OpSpec
 

@@ -6,7 +6,7 @@ Numbers, text, None and lists are JSON's own; all else is an object with one key
     {"tuple": [1, 2]}                 {"set": [1]}        {"dict": [["key", "value"]]}
     {"int": "0x8000000000000000"}     {"float": "nan"}    {"complex": [1.0, -2.0]}
     {"bytes": "aGVsbG8="}             {"text": "7aCA"}    {"range": [0, 8, 2]}
-    {"record": "distdemo.demo.holdings:Piece", "fields": {"shape": …}}
+    {"record": "distdemo.demo.records:Piece", "fields": {"shape": …}}
     {"member": "distdemo.some.module:Colour", "name": "RED"}
 
 A record is a frozen dataclass of this package, one that this process has loaded already. Nothing

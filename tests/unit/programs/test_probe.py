@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from distdemo.demo.reports import CaseResult
 
 from distdemo import ops
 from distdemo.backends.capabilities import CapabilityMap, read, text
 from distdemo.check import matrix
 from distdemo.check.cases import Case
 from distdemo.check.probe import capabilities_of, differences, disagreements, finding_of
-from distdemo.demo.reports import CaseResult
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import WorldSpec
 

@@ -5,9 +5,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 from distdemo.check.view_annotations import LIMIT, github_annotations
-from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
 COMBINATIONS = [each for size in range(4) for each in product(STATUSES, repeat=size)]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from distdemo.demo.reports import BackendEntry, MapReport
 
 from distdemo.backends.capabilities import CapabilityMap
 from distdemo.check.view_backend_document import backend_document, map_document
@@ -16,7 +17,6 @@ from distdemo.check.view_backend_table import (
     verdict,
     verdict_line,
 )
-from distdemo.demo.reports import BackendEntry, MapReport
 from distdemo.dtypes import DTYPES
 from distdemo.view.console import ASCII_SIGNS, Signs
 

@@ -5,9 +5,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 from distdemo.check.view_document import check_document
-from distdemo.demo.reports import CaseResult, CheckReport, Status
 from distdemo.view.document import SCHEMA_VERSION, dumps
 
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 from distdemo.check.view_grid import check_grid, verdict_line
-from distdemo.demo.reports import CaseResult, CheckReport, Status
 from distdemo.dtypes import DTYPES, short
 from distdemo.view.console import ASCII_SIGNS, Signs, output, show
 

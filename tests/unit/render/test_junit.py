@@ -7,11 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import xmlschema
+from distdemo.demo.reports import CaseResult, CheckReport, Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdemo.check.view_junit import junit_xml
-from distdemo.demo.reports import CaseResult, CheckReport, Status
 
 # The schema of Jenkins' xunit plugin, the strictest of the readers. Its licence (MIT) is in it.
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")

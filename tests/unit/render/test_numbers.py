@@ -3,10 +3,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from distdemo.demo.holdings import Piece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.demo.holdings import Piece
 from distdemo.ops.spec import Number
 from distdemo.view.console import ASCII_SIGNS, Signs
 from distdemo.view.numbers import distinct, duration, number, piece_text, plural, shape_text, size

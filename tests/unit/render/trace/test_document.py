@@ -10,12 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from distdemo.demo.holdings import Verification
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measurements import made_failure
 from traces import paper
 
-from distdemo.demo.holdings import Verification
 from distdemo.trace.algorithms import REGISTRY
 from distdemo.trace.scheduling import Checked, Fault
 from distdemo.trace.tracing import Cell, TraceReport, WrongChunk

@@ -6,12 +6,12 @@ import pytest
 from strategies import FORMS, example, name_of
 
 from distdemo import ops
-from distdemo.demo.attendance import verify_attendance
-from distdemo.demo.holdings import Attendance, Mismatch, Verification
 from distdemo.demo.part import inference, part_of
+from distdemo.demo.rank import verify_part
+from distdemo.demo.records import Attendance, Mismatch, Verification
 from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, make_buffers
-from distdemo.ops.contract import Outsider
+from distdemo.ops.contract import Buffers, Outsider
 from distdemo.ops.spec import OpSpec
 
 
@@ -70,9 +70,13 @@ def test_inference_mode_is_on_only_where_it_was_asked_for() -> None:
 
 
 def test_who_was_let_go_too_early_is_wrong() -> None:
-    spec = OpSpec("barrier", 3, shape=())
-    assert verify_attendance(Attendance(0.0, 0.5, 3), spec) == Verification(ok=True, checked=1)
-    early = verify_attendance(Attendance(0.0, 0.1, 2), spec)
-    assert (early.ok, early.wrong) == (False, 1)
-    assert early.mismatches == (Mismatch(0, (), 2, 3),)
-    assert verify_attendance(None, spec).checked == 0
+    op, spec = ops.REGISTRY["barrier"], OpSpec("barrier", 3, shape=())
+    part = part_of(0, op, (spec,))
+
+    def verified(came: Attendance | None) -> Verification:
+        return verify_part(part, Buffers(), came)
+
+    assert verified(Attendance(0.0, 0.5, 3)) == Verification(ok=True, checked=1)
+    early = verified(Attendance(0.0, 0.1, 2))
+    assert (early.ok, early.wrong, early.mismatches) == (False, 1, (Mismatch(0, (), 2, 3),))
+    assert verified(None).checked == 0

@@ -1,4 +1,4 @@
-"""Every form of every op on real ranks: many requests in a world, one after the other."""
+"""Every op in every form on real ranks: right against plain Python, whatever is asked for."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from asking import request
-from running import assert_right, run, run_many
-from strategies import FORMS, example, lengths, splits
+from hypothesis import HealthCheck, given, settings
+from hypothesis import example as also
+from running import assert_right, run, run_many, shown
+from strategies import FORMS, example, lengths, requests, splits
 
 from distdemo import ops
 from distdemo.backends.gloo import Gloo
-from distdemo.demo.demo import demo
+from distdemo.demo.rank import run_op
 from distdemo.launcher.local import run_world
+from distdemo.launcher.records import WorldSpec
+from distdemo.ops.all_reduce import AllReduce
+from distdemo.ops.p2p import PointToPoint
+from distdemo.ops.reduce import Reduce
 from distdemo.ops.spec import OpSpec
 
 NESTED: tuple[Any, ...] = (
@@ -82,7 +87,7 @@ def test_what_was_given_to_one_group_stays_in_it():
     one = OpSpec("all_gather", 2, shape=(1,), members=(0, 2), values=((7,), (8,)))
     other = replace(one, members=(1, 3), values=((1,), (2,)))
     (records,) = all_right(4, [(one, other)])
-    assert [[piece.head for piece in record.after.pieces] for record in records] == [
+    assert [[piece.values for piece in record.after.pieces] for record in records] == [
         [(7,), (8,)],
         [(1,), (2,)],
         [(7,), (8,)],
@@ -143,10 +148,10 @@ def test_the_steps_of_uneven_tensors_are_told():
     steps = records[1].steps
     names = [step.name for step in steps]
     assert names == ["all_gather the sizes", "pad to the largest", "all_gather", "trim"]
-    assert steps[0].holds.pieces[0].head == (3, 0, 7)
-    assert [piece.shape for piece in steps[2].holds.pieces] == [(7,)] * 3
-    assert [piece.shape for piece in steps[3].holds.pieces] == [(3,), (0,), (7,)]
-    assert steps[2].sent == 7 * 4
+    assert steps[0].buffer.pieces[0].values == (3, 0, 7)
+    assert [piece.shape for piece in steps[2].buffer.pieces] == [(7,)] * 3
+    assert [piece.shape for piece in steps[3].buffer.pieces] == [(3,), (0,), (7,)]
+    assert steps[2].sent_bytes == 7 * 4
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
@@ -158,7 +163,7 @@ def test_nested_and_unequal_objects(n):
         if form.name == "objects"
     ]
     for specs, records in zip(cases, all_right(n, cases), strict=True):
-        sizes = {piece.size for record in records for piece in record.before.pieces}
+        sizes = {piece.pickled_bytes for record in records for piece in record.before.pieces}
         assert len(sizes) > 1, specs
 
 
@@ -181,8 +186,8 @@ def test_a_batch_returns_before_the_data_has_to_be_there():
         returned, waited = record.events
         assert (returned.what, waited.what) == ("batch_isend_irecv returned", "wait returned")
         assert not waited.unchanged
-    last = max(record.events[0].at for record in records)
-    assert all(record.events[1].at >= last for record in records)
+    last = max(record.events[0].at_s for record in records)
+    assert all(record.events[1].at_s >= last for record in records)
 
 
 def test_a_seed_changes_the_values_and_not_the_verdict():
@@ -211,9 +216,9 @@ def test_nobody_leaves_a_barrier_before_the_straggler_has_come(late, monitored):
     result = run(ops.REGISTRY["barrier"], spec)
     assert result.ok
     came = attendances(result)
-    last = max(each.arrived for each in came)
-    assert min(each.arrived for each in came) == 0
-    assert all(each.left >= last for each in came)
+    last = max(each.arrived_s for each in came)
+    assert min(each.arrived_s for each in came) == 0
+    assert all(each.left_s >= last for each in came)
     assert [each.present for each in came] == [3, 3, 3]
 
 
@@ -226,10 +231,58 @@ def test_groups_meet_apart():
 
 
 def test_a_monitored_barrier_names_the_rank_that_does_not_come():
-    asked = request("barrier", world_size="3", monitored=True, straggler="2:60")
-    spec = replace(asked.specs[0], monitor_timeout_s=0.3)
-    done = run_world(asked.world, demo, (ops.REGISTRY["barrier"], (spec,)))
+    late = {"straggler": 2, "straggler_delay_s": 60.0, "monitor_timeout_s": 0.3}
+    spec = OpSpec("barrier", 3, shape=(), monitored=True, **late)
+    done = run_world(WorldSpec(3, lazy=False), run_op, (ops.REGISTRY["barrier"], (spec,)))
     assert not done.ok
     assert done.verdict is not None
     assert done.verdict.what.startswith("Rank 2 never came to the barrier")
     assert done.verdict.ranks == (2,)
+
+
+# ------------------------------------------------------------------------------- anything
+
+
+@settings(
+    max_examples=24,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+@given(requests(most=5))
+@also((PointToPoint(), OpSpec("p2p", 5, shape=(5,), pattern="ring")))
+def test_every_op_agrees_with_plain_python(request):
+    op, spec = request
+    result = run(op, spec)
+    assert result.ok, result.world.verdict or result.ranks
+    assert_right(result.ranks, (spec,))
+
+
+@pytest.mark.parametrize(("src", "dst"), [(0, 1), (1, 0), (2, 0)])
+def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there(src, dst):
+    spec = OpSpec("p2p", group_size=3, src=src, dst=dst, pattern="pair", async_op=True)
+    result = run(PointToPoint(), spec)
+    assert result.ok
+    receiver = {event.what: event for event in result.ranks[dst].events}
+    sender = {event.what: event for event in result.ranks[src].events}
+    assert receiver["irecv returned"].unchanged
+    assert receiver["irecv returned"].at_s <= sender["isend returned"].at_s
+    assert sender["isend returned"].at_s <= receiver["wait returned"].at_s
+    assert not receiver["wait returned"].unchanged
+    idle = 3 - src - dst
+    assert result.ranks[idle].events == ()
+    assert not result.ranks[idle].takes_part
+
+
+def test_an_async_op_times_the_launch_and_the_wait():
+    result = run(AllReduce(), OpSpec("all_reduce", group_size=2, reduce_op="sum", async_op=True))
+    for record in result.ranks:
+        assert record.launch_s is not None
+        assert record.wait_s is not None
+        assert record.time_s == record.launch_s + record.wait_s
+
+
+def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
+    result = run(Reduce(), OpSpec("reduce", group_size=3, reduce_op="sum", root=1, fill=1))
+    assert [record.after.undefined for record in result.ranks] == [True, False, True]
+    assert shown(result.ranks[1].after) == [[3.0] * 4]
+    assert result.ranks[0].verification.checked == 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from distdemo.demo.holdings import Mismatch
+from distdemo.demo.records import Mismatch
 from distdemo.demo.verify import SHOWN, SMALL, same, verify, verify_objects
 from distdemo.dtypes import DTYPES
 from distdemo.ops.buffers import Expected

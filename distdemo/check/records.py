@@ -1,4 +1,7 @@
-"""What the views are drawn from: tables, JSON and JUnit are views of one of these. Frozen."""
+"""What came of a check, of the backends that are here, and of a probe: frozen; no torch, no rich.
+
+Field names are those of the JSON documents: ``_s`` is seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,88 +9,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distdemo.backends.capabilities import CapabilityMap
-from distdemo.demo.holdings import Holding, RankRecord
-from distdemo.launcher.records import WorldReport
-from distdemo.ops.contract import Traffic, Words
-from distdemo.ops.spec import OpSpec
-
-
-@dataclass(frozen=True, slots=True)
-class OpReport:
-    """An op that ran (or a world that failed while running it): what every view is drawn from.
-
-    Attributes:
-        spec: of the first group, or of the whole world.
-        form: which form of the op.
-        calls: the function of torch.distributed.
-        specs: one a group that ran at once.
-    """
-
-    spec: OpSpec
-    world: WorldReport
-    traffic: Traffic
-    ranks: tuple[RankRecord, ...]
-    notes: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-    form: str = "tensor"
-    calls: str = ""
-    specs: tuple[OpSpec, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether every rank returned and every defined element was right."""
-        return self.world.ok and all(record.verification.ok for record in self.ranks)
-
-
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What one rank of ``hello`` says of itself."""
-
-    rank: int
-    world_size: int
-    pid: int
-    host: str
-    backend: str
-    device: str
-    startup_seconds: float
-    heard_from: int
-
-
-@dataclass(frozen=True, slots=True)
-class HelloReport:
-    """Every rank's introduction."""
-
-    world: WorldReport
-    ranks: tuple[Introduction, ...]
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every rank came, and heard from all the others."""
-        size = self.world.world.world_size
-        return self.world.ok and all(each.heard_from == size for each in self.ranks)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """An op drawn without running it: what every rank holds before and after, and who gives.
-
-    Attributes:
-        ranks: those that are shown; ``before`` and ``after`` are theirs.
-        edges: (from, to) for whatever moves between two of them.
-        meets: nothing moves; the ranks wait for each other.
-    """
-
-    spec: OpSpec
-    words: Words
-    ranks: tuple[int, ...]
-    before: tuple[Holding, ...]
-    after: tuple[Holding, ...]
-    edges: frozenset[tuple[int, int]]
-    traffic: Traffic
-    notes: tuple[str, ...] = ()
-    meets: bool = False
-
 
 Status = Literal["passed", "failed", "not supported", "not run"]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 import torch.distributed as dist
-import typer
-from asking import flags_of
+from golden import drawn
+from running import run
 
-from distdemo.demo.execute import run_op
+from distdemo.demo.command import OpOptions, Straggler
+from distdemo.demo.request import make_specs
+from distdemo.demo.view import table
 from distdemo.ops.all_gather import AllGather
 from distdemo.ops.all_reduce import AllReduce
 from distdemo.ops.all_to_all import AllToAll
@@ -211,22 +211,27 @@ class OpenBarrier(Barrier):
 
 
 CORRUPTED = [
-    (WrongElement(), {}, {2}, {"piece": 0, "index": [1], "got": 65.0, "expected": 64.0}),
-    (MissingContribution(), {}, {0, 1, 2, 3}, {"index": [0], "got": 50.0, "expected": 60.0}),
-    (WrongReduceOp(), {}, {0, 1, 2, 3}, {"index": [0], "got": 30.0, "expected": 60.0}),
-    (SwappedPair(), {}, {0}, {"piece": 0, "index": [0], "got": 10.0, "expected": 0.0}),
-    (AliasedList(), {}, {0, 1, 2, 3}, {"piece": 0, "index": [0]}),
-    (WrongRoot(), {}, {0, 1, 2, 3}, {"index": [0], "got": 10.0, "expected": 0.0}),
-    (ShiftedPieces(), {}, {0, 1, 2, 3}, {"index": [0], "got": 10.0, "expected": 0.0}),
-    (LostPiece(), {}, {0}, {"piece": 3, "got": "NaN", "expected": 30.0}),
-    (NothingSent(), {}, {1}, {"index": [0], "got": 10.0, "expected": 0.0}),
-    (NeighboursPart(), {}, {0, 1, 2, 3}, {"index": [0], "got": 68.0, "expected": 60.0}),
-    (LostPart(), {"variant": "single"}, {0}, {"index": [0], "got": 30.0, "expected": 60.0}),
+    (WrongElement(), {}, {2}, {"piece": 0, "index": (1,), "got": 65.0, "expected": 64.0}),
+    (MissingContribution(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 50.0, "expected": 60.0}),
+    (WrongReduceOp(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 30.0, "expected": 60.0}),
+    (SwappedPair(), {}, {0}, {"piece": 0, "index": (0,), "got": 10.0, "expected": 0.0}),
+    (AliasedList(), {}, {0, 1, 2, 3}, {"piece": 0, "index": (0,)}),
+    (WrongRoot(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 10.0, "expected": 0.0}),
+    (ShiftedPieces(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 10.0, "expected": 0.0}),
+    (LostPiece(), {}, {0}, {"piece": 3, "got": "nan", "expected": 30.0}),
+    (NothingSent(), {}, {1}, {"index": (0,), "got": 10.0, "expected": 0.0}),
+    (NeighboursPart(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 68.0, "expected": 60.0}),
+    (LostPart(), {"variant": "single"}, {0}, {"index": (0,), "got": 30.0, "expected": 60.0}),
     (NotTransposed(), {}, {0, 1, 2, 3}, {"piece": 1, "got": 2.0, "expected": 10.0}),
-    (WrongOffsets(), {"splits": ["1,0,2,3"]}, {2}, {"piece": 0, "index": [0], "expected": 1.0}),
-    (PaddingLeft(), {"sizes": "3,0,7,1"}, {0}, {"piece": 3, "got": 0.0, "expected": 30.0}),
-    (NothingWritten(), {"variant": "single"}, {3}, {"piece": 0, "got": "NaN", "expected": 0.0}),
-    (OneObjectForAll(), {"objects": True}, {0, 1, 2, 3}, {"piece": 1, "index": []}),
+    (WrongOffsets(), {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "index": (0,), "expected": 1.0}),
+    (
+        PaddingLeft(),
+        {"sizes": (3, 0, 7, 1), "uneven": True},
+        {0},
+        {"piece": 3, "got": 0.0, "expected": 30.0},
+    ),
+    (NothingWritten(), {"variant": "single"}, {3}, {"piece": 0, "got": "nan", "expected": 0.0}),
+    (OneObjectForAll(), {"objects": True}, {0, 1, 2, 3}, {"piece": 1, "index": ()}),
     (
         AlteredObject(),
         {"objects": True},
@@ -238,63 +243,55 @@ CORRUPTED = [
 ]
 
 
-def flags(op, **given):
-    """The flags of a command on four ranks."""
-    return flags_of(op, world_size="4", start_method="fork", **given)
+def ran(op, **given):
+    """The op on four ranks, with these options of its command."""
+    return run(op, *make_specs(op, OpOptions(**given), 4))
+
+
+def wrong_ranks(report):
+    return {each.rank for each in report.ranks if not each.verification.ok}
 
 
 @pytest.mark.parametrize(
     ("op", "more", "ranks", "first"), CORRUPTED, ids=[type(op).__name__ for op, *_ in CORRUPTED]
 )
-def test_a_corrupted_result_is_reported_and_exits_1(op, more, ranks, first, capsys):
-    with pytest.raises(typer.Exit) as left:
-        run_op(op, flags(op, format="json", **more))
-    assert left.value.exit_code == 1
-    result = json.loads(capsys.readouterr().out)
-    assert result["ok"] is False
-    assert {error["ranks"][0] for error in result["errors"]} == ranks
-    assert {rank["rank"] for rank in result["ranks"] if rank["verified"] is False} == ranks
-    found = result["errors"][0]["mismatches"][0]
+def test_a_corrupted_result_is_found_where_it_is(op, more, ranks, first):
+    report = ran(op, **more)
+    assert not report.ok
+    assert wrong_ranks(report) == ranks
+    found = asdict(report.ranks[min(ranks)].verification.mismatches[0])
+    found["got"] = str(found["got"]) if found["got"] != found["got"] else found["got"]
     assert {name: found[name] for name in first} == first
 
 
-def test_a_corrupted_result_is_told_in_the_table(capsys):
-    with pytest.raises(typer.Exit):
-        run_op(WrongElement(), flags(WrongElement()))
-    out = capsys.readouterr().out
-    assert "rank 2, index 1: got 65, expected 64" in out
-    assert "Wrong: 1 of 16 elements, on rank 2" in out
-
-
 @pytest.mark.parametrize("monitored", [False, True])
-def test_an_open_barrier_is_noticed_by_whoever_left_first(monitored, capsys):
+def test_an_open_barrier_is_noticed_by_whoever_left_first(monitored):
     # The straggler comes as soon as somebody has left without it, however late it should be.
-    with pytest.raises(typer.Exit) as left:
-        run_op(
-            OpenBarrier(),
-            flags(OpenBarrier(), straggler="1:60", monitored=monitored, format="json"),
-        )
-    assert left.value.exit_code == 1
-    result = json.loads(capsys.readouterr().out)
-    assert result["ok"] is False
-    assert result["errors"]
-    for error in result["errors"]:
-        assert error["mismatches"][0]["got"] < error["mismatches"][0]["expected"] == 4
-        assert re.fullmatch(r"Rank \d was let go when \d of 4 had come\.", error["what"])
+    report = ran(OpenBarrier(), straggler=Straggler(1, 60), monitored=monitored)
+    assert wrong_ranks(report)
+    for rank in wrong_ranks(report):
+        (miss,) = report.ranks[rank].verification.mismatches
+        assert miss.got < miss.expected == 4
 
 
-def test_an_open_barrier_is_told_in_the_table(capsys):
-    with pytest.raises(typer.Exit):
-        run_op(OpenBarrier(), flags(OpenBarrier(), straggler="2:60"))
-    out = capsys.readouterr().out
-    assert re.search(r"rank \d was let go when \d of 4 had come", out)
-    assert re.search(r"Wrong: \d of 4 ranks were let go too early, on rank \d", out)
-    assert "✗ too early" in out
-
-
-def test_an_altered_object_is_told_in_the_table(capsys):
-    with pytest.raises(typer.Exit):
-        run_op(AlteredObject(), flags(AlteredObject(), objects=True))
-    out = " ".join(capsys.readouterr().out.split())
-    assert 'rank 2, got {"rank": 0, "items": [1]}, expected {"rank": 0, "items": []}' in out
-    assert "Wrong: 1 of 4 objects, on rank 2." in out
+@pytest.mark.parametrize(
+    ("op", "more", "lines"),
+    [
+        (
+            WrongElement(),
+            {},
+            ["rank 2, index 1: got 65, expected 64", "Wrong: 1 of 16 elements, on rank 2."],
+        ),
+        (OpenBarrier(), {"straggler": Straggler(2, 60)}, ["had come", "let go too early, on rank"]),
+        (
+            AlteredObject(),
+            {"objects": True},
+            ['got {"rank": 0, "items": [1]}, expected {"rank": 0, "items": []}', "1 of 4 objects"],
+        ),
+    ],
+    ids=["element", "barrier", "object"],
+)
+def test_what_is_wrong_is_told_in_the_table(op, more, lines):
+    report = ran(op, **more)
+    text = " ".join(drawn(lambda console: table(report, console)).split())
+    assert all(line in text for line in lines), text
