@@ -223,10 +223,10 @@ CORRUPTED = [
     (NeighboursPart(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 68.0, "expected": 60.0}),
     (LostPart(), {"variant": "single"}, {0}, {"index": (0,), "got": 30.0, "expected": 60.0}),
     (NotTransposed(), {}, {0, 1, 2, 3}, {"piece": 1, "got": 2.0, "expected": 10.0}),
-    (WrongOffsets(), {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "index": (0,), "expected": 1.0}),
+    (WrongOffsets(), {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "expected": 1.0}),
     (
         PaddingLeft(),
-        {"sizes": (3, 0, 7, 1), "uneven": True},
+        {"sizes": (3, 0, 7, 1)},
         {0},
         {"piece": 3, "got": 0.0, "expected": 30.0},
     ),

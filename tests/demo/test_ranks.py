@@ -231,8 +231,8 @@ def test_groups_meet_apart():
 
 
 def test_a_monitored_barrier_names_the_rank_that_does_not_come():
-    late = {"straggler": 2, "straggler_delay_s": 60.0, "monitor_timeout_s": 0.3}
-    spec = OpSpec("barrier", 3, shape=(), monitored=True, **late)
+    late = OpSpec("barrier", 3, shape=(), monitored=True, straggler=2, straggler_delay_s=60)
+    spec = replace(late, monitor_timeout_s=0.3)
     done = run_world(WorldSpec(3, lazy=False), run_op, (ops.REGISTRY["barrier"], (spec,)))
     assert not done.ok
     assert done.verdict is not None
