@@ -6,9 +6,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from distdemo.demo.holdings import Verification
-
 from distdemo import ops
+from distdemo.demo.records import Verification
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec

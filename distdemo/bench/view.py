@@ -29,7 +29,7 @@ from distdemo.bench.records import (
     Start,
     Verdict,
 )
-from distdemo.demo.holdings import HOST
+from distdemo.demo.records import HOST
 from distdemo.encoding import encode
 from distdemo.view import colours
 from distdemo.view.console import ASCII_SIGNS, Signs, messages, signs

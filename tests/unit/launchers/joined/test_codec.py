@@ -127,7 +127,7 @@ def test_any_record_that_a_rank_sends_comes_back_as_it_was(record: Any) -> None:
         pytest.param(10**5000, id="longer than what Python reads as decimal text"),
         "\ud800\udc00",  # two lone surrogates, not the one character that JSON makes of them
         {"dict": [1]},
-        {"record": "distdemo.demo.holdings:Piece", "fields": {}},
+        {"record": "distdemo.demo.records:Piece", "fields": {}},
         {1: "int", "1": "text", (1,): "tuple", None: "none"},
         {True: 1, 2.5: float("nan")},
         [[[]], (), set(), frozenset(), {}],
@@ -246,10 +246,10 @@ def test_a_planted_record_is_built_but_nothing_else(planted: list[str]) -> None:
         "distdemo.launcher.joined.codec:sys",
         "distdemo.launcher.channel:Sender",
         "distdemo.errors:UsageError",
-        "distdemo.demo.holdings:Piece.__init__",
-        "distdemo.demo.holdings:__builtins__",
-        "distdemo.demo.holdings:Nothing",
-        "distdemo.demo.holdings.Piece:__class__",
+        "distdemo.demo.records:Piece.__init__",
+        "distdemo.demo.records:__builtins__",
+        "distdemo.demo.records:Nothing",
+        "distdemo.demo.records.Piece:__class__",
         "distdemo.demo.reports:Piece",
         "distdemo..os:system",
         "os.path:join",
@@ -257,7 +257,7 @@ def test_a_planted_record_is_built_but_nothing_else(planted: list[str]) -> None:
         ":",
         7,
         None,
-        ["distdemo.demo.holdings", "Piece"],
+        ["distdemo.demo.records", "Piece"],
     ],
 )
 def test_a_name_of_anything_but_a_record_builds_nothing(name: Any) -> None:
@@ -291,7 +291,7 @@ def test_a_module_that_is_not_loaded_is_not_imported() -> None:
     ],
 )
 def test_a_record_takes_its_own_fields_and_no_others(given_fields: Any) -> None:
-    text = json.dumps({"record": "distdemo.demo.holdings:Piece", "fields": given_fields})
+    text = json.dumps({"record": "distdemo.demo.records:Piece", "fields": given_fields})
     with pytest.raises(ValueError, match="not made of these fields"):
         decode(text)
 
@@ -330,7 +330,7 @@ def test_a_record_takes_its_own_fields_and_no_others(given_fields: Any) -> None:
         '{"range": [0, 1.0, 1]}',
         '{"member": "distdemo.launcher.watch:End", "name": "__class__"}',
         '{"member": "distdemo.launcher.watch:End", "name": ["x"]}',
-        '{"member": "distdemo.demo.holdings:Piece", "name": "shape"}',
+        '{"member": "distdemo.demo.records:Piece", "name": "shape"}',
         '{"record": "distdemo.launcher.watch:End", "fields": {}}',
         "1" * 5000,
     ],

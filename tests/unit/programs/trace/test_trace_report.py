@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from distdemo.demo.holdings import Verification
 
+from distdemo.demo.records import Verification
 from distdemo.ops.spec import OpSpec
 from distdemo.trace.algorithms.plan import plan_of
 from distdemo.trace.board import contributions
