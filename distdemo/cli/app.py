@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("bench", "distdemo.bench.command:bench", MEASURE),
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
     ("train", "distdemo.train.command:train", PROGRAMS),
+    ("rpc", "distdemo.rpc.command:rpc", PROGRAMS),
     ("hello", "distdemo.demo.command:hello", AROUND),
     ("ops", "distdemo.demo.command:list_ops", AROUND),
     ("explain", "distdemo.demo.command:explain", AROUND),
@@ -213,6 +214,10 @@ app.command(
 )(options.with_options(_later("run", "run_program"), options.RUN))
 
 app.command(
+    "hello",
+    help="Every rank says who it is: the first thing to try.",
+    rich_help_panel=AROUND,
+)(options.with_options(run_hello, options.HELLO))
     "rpc",
     help="Remote procedure calls between named workers: rpc_sync, rpc_async, remote and RRefs, an "
     "exception that crosses back; then a model that lives on other workers, trained with "

@@ -14,7 +14,6 @@ from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
 from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
-from distdemo.rpc.rpc_options import RPC_OPTIONS
 from distdemo.run.run_options import RUN_OPTIONS
 from distdemo.trace.trace_options import TRACE_OPTIONS
 
@@ -23,7 +22,6 @@ ALL = (
     | CHECK_OPTIONS
     | ENGINE_OPTIONS
     | DOCTOR_OPTIONS
-    | RPC_OPTIONS
     | RUN_OPTIONS
     | COMPARE_OPTIONS
     | FIT_OPTIONS
@@ -85,7 +83,6 @@ RUN = (
     "quiet",
     "traceback",
 )
-RPC = (*RPC_OPTIONS, "start_method", *ENGINE, "format", "quiet", "traceback")
 COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
 FIT = (*FIT_OPTIONS, "format", "quiet")
 TRACE = (

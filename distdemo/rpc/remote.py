@@ -6,13 +6,16 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from torch.distributed import rpc
+import torch
+from torch import Tensor, nn
+from torch.distributed import autograd, rpc
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torch._C._distributed_rpc import PyRRef
 
-PATIENCE = 60.0  # seconds that one half of a swap waits for the other
+SWAP_LIMIT = 60.0  # seconds that one half of a swap waits for the other
+PARTS = {"hidden": (2, 8), "output": (8, 1)}
+"""How many numbers go into each part of the model and come out, in the order of the data."""
 
 _meeting = threading.Barrier(2)
 _brought: dict[str, str] = {}
@@ -28,9 +31,9 @@ def swap(mine: str) -> str:
 
     Each waits for the other, so neither returns unless both are under way at once.
     """
-    _meeting.wait(PATIENCE)  # whoever comes first waits
+    _meeting.wait(SWAP_LIMIT)  # whoever comes first waits
     _brought[mine] = mine
-    _meeting.wait(PATIENCE)
+    _meeting.wait(SWAP_LIMIT)
     return next(each for each in _brought if each != mine)
 
 
@@ -61,3 +64,39 @@ class Counter:
         """Add a number; the sum so far."""
         self.count += number
         return self.count
+
+
+class Part(nn.Module):
+    """One layer of the model, with first weights that depend on the seed alone.
+
+    Args:
+        name: of ``PARTS``.
+        seed: of the whole model.
+    """
+
+    def __init__(self, name: str, seed: int) -> None:
+        super().__init__()
+        dice = torch.Generator().manual_seed(seed + list(PARTS).index(name))
+        self.layer = nn.Linear(*PARTS[name])
+        self._bends = name == "hidden"
+        with torch.no_grad():
+            for parameter in self.layer.parameters():
+                parameter.uniform_(-1.0, 1.0, generator=dice)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """The layer's output."""
+        output: Tensor = self.layer(values)
+        return output.tanh() if self._bends else output
+
+    def references(self) -> list[rpc.RRef[nn.Parameter]]:
+        """A reference to each parameter, which stays where it is."""
+        return [rpc.RRef(parameter) for parameter in self.parameters()]
+
+    def pulled(self) -> dict[str, Tensor]:
+        """A copy of each parameter by its name."""
+        return {name: each.detach().clone() for name, each in self.layer.named_parameters()}
+
+    def gradients(self, context: int) -> int:
+        """How many of the parameters here have a gradient in this context."""
+        found = autograd.get_gradients(context)  # type: ignore[attr-defined]  # torch exports it so
+        return sum(parameter in found for parameter in self.parameters())

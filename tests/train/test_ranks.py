@@ -123,7 +123,7 @@ def test_a_rank_that_stands_still_is_named_whatever_is_trained(mode):
 
     def stop(_, told):
         if told is not None and told.mode == mode and not stopped:
-            stopped.extend(each.pid for each in active_children() if each.name == "rank-0")
+            stopped.extend(each.pid or 0 for each in active_children() if each.name == "rank-0")
             os.kill(stopped[0], signal.SIGSTOP)
 
     found = trained(spec, 2, stop, stall=1.5, start_method="fork").world.verdict
