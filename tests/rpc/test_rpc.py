@@ -14,6 +14,7 @@ import pytest
 import torch
 from golden import golden
 from helpers import LOOPBACK, commanded, free_port, segments, tcp_addresses, unused
+
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
     Died,
