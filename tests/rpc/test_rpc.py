@@ -125,6 +125,8 @@ def test_a_wrong_value_is_caught(instead, name, function, value):
 
 
 def test_another_learning_rate_over_rpc_is_caught(monkeypatch):
+    from torch.distributed.optim import DistributedOptimizer
+
     monkeypatch.setattr(
         engine,
         "DistributedOptimizer",
@@ -134,6 +136,8 @@ def test_another_learning_rate_over_rpc_is_caught(monkeypatch):
 
 
 def test_a_part_that_is_not_trained_is_caught(monkeypatch):
+    from torch.distributed.optim import DistributedOptimizer
+
     monkeypatch.setattr(
         engine,
         "DistributedOptimizer",
