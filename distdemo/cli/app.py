@@ -214,22 +214,6 @@ app.command(
 )(options.with_options(_later("run", "run_program"), options.RUN))
 
 app.command(
-    "hello",
-    help="Every rank says who it is: the first thing to try.",
-    rich_help_panel=AROUND,
-)(options.with_options(run_hello, options.HELLO))
-    "rpc",
-    help="Remote procedure calls between named workers: rpc_sync, rpc_async, remote and RRefs, an "
-    "exception that crosses back; then a model that lives on other workers, trained with "
-    "distributed autograd, proved equal to the same training in one process.\n\n"
-    "PyTorch's documentation calls RPC stable and in maintenance mode: learn it for programs that "
-    "use it already.",
-    short_help="Remote procedure calls, and a model trained over them (in maintenance mode).",
-    epilog="Try: distdemo rpc; distdemo rpc -n 3; distdemo rpc --steps 100 --lr 0.1",
-    rich_help_panel=PROGRAMS,
-)(options.with_options(_later("rpc", "run_rpc"), options.RPC))
-
-app.command(
     "check",
     help="The smoke check for CI: every operation × dtype × reduce op × root × group × world size "
     "× shape, each verified exactly. Exit code 0 only if all that the backend supports passed.",
