@@ -2,7 +2,7 @@
 
 The median of one world differs from the next one's by up to a factor of two, with the cores that
 its threads were given. So both sides start fresh worlds in turn, a few each, until the ratio of
-their launches' medians (see ``distdemo/bench/shifts.py``) is known well enough.
+their launches' medians (see ``distdemo/bench/compare/compare.py``) is known well enough.
 
 There are two such loops. In the one that calls and calls, an iteration also pays for what the one
 before left to do; ``bench``, whose ranks meet before each, must not be slower than it, and can be

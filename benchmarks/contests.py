@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from distdemo.bench.shifts import Shift, critical, shift
+from distdemo.bench.compare.compare import Shift, critical, shift
 
 PATIENCE = 300  # seconds until a benchmarked command is given up
 ERROR = 0.05  # probability that an interval misses its ratio

@@ -1,87 +1,70 @@
-"""Files of ``bench`` that never was run: its document with times as noisy as one asks for."""
+"""Files of ``bench`` that never was run: its report with times as noisy as one asks for."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from distdemo.backends.contract import Transport
+from distdemo.bench.recording import Recording, read
+from distdemo.bench.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
+from distdemo.cli.runner import envelope
+from distdemo.encoding import dumps, encode
 
 SIZES = tuple(8 * 4**step for step in range(12))  # 8 B to 32 MiB
 
 
-def document(*series: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """As bench writes it; of one all-reduce unless told otherwise."""
-    return {
-        "schema_version": 1,
-        "command": "bench",
-        "ok": True,
-        "spec": {"precision": 0.05},
+def document(*series: Series, **more: Any) -> BenchReport:
+    """What bench found; of one all-reduce unless told otherwise."""
+    fields: dict[str, Any] = {
+        "series": series or (one_series(),),
+        "setups": (setup(),),
+        "elapsed_s": 9.9,
         "environment": {"host": "box", "processor": "Imaginary CPU", "cores": 2},
         "versions": {"distdemo": "1.2.3", "torch": "2.13.0"},
-        "seconds": 9.9,
-        "interrupted": False,
-        "setups": {"gloo": setup()},
-        "series": list(series) or [one_series()],
-        "notes": [],
-        "errors": [],
-        **more,
     }
+    return BenchReport(BenchSpec(), **{**fields, **more})
 
 
-def gauged(core_to_core: list[float], copy: float = 20e-6) -> dict[str, Any]:
-    """A machine whose cores were so far apart in each launch, in seconds, and that copies so."""
-    gauges = {
-        "core to core": [[each, 1.01 * each, 1.02 * each] for each in core_to_core],
-        "arithmetic": [[30e-6 + launch * 1e-8] for launch in range(len(core_to_core))],
-        "copy": [[copy * (1 + launch * 1e-3)] for launch in range(len(core_to_core))],
-    }
-    entries = [{"kind": kind, "times_seconds": times} for kind, times in gauges.items()]
-    return {"gloo": setup() | {"world_size": 2, "gauges": entries}}
-
-
-def setup(speed: float = 1.0) -> dict[str, Any]:
-    """A machine that copies at so many times the usual speed."""
-    limits = [
-        ("memory copy", 1, False, 8e9),
-        ("memory copy", 2, True, 6e9),
-        ("TCP stream", 2, False, 4e9),
-    ]
-    return {
-        "engine": "local",
+def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
+    """A machine that copies and sends at so many times the usual speed."""
+    limits = (
+        Limit(Transport.MEMORY_COPY, (0,), False, 8e9 * speed, 1 << 26),
+        Limit(Transport.MEMORY_COPY, (0, 1), True, 6e9 * speed, 1 << 26),
+        Limit(Transport.TCP, (0, 1), False, 4e9 * speed, 1 << 22, 10e-6 * latency),
+        Limit(Transport.SHARED_MEMORY, (0, 1), False, 9e9, 1 << 22, 0.2e-6),
+    )
+    fields: dict[str, Any] = {
+        "launches": 9,
+        "limits": limits,
+        "bound": limits[2],
         "start_method": "fork",
-        "limits": [
-            {
-                "kind": kind,
-                "ranks": list(range(ranks)),
-                "at_once": at_once,
-                "bandwidth_bytes_per_second": bandwidth * speed,
-            }
-            for kind, ranks, at_once, bandwidth in limits
-        ],
     }
+    return Setup("gloo", "cpu", 2, **{**fields, **more})
 
 
-def one_series(rows: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, Any]:
+def one_series(rows: Sequence[Row] | None = None, **more: Any) -> Series:
     """An all-reduce of two ranks over gloo unless told otherwise."""
-    return {
-        "op": "all_reduce",
-        "command": "all-reduce",
-        "form": "tensor",
-        "backend": "gloo",
-        "device": "cpu",
-        "world_size": 2,
-        "group_size": 2,
-        "groups": 1,
-        "dtype": "float32",
-        "reduce_op": "sum",
-        "root": None,
-        "async": False,
-        "in_place": True,
-        "rows": [one_row(size, hockney(size)) for size in SIZES] if rows is None else rows,
-        **more,
-    }
+    spec = SeriesSpec(
+        op="all_reduce",
+        form="tensor",
+        calls="all_reduce",
+        backend="gloo",
+        device="cpu",
+        world_size=2,
+        group_size=2,
+        sizes_bytes=SIZES,
+        dtype="float32",
+        reduce_op="sum",
+        in_place=True,
+    )
+    found = [one_row(size, hockney(size)) for size in SIZES] if rows is None else rows
+    return Series(replace(spec, **more), tuple(found))
 
 
 def hockney(size: int, rounds: float = 1, share: float = 1) -> float:
@@ -97,17 +80,32 @@ def one_row(
     launches: int = 8,
     iterations: int = 9,
     noise: float = 0.05,
-) -> dict[str, Any]:
+) -> Row:
     """Times that scatter within a launch, and by half as much between launches."""
     rng = random.Random(f"{seed} {size}")
     times = []
     for _ in range(launches):
         centre = seconds * math.exp(rng.gauss(0, noise / 2))
         times.append([centre * math.exp(rng.gauss(0, noise)) for _ in range(iterations)])
-    return {"bytes": size, "times_seconds": times}
+    return row_of(size, times)
 
 
-def written(path: Path, content: dict[str, Any]) -> str:
-    """The document as a file; its name."""
-    path.write_text(json.dumps(content), encoding="utf-8")
+def row_of(size: int, times: Sequence[Sequence[float]]) -> Row:
+    """A row of these times, a sequence a launch."""
+    every = sorted(time for launch in times for time in launch)
+    middle = median(every)
+    ends = (every[0], every[-1])
+    return Row(size, size // 4, 1.0, tuple(map(tuple, times)), middle, *ends, every[-1], *ends)
+
+
+def written(path: Path, report: BenchReport) -> str:
+    """The report as bench writes it; the file's name."""
+    found = envelope("bench", encode(report), ok=report.ok, errors=[])
+    path.write_text(dumps(found), encoding="utf-8")
     return str(path)
+
+
+def recording(path: Path, *series: Series, **more: Any) -> Recording:
+    """The same, written and read."""
+    written(path, document(*series, **more))
+    return read(path)

@@ -35,6 +35,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ),
     ("bench", "distdemo.bench.command:bench", MEASURE),
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
+    ("bench compare", "distdemo.bench.compare.command:compare", MEASURE),
     ("train", "distdemo.train.command:train", PROGRAMS),
     ("rpc", "distdemo.rpc.command:rpc", PROGRAMS),
     ("hello", "distdemo.demo.command:hello", AROUND),
@@ -182,16 +183,6 @@ app.command(
     "--html ring.html; distdemo trace --compare; distdemo trace --list",
     rich_help_panel=COLLECTIVES,
 )(options.with_options(_later("trace", "run_trace"), options.TRACE))
-
-app.command(
-    "bench compare",
-    help="Two measurements of bench side by side: how much slower or faster each size became, with "
-    "an interval, so that noise is not taken for a change. Exit code 1 past --fail-over.",
-    short_help="Two measurements side by side: what changed beyond the noise.",
-    epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
-    "distdemo bench compare old.json new.json --fail-over 10%",
-    rich_help_panel=MEASURE,
-)(options.with_options(_later("bench", "run_compare"), options.COMPARE))
 
 app.command(
     "bench fit",

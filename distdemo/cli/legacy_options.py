@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from distdemo.bench.compare_options import COMPARE_OPTIONS
 from distdemo.bench.fit_options import FIT_OPTIONS
 from distdemo.check.check_options import CHECK_OPTIONS
 from distdemo.cli.engine_options import ENGINE_OPTIONS
@@ -23,7 +22,6 @@ ALL = (
     | ENGINE_OPTIONS
     | DOCTOR_OPTIONS
     | RUN_OPTIONS
-    | COMPARE_OPTIONS
     | FIT_OPTIONS
     | TRACE_OPTIONS
 )
@@ -83,7 +81,6 @@ RUN = (
     "quiet",
     "traceback",
 )
-COMPARE = (*COMPARE_OPTIONS, "format", "quiet")
 FIT = (*FIT_OPTIONS, "format", "quiet")
 TRACE = (
     *TRACE_OPTIONS,

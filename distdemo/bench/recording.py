@@ -1,0 +1,165 @@
+"""A JSON file of ``bench``, read back: what ``bench compare``, ``bench fit`` and ``trace`` use."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec
+from distdemo.encoding import SCHEMA_VERSION, decode
+from distdemo.errors import UsageError
+from distdemo.view.format import plural
+
+MAKE_ONE = "Make one: distdemo bench all-reduce --output run.json."
+SERIOUS = ("host", "processor", "cores", "gpu", "torch")
+"""What makes two files hard to compare where it differs."""
+_PLAIN = ("tensor", "plain")  # forms of ops that have no other
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A file of ``bench``.
+
+    Attributes:
+        file: its name.
+        report: what it says.
+        series: those with rows by what has to be the same for them to be compared; of two that are
+            the same, the first.
+    """
+
+    file: str
+    report: BenchReport
+    series: dict[SeriesSpec, Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of the circumstances that differs: a host, a release, a variable.
+
+    Attributes:
+        serious: the two files can hardly be compared because of it.
+    """
+
+    name: str
+    old: str
+    new: str
+    serious: bool = False
+
+
+def read(path: Path) -> Recording:
+    """What the file says.
+
+    Raises:
+        UsageError: it can't be read, or is no file of ``bench`` with times in it.
+    """
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise _unfit(path, "it can't be read", f"{error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise _unfit(path, "that is no JSON", f"{str(error)[:100]}.") from error
+    command = document.get("command") if isinstance(document, dict) else None
+    if command != "bench":
+        why = f"It is a document of {command!r}." if command else "It names no command."
+        raise _unfit(path, "that is no file of distdemo bench", why)
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        why = f"This release reads version {SCHEMA_VERSION}."
+        raise _unfit(path, f"its format has version {version}", why, "Measure again.")
+    try:
+        report = decode(BenchReport, document)
+        _check_times(report)
+    except ValueError as error:
+        raise _unfit(path, "that is no file of distdemo bench", f"{str(error)[:200]}.") from error
+    series: dict[SeriesSpec, Series] = {}
+    for each in report.measured:
+        series.setdefault(comparable(each.spec), each)
+    if not series:
+        raise _unfit(path, "it has no times", "No size was measured.", "Measure again.")
+    return Recording(str(path), report, series)
+
+
+def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:
+    """The spec without what may differ between two series that are compared.
+
+    Args:
+        spec: of a series.
+        ranks: the number of ranks, and the root, have to be the same, too.
+    """
+    found = replace(
+        spec, calls="", device="", world_size=0, groups=(), sizes_bytes=(), variant=None, refused=""
+    )
+    return found if ranks else replace(found, group_size=0, root=None)
+
+
+def launches(row: Row) -> dict[int, float]:
+    """The median of each launch that has this size, seconds, by the launch's place."""
+    return {place: median(times) for place, times in enumerate(row.times_s) if times}
+
+
+def differences(old: Recording, new: Recording) -> list[Difference]:
+    """Of environment, releases and how ranks were started, the serious ones first."""
+
+    def about(recording: Recording) -> dict[str, str]:
+        report = recording.report
+        found = {name: str(each) for name, each in report.environment.items()} | report.versions
+        for setup in report.setups:
+            found[f"start of {setup.backend} ranks"] = f"{setup.engine} {setup.start_method}"
+        return found
+
+    before, after = about(old), about(new)
+    found = [
+        Difference(name, one, other, name in SERIOUS)
+        for name in {**before, **after}
+        if (one := before.get(name, "not set")) != (other := after.get(name, "not set"))
+    ]
+    for key, series in new.series.items():
+        if key in old.series:
+            early, late = old.series[key].spec, series.spec
+            for name, one, other in (
+                ("device", early.device, late.device),
+                ("world size", str(early.world_size), str(late.world_size)),
+                ("groups at once", str(len(early.groups)), str(len(late.groups))),
+            ):
+                each = Difference(f"{name} of {key.backend}", one, other, serious=True)
+                if one != other and each not in found:
+                    found.append(each)
+    return sorted(found, key=lambda each: not each.serious)
+
+
+def title(spec: SeriesSpec, *, ranks: bool = True) -> str:
+    """``gloo all-reduce in place, 2 ranks, float32 sum``."""
+    place = "in place" if spec.in_place else "out of place"
+    called = (
+        spec.backend,
+        spec.command,
+        "" if spec.form in _PLAIN else spec.form,
+        "" if spec.pattern in (None, "pair") else spec.pattern,
+        "async" if spec.async_op else "",
+        "" if spec.dtype is None or spec.pattern else place,
+    )
+    pair = spec.src is not None and spec.pattern != "ring"
+    parts = (
+        " ".join(filter(None, called)),
+        plural(spec.group_size, "rank") if ranks else "",
+        f"{spec.dtype or ''} {spec.reduce_op or ''}".strip(),
+        f"root {spec.root}" if ranks and spec.root is not None else "",
+        f"{spec.src} to {spec.dst}" if pair else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _check_times(report: BenchReport) -> None:
+    for series in report.series:
+        for row in series.rows:
+            if not any(row.times_s):
+                raise ValueError("a size has no times")
+            if not all(0 < time < math.inf for launch in row.times_s for time in launch):
+                raise ValueError("a time is no positive number")
+
+
+def _unfit(path: Path, what: str, why: str, hint: str = MAKE_ONE) -> UsageError:
+    return UsageError(f"{path}: {what}.", why, hint)

@@ -1,0 +1,462 @@
+"""bench compare: which differences between two files count as changes, and how it says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import drawn, golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recordings import (
+    SIZES,
+    document,
+    hockney,
+    one_row,
+    one_series,
+    recording,
+    row_of,
+    setup,
+    written,
+)
+
+from distdemo.bench.compare import view
+from distdemo.bench.compare.compare import (
+    DRIFT,
+    SERIES_DRIFT,
+    change_of,
+    compare,
+    critical,
+    means,
+    shift,
+)
+from distdemo.bench.compare.records import Change, Comparison, Gate
+from distdemo.bench.recording import Recording
+from distdemo.bench.records import Series
+from distdemo.errors import UsageError
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# --------------------------------------------------------------------------------- the interval
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "error", "table"),
+    [(5, 5, 0.05, 2), (6, 6, 0.05, 5), (8, 8, 0.05, 13), (10, 10, 0.05, 23), (8, 10, 0.01, 11)],
+)
+def test_critical_values_are_those_of_the_published_tables(m, n, error, table):
+    # Tables give the largest U that is significant, two-sided: one less than the place to cut at.
+    assert critical(m, n, error) == table + 1
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 3), (4, 4), (5, 3), (1, 6)])
+@pytest.mark.parametrize("error", [0.05, 0.2, 0.5, 1.0])
+def test_u_is_counted_as_all_orders_say(m, n, error):
+    orders = [sum(places) - m * (m - 1) // 2 for places in combinations(range(m + n), m)]
+    allowed = error / 2 * len(orders) * (1 + 1e-9)
+    fitting = [c for c in range(1, m * n + 2) if sum(u < c for u in orders) <= allowed]
+    assert critical(m, n, error) == max(fitting, default=0)
+
+
+def test_the_least_error_has_an_interval_whatever_the_samples_are():
+    # The product of half the error and the number of orders is 1, but for its rounding.
+    for m, n in combinations(range(2, 31), 2):
+        least = 2 / math.comb(m + n, m)
+        assert (critical(m, n, least), critical(m, n, 0.999 * least)) == (1, 0), (m, n)
+    assert critical(51, 51, 0.05) == pytest.approx(critical(50, 50, 0.05), abs=60), "normal beyond"
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.floats(0.1, 10), min_size=4, max_size=9),
+    st.lists(st.floats(0.1, 10), min_size=4, max_size=9),
+    st.floats(0.1, 10),
+)
+def test_it_goes_with_the_scale_and_turns_round(old, new, factor):
+    ratio, interval = shift(old, new, 0.1)
+    assert interval is not None
+    low, high = interval
+    assert low <= ratio <= high
+    assert shift(old, [factor * each for each in new], 0.1).ratio == pytest.approx(factor * ratio)
+    assert shift(new, old, 0.1).interval == pytest.approx((1 / high, 1 / low))
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    rng = random.Random(1)
+    held = 0
+    for _ in range(600):
+        old, new = ([math.exp(rng.gauss(at, 0.3)) for _ in range(7)] for at in (0, 0.5))
+        low, high = shift(old, new, 0.05).interval or (0, 0)
+        held += low <= math.exp(0.5) <= high
+    assert 0.93 <= held / 600 <= 0.995
+
+
+def test_launches_that_left_out_sizes_compare_with_those_that_did_not():
+    whole = [row_of(size, [[1.0 * size]] * 8) for size in (8, 64, 512)]
+    partly = [
+        row_of(row.size_bytes, [[2.0 * row.size_bytes]] * count)
+        for row, count in zip(whole, (8, 6, 7), strict=True)
+    ]
+    old, new = means(list(zip(whole, partly, strict=True)))
+    assert old == pytest.approx([1.0] * 8)
+    assert new == pytest.approx([2.0] * 7), "the eighth has a third of the sizes"
+
+
+# --------------------------------------------------------------------- how often it is right
+
+
+def noisy(
+    rng: random.Random,
+    gain: float = 1.0,
+    *,
+    series: int = 1,
+    drift: float = 0.035,
+    bimodal: float = 0.0,
+) -> Recording:
+    """A run: it drifts as a whole, and each launch has its luck at each size."""
+    whole, found = rng.gauss(0, drift), {}
+    count = rng.randint(6, 10)
+
+    def launch(base: float) -> list[float]:
+        luck = whole + rng.gauss(0, 0.10) + (math.log(1.6) if rng.random() < bimodal else 0.0)
+        return [base * math.exp(luck + rng.gauss(0, 0.15)) for _ in range(3)]
+
+    for number in range(series):
+        rows = []
+        for size in SIZES:
+            steady = rng.randint(6, count)  # launches after which it is left out
+            rows.append(row_of(size, [launch(hockney(size) * gain) for _ in range(steady)]))
+        made = one_series(rows, in_place=bool(number))
+        found[made.spec] = made
+    return Recording("run.json", document(*found.values(), setups=()), found)
+
+
+def rate(tries: int, seed: int, gain: float, **how: Any) -> float:
+    """How often any change is reported."""
+    rng = random.Random(seed)
+    pairs = ((noisy(rng, **how), noisy(rng, gain, **how)) for _ in range(tries))
+    return (
+        sum(
+            any(each.change in (Change.SLOWER, Change.FASTER) for each in compare(*pair).every())
+            for pair in pairs
+        )
+        / tries
+    )
+
+
+@pytest.mark.parametrize("bimodal", [0.0, 0.15])
+def test_two_runs_of_the_same_are_seldom_called_different(bimodal):
+    assert rate(150, 1, 1.0, bimodal=bimodal, series=2) <= 0.15
+
+
+@pytest.mark.parametrize("gain", [1.2, 1 / 1.2])
+def test_a_fifth_is_found_though_single_rows_are_noisy(gain):
+    assert rate(40, 3, gain, bimodal=0.15, drift=0.02) >= 0.9
+
+
+# ------------------------------------------------------------------------------------- verdicts
+
+
+def scaled(factor: float, seed: int = 1, **how: Any) -> Series:
+    return one_series([one_row(size, factor * hockney(size), seed=seed, **how) for size in SIZES])
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Compares two runs, the second by a factor slower."""
+
+    def made(factor: float, rules: dict[str, Any] | None = None, new: Any = None, **how: Any):
+        files = (
+            recording(tmp_path / "old.json", scaled(1.0, **how)),
+            recording(tmp_path / "new.json", scaled(factor, seed=2, **how), **(new or {})),
+        )
+        return compare(*files, **(rules or {}))
+
+    return made
+
+
+def test_a_clear_change_has_its_size_and_sign(pair):
+    for factor, change, gate in (
+        (1.5, Change.SLOWER, Gate.FAILS),
+        (1 / 1.5, Change.FASTER, Gate.PASSES),
+        (1.0, Change.NONE, Gate.PASSES),
+    ):
+        found = pair(factor, {"fail_over": 0.1})
+        assert {(each.change, each.gate) for each in found.every()} == {(change, gate)}
+        overall = found.series[0].overall
+        assert overall.ratio == pytest.approx(factor, rel=0.03)
+        assert overall.interval[0] < factor < overall.interval[1]
+        assert found.ok == (gate is Gate.PASSES)
+        assert found.confidence == pytest.approx(0.95)
+
+
+def test_the_threshold_of_a_change_and_that_of_a_failure_are_two(pair):
+    assert {each.change for each in pair(1.5, {"threshold": 1.0}).every()} == {Change.NONE}
+    assert pair(1.5).ok
+    assert pair(1.5, {"fail_over": 1.0}).ok
+    assert not pair(1.5, {"threshold": 1.0, "fail_over": 0.1}).ok
+
+
+def test_what_can_not_be_told_is_no_success(pair):
+    found = pair(9.0, {"fail_over": 0.1}, launches=3)
+    assert {(each.change, each.gate) for each in found.every()} == {(Change.UNKNOWN, Gate.UNKNOWN)}
+    assert (found.ok, found.confidence) == (False, None)
+    assert pair(9.0, launches=3).ok, "nothing was asked for"
+    assert not pair(1.0, {"fail_over": 0.1}, launches=1).ok
+    wide = pair(1.0, {"fail_over": 0.1}, launches=6, noise=0.3)
+    rows = [row.outcome for row in wide.rows]
+    assert Gate.UNKNOWN in {each.gate for each in rows}
+    assert wide.ok == (
+        wide.series[0].overall.gate is Gate.PASSES
+        and not any(each.gate is Gate.UNKNOWN and each.ratio > 1.1 for each in rows)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "change"),
+    [
+        (1.09, (0.01, 46.4), Change.UNKNOWN),
+        (1.0, (0.78, 1.29), Change.NONE),
+        (1.0, (0.78, 1.31), Change.UNKNOWN),
+        (1.0, (0.76, 1.29), Change.UNKNOWN),
+        (1.09, (1.06, 1.6), Change.UNKNOWN),
+        (1.5, (1.06, 46.4), Change.SLOWER),
+        (0.5, (0.01, 0.94), Change.FASTER),
+        (1.0, None, Change.UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("drift", [DRIFT, SERIES_DRIFT])
+def test_no_change_is_said_only_where_none_could_hide_in_the_interval(
+    drift, ratio, interval, change
+):
+    assert change_of(ratio, interval, 0.1, drift) is change
+
+
+@pytest.mark.parametrize(
+    ("machine", "large", "small"),
+    [
+        (setup(0.99), Change.SLOWER, Change.SLOWER),
+        (setup(0.5), Change.UNKNOWN, Change.SLOWER),  # a bandwidth is nothing to 8 B
+        (setup(1.0, 3.0), Change.UNKNOWN, Change.UNKNOWN),
+        (setup(0.9, 1.1), Change.SLOWER, Change.SLOWER),  # by less than the change
+        (setup(2.0, 0.3), Change.SLOWER, Change.SLOWER),  # the other way
+    ],
+)
+def test_a_change_that_the_machine_may_explain_can_not_be_told(pair, machine, large, small):
+    found = pair(1.5, {"fail_over": 0.1}, {"setups": (machine,)})
+    first, last = found.rows[0].outcome, found.rows[-1].outcome
+    assert (first.change, last.change) == (small, large)
+    assert found.series[0].overall.change is large
+    assert (last.explained_by is None) == (large is Change.SLOWER)
+    assert not found.ok
+    same = pair(1.0, None, {"setups": (machine,)})
+    assert {each.change for each in same.every()} == {Change.NONE}
+    assert all(each.explained_by is None for each in same.every())
+
+
+def test_limits_that_a_backend_does_not_use_explain_nothing(pair):
+    slow = setup()
+    limits = [
+        replace(each, latency_s=1.0) if each.transport.value == "shared memory" else each
+        for each in slow.limits
+    ]
+    found = pair(1.5, None, {"setups": (replace(slow, limits=tuple(limits)),)})
+    assert {each.change for each in found.every()} == {Change.SLOWER}
+
+
+def test_of_many_rows_one_that_is_ten_times_slower_is_found(tmp_path):
+    def many(name: str, seed: int, slow: int | None = None) -> Recording:
+        made = []
+        for number in range(30):
+            rows = [one_row(size, hockney(size), seed=seed + number, launches=6) for size in SIZES]
+            if slow == number:
+                rows[4] = one_row(SIZES[4], 10 * hockney(SIZES[4]), seed=7, launches=6)
+            made.append(one_series(rows, backend=f"backend{number}"))
+        return recording(tmp_path / name, *made, setups=())
+
+    found = compare(many("old.json", 0), many("new.json", 100, 13), fail_over=0.1)
+    failing = [
+        (each.spec.backend, row.size_bytes)
+        for each in found.series
+        for row in each.rows
+        if row.outcome.gate is Gate.FAILS
+    ]
+    assert failing == [("backend13", SIZES[4])]
+    assert not found.ok
+    assert not [row for row in found.rows if row.outcome.change is Change.UNKNOWN]
+    assert found.confidence == pytest.approx(1 - 360 * 2 / 924), "6 launches know no less"
+
+
+# ------------------------------------------------------------------ what is compared with what
+
+
+def test_what_one_file_alone_has_is_listed(tmp_path):
+    old = recording(tmp_path / "old.json", scaled(1.0), one_series(op="broadcast"))
+    rows = [one_row(size, hockney(size)) for size in (8, 32, 7)]
+    found = compare(old, recording(tmp_path / "new.json", one_series(rows)))
+    assert len(found.rows) == 2
+    listed = {(each.file, each.spec.op, each.whole): each.sizes_bytes for each in found.unmatched}
+    assert listed["old", "broadcast", True] == SIZES
+    assert listed["old", "all_reduce", False] == SIZES[2:]
+    assert listed["new", "all_reduce", False] == (7,)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"group_size": 4}, "4 ranks"),
+        ({"backend": "mpi"}, "mpi"),
+        ({"dtype": "int64"}, "int64"),
+        ({"async_op": True}, "async"),
+        ({"op": "p2p", "pattern": "pair", "src": 1, "dst": 0}, "1 to 0"),
+        ({"rows": [one_row(12, 1e-3)]}, "12 to 12 bytes"),
+    ],
+)
+def test_nothing_in_common_is_an_error_that_says_what_differs(change, words, tmp_path):
+    old = recording(tmp_path / "old.json")
+    new = recording(tmp_path / "new.json", one_series(**change))
+    with pytest.raises(UsageError, match="no row in common") as caught:
+        compare(old, new)
+    assert words in caught.value.why
+
+
+def another_machine(tmp_path: Path) -> Comparison:
+    old = recording(tmp_path / "old.json", scaled(1.0))
+    there = {"host": "other", "processor": "Imaginary CPU", "cores": 2, "OMP_NUM_THREADS": "1"}
+    new = recording(
+        tmp_path / "new.json",
+        replace(scaled(1.5, seed=2), spec=replace(one_series().spec, world_size=4)),
+        environment=there,
+        versions={"distdemo": "1.2.4", "torch": "2.14.0"},
+        setups=(setup(0.5, start_method="spawn", launches=1),),
+    )
+    return compare(old, new, fail_over=0.1)
+
+
+def test_circumstances_that_differ_are_told(tmp_path):
+    found = another_machine(tmp_path)
+    told = {each.name: (each.old, each.new, each.serious) for each in found.differences}
+    assert told["host"] == ("box", "other", True)
+    assert told["torch"] == ("2.13.0", "2.14.0", True)
+    assert told["world size of gloo"] == ("2", "4", True)
+    assert told["OMP_NUM_THREADS"] == ("not set", "1", False)
+    assert told["start of gloo ranks"] == ("local fork", "local spawn", False)
+    assert found.blocks == ("new file, gloo",)
+    same = recording(tmp_path / "old.json")
+    assert compare(same, same).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no such file"),
+        ("{", "no JSON"),
+        ("[]", "no file of distdemo bench"),
+        ('{"command": "bench fit", "schema_version": 2}', "'bench fit'"),
+        ('{"command": "bench", "schema_version": 1}', "version 1"),
+        ('{"command": "bench", "schema_version": 2}', "no file of distdemo bench"),
+        (("times_s", [[1.0, "soon"]]), "series: rows: times_s: 'soon' is no float"),
+        (("times_s", [[1.0, -1.0]]), "a time is no positive number"),
+        (("times_s", [[], []]), "a size has no times"),
+    ],
+)
+def test_a_file_that_bench_did_not_write_is_refused(content, words, tmp_path, command):
+    path = tmp_path / "new.json"
+    old = written(tmp_path / "old.json", document())
+    if isinstance(content, tuple):
+        name, value = content
+        found = json.loads(Path(old).read_text())
+        found["series"][0]["rows"][0][name] = value
+        content = json.dumps(found)
+    if content is not None:
+        path.write_text(content)
+    code, out, err = command("bench", "compare", old, str(path))
+    assert (code, out) == (2, "")
+    assert words.lower() in " ".join(err.lower().split())
+
+
+# ---------------------------------------------------------------------- views and command line
+
+
+def comparisons(tmp_path: Path) -> dict[str, Comparison]:
+    def made(factor: float, **how: Any) -> Comparison:
+        old, new = (
+            recording(
+                tmp_path / f"{seed}.json", scaled(scale, seed=seed, launches=how.get("launches", 8))
+            )
+            for seed, scale in ((1, 1.0), (2, factor))
+        )
+        found = compare(old, new, fail_over=how.get("fail_over"))
+        return replace(found, old_file="old.json", new_file="new.json")
+
+    return {
+        "same": made(1.0, fail_over=0.1),
+        "slower": made(1.5, fail_over=0.1),
+        "few": made(2.0, fail_over=0.1, launches=3),
+        "machine": another_machine(tmp_path),
+    }
+
+
+@pytest.mark.parametrize("name", ["same", "slower", "few", "machine"])
+def test_the_report_reads_as_it_should(name, tmp_path):
+    golden(GOLDEN / f"compare_{name}.txt", partial(view.table, comparisons(tmp_path)[name]))
+
+
+def test_a_tick_stands_only_by_what_is_known(tmp_path):
+    found = comparisons(tmp_path)
+    marks = {name: drawn(partial(view.summary, each))[0] for name, each in found.items()}
+    assert marks == {"same": "✓", "slower": "✗", "few": "!", "machine": "✗"}
+
+
+def test_the_command_ends_with_what_was_asked_for(tmp_path, command):
+    old = written(tmp_path / "old.json", document(scaled(1.0)))
+    new = written(tmp_path / "new.json", document(scaled(1.3, seed=2)))
+    few = written(tmp_path / "few.json", document(scaled(1.0, launches=1)))
+    result = tmp_path / "result.json"
+    for line, expected, words in (
+        ((old, new), 0, "1 series and 12 sizes slower"),
+        ((old, new, "--fail-over", "10", "-q"), 1, "✗ Slower by more than 10%"),
+        ((old, new, "--fail-over", "40%"), 0, ""),
+        ((new, old, "--fail-over", "10%", "-q"), 0, "faster"),
+        ((old, new, "--threshold", "50%", "-q"), 0, "✓ No change beyond 50%"),
+        ((old, few, "--fail-over", "10%", "-q"), 1, "! It cannot be told"),
+        ((old, few), 0, "It cannot be told"),
+    ):
+        code, out, err = command("bench", "compare", *line)
+        assert (code, err) == (expected, ""), line
+        assert words in " ".join(out.split())
+    both = ("--format", "json", "--output", str(result))
+    code, out, err = command("bench", "compare", old, new, "--fail-over", "0.5%", *both)
+    assert (code, err) == (1, "")
+    found = json.loads(out)
+    assert found == json.loads(result.read_text())
+    assert (found["schema_version"], found["command"], found["ok"]) == (2, "bench compare", False)
+    assert found["fail_over"] == 0.005
+    assert [len(each["rows"]) for each in found["series"]] == [len(SIZES)]
+    assert len(found["errors"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--threshold ten", ["--threshold ten", "no percentage"]),
+        ("--fail-over -5%", ["--fail-over -5%", "no percentage"]),
+        ("--fail-over nan", ["--fail-over nan"]),
+        ("--fail-over 0.1", ["percent, or a share?", "--fail-over 10%"]),
+        ("--output r.csv", ["r.csv", ".json"]),
+        ("--format csv", ["csv", "table, json"]),
+    ],
+)
+def test_what_can_not_be_meant_is_refused(line, words, tmp_path, command):
+    old = written(tmp_path / "old.json", document())
+    code, out, err = command("bench", "compare", old, old, *line.split())
+    assert (code, out) == (2, "")
+    for word in words:
+        assert word in " ".join(err.split())
