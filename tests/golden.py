@@ -21,7 +21,7 @@ def drawn(draw: Callable[[Console], Any], width: int = 80, encoding: str = "utf-
     )
     show(console, draw(console))
     memory.flush()
-    return memory.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]  # a BytesIO
+    return memory.buffer.getvalue().decode(encoding)
 
 
 def golden(file: Path, draw: Callable[[Console], Any]) -> None:

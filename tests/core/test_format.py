@@ -10,7 +10,7 @@ import pytest
 
 from distdemo.view import format as fmt
 
-CASES: dict[Callable[..., str], list[tuple[Any, str]]] = {
+CASES: dict[Callable[..., object], list[tuple[Any, object]]] = {
     fmt.number: [
         (3, "3"),
         (3.0, "3"),
@@ -51,7 +51,7 @@ CASES: dict[Callable[..., str], list[tuple[Any, str]]] = {
     ("function", "value", "text"),
     [(function, value, text) for function, cases in CASES.items() for value, text in cases],
 )
-def test_format(function: Callable[..., str], value: object, text: object) -> None:
+def test_format(function: Callable[..., object], value: object, text: object) -> None:
     assert function(value) == text
 
 
