@@ -59,7 +59,10 @@ def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
         finding = found.findings[row[found.dtypes.index(column)]]
         if finding:
             return finding
-    return found.shapes.get(_kind_of_shape(op, spec), {}).get(form_key(op, spec))
+    if spec.objects or op.meets or (spec.shape != () and spec.numel):
+        return None
+    kind = "scalar" if spec.shape == () else "empty"
+    return found.shapes.get(kind, {}).get(form_key(op, spec))
 
 
 def form_key(op: Op, spec: OpSpec) -> str:
@@ -73,12 +76,6 @@ def key(op: Op, spec: OpSpec) -> str:
     return form_key(op, spec) + reduce_op
 
 
-def _kind_of_shape(op: Op, spec: OpSpec) -> str:
-    if spec.objects or op.meets:
-        return ""
-    return "scalar" if spec.shape == () else "empty" if spec.numel == 0 else ""
-
-
 @cache
 def capabilities(name: str) -> CapabilityMap | None:
     """The map of this name for the installed torch; None if nobody has probed it.
@@ -86,12 +83,11 @@ def capabilities(name: str) -> CapabilityMap | None:
     Names are those of ``Backend.map_name``. Of several releases the installed one's, else the
     newest that is older, else the oldest.
     """
-    files = {_release(path): path for path in FOLDER.glob(f"{name}-*.json")}
+    paths = FOLDER.glob(f"{name}-*.json")
+    files = {release_of(path.stem.rpartition("-")[2]): path for path in paths}
     if not files:
         return None
-    if len(files) == 1:
-        return read(next(iter(files.values())))
-    installed = release_of(torch_version())
+    installed = release_of(torch_version()) if len(files) > 1 else (0, 0)
     older = [release for release in files if release <= installed]
     return read(files[max(older) if older else min(files)])
 
@@ -99,15 +95,10 @@ def capabilities(name: str) -> CapabilityMap | None:
 def read(path: Path) -> CapabilityMap:
     """The map in a file."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    return CapabilityMap(
-        backend=found["backend"],
-        torch=found["torch"],
-        device=found["device"],
-        dtypes=tuple(found["dtypes"]),
-        findings=tuple(found["findings"]),
-        rows=found["rows"],
-        shapes=found["shapes"],
-    )
+    del found["written_by"]
+    for name in ("dtypes", "findings"):
+        found[name] = tuple(found[name])
+    return CapabilityMap(**found)
 
 
 def text(found: CapabilityMap) -> str:
@@ -119,21 +110,16 @@ def text(found: CapabilityMap) -> str:
         "backend": found.backend,
         "torch": found.torch,
         "device": found.device,
-        "written_by": f"distdemo backends --probe {found.backend} --write FILE",
-        "dtypes": list(found.dtypes),
-        "findings": list(found.findings),
-        "shapes": {kind: dict(forms) for kind, forms in found.shapes.items()},
+        "written_by": f"distdemo backends --probe {found.backend} --output FILE",
+        "dtypes": found.dtypes,
+        "findings": found.findings,
+        "shapes": found.shapes,
     }
-    return (
-        json.dumps(head, indent=2, ensure_ascii=False)[:-2] + f',\n  "rows": {{\n{rows}\n  }}\n}}\n'
-    )
+    lines = json.dumps(head, indent=2, ensure_ascii=False).removesuffix("\n}")
+    return f'{lines},\n  "rows": {{\n{rows}\n  }}\n}}\n'
 
 
 def release_of(version: str) -> tuple[int, int]:
     """``(2, 13)`` of ``2.13.0+cpu``; (0, 0) of what is no version."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _release(path: Path) -> tuple[int, int]:
-    return release_of(path.stem.rpartition("-")[2])

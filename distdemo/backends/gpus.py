@@ -11,29 +11,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """What a system with GPUs shows: NVIDIA's nodes, those of Windows' subsystem, AMD's."""
-
-_WHEEL = (
-    "Install torch's wheel for CUDA, whose version ends in +cu126 or the like: "
-    "pytorch.org/get-started tells the command."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """How many GPUs torch could use, and what it said while it counted them.
-
-    Attributes:
-        gpus: their number.
-        said: the warnings of torch, one line each.
-    """
-
-    gpus: int
-    said: tuple[str, ...] = ()
 
 
 def gpus_in_sight() -> bool:
@@ -43,64 +24,55 @@ def gpus_in_sight() -> bool:
 
 def count_gpus() -> int:
     """How many GPUs torch could use. Imports torch."""
-    return census().gpus
+    return _counted()[0]
 
 
-def census() -> Census:
-    """The GPUs that torch could use. Imports torch, whose warnings don't reach the terminal."""
+def _counted() -> tuple[int, str]:
+    """How many GPUs torch could use, and what it warned of while it counted them."""
     import torch
 
     if not gpus_in_sight():
-        return Census(0)
+        return 0, ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = torch.cuda.device_count()
-    said = (str(each.message).partition("(Triggered")[0].strip() for each in caught)
-    return Census(found, tuple(dict.fromkeys(" ".join(text.split()) for text in said)))
+    texts = [" ".join(str(each.message).partition("(Triggered")[0].split()) for each in caught]
+    return found, " ".join(dict.fromkeys(texts))
 
 
 def why_none() -> tuple[str, str]:
     """Why torch can use no GPU here, and what to try. Imports torch."""
     import torch
 
-    found = census()
     if not gpus_in_sight():
         return "This machine shows no GPU.", "Try --device cpu with --backend gloo."
     if torch.version.cuda is None and torch.version.hip is None:
         return (
             f"This machine has one, but torch {torch.__version__} was built for the CPU alone.",
-            _WHEEL,
+            "Install torch's wheel for CUDA: pytorch.org/get-started tells the command.",
         )
+    warned = _counted()[1]
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and not found.said:
+    if hidden is not None and not warned:
         return (
             f"CUDA_VISIBLE_DEVICES={hidden} leaves none of this machine's.",
             "Unset it, or let it name GPUs that nvidia-smi -L lists.",
         )
-    why = " ".join(found.said) or "The driver tells of none."
-    return f"torch can use none: {why}", _advice(why)
-
-
-def _advice(why: str) -> str:
-    import torch
-
-    if "too old" in why:
-        return (
-            f"Update the NVIDIA driver, or install a torch for an older CUDA than "
-            f"{torch.version.cuda}."
-        )
-    if "NVML" in why:
-        return "See whether nvidia-smi works: after an update of the driver it needs a reboot."
-    return "See whether nvidia-smi works here, and in a container whether it was given the GPUs."
+    hint = "See whether nvidia-smi works here, and in a container whether it was given the GPUs."
+    if "too old" in warned:
+        older = f"a torch for an older CUDA than {torch.version.cuda}"
+        hint = f"Update the NVIDIA driver, or install {older}."
+    elif "NVML" in warned:
+        hint = "See whether nvidia-smi works: after an update of the driver it needs a reboot."
+    return f"torch can use none: {warned or 'The driver tells of none.'}", hint
 
 
 def nccl_version() -> str:
     """Of the NCCL that torch brings, ``2.27.3``; empty without one. Initialises no CUDA."""
+    import torch
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_nccl_available()):
         return ""
-    import torch
-
     found = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]  # torch does not say its type
     return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from distdemo.backends import mpi_library
@@ -25,17 +26,8 @@ class Mpi(Backend):
     provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
     transport = Transport.SHARED_MEMORY
-    dtypes = COMMON_DTYPES | {
-        "bool",
-        "int16",
-        "uint16",
-        "uint32",
-        "uint64",
-        "complex64",
-        "complex128",
-        "float8_e4m3fn",
-        "float8_e5m2",
-    }
+    dtypes = COMMON_DTYPES | {"bool", "int16", "uint16", "uint32", "uint64", "complex64"}
+    dtypes |= {"complex128", "float8_e4m3fn", "float8_e5m2"}
 
     def missing(self) -> str | None:
         """Why it can't be used here; None if it can."""
@@ -53,17 +45,15 @@ class Mpi(Backend):
 
     def version(self) -> str:
         """Of the MPI library."""
-        try:
+        with suppress(UsageError):  # torch's own backend needs no mpi4py
             return mpi_library.library().name
-        except UsageError:  # torch's own backend needs no mpi4py
-            return ""
+        return ""
 
     def choice(self) -> str:
         """The library, and how its ranks are started."""
-        try:
+        with suppress(UsageError):
             return mpi_library.library().choice
-        except UsageError as error:
-            return f"{error.what} {error.why}"
+        return ""
 
     def provided_by(self) -> str:
         """Our own module, unless torch was built with MPI."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from distdemo.backends.mpi_library import Kind, kind_of
 from distdemo.doctor.seen import Seen, broken, fine, several, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
 
@@ -25,6 +26,48 @@ try:
 except Exception as error:
     print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
 """
+
+_VENDORS = (
+    # what a library or an mpiexec says, in lower case; the vendor; whose ranks its mpiexec starts
+    ("intel(r) mpi", "Intel MPI", "hydra"),
+    ("mvapich", "MVAPICH", "hydra"),
+    ("cray mpich", "Cray MPICH", "cray"),
+    ("hydra build details", "MPICH", "hydra"),
+    ("mpich", "MPICH", "hydra"),
+    ("open mpi", "Open MPI", "openmpi"),
+    ("open-mpi", "Open MPI", "openmpi"),
+    ("openrte", "Open MPI", "openmpi"),
+    ("prrte", "Open MPI", "openmpi"),
+    ("microsoft mpi", "Microsoft MPI", "microsoft"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Whose MPI it is.
+
+    Attributes:
+        vendor: ``MPICH``; empty if it is none that is known.
+        family: the same for those whose mpiexec can start each other's ranks.
+        version: ``5.0.2``; empty if it does not say.
+    """
+
+    vendor: str = ""
+    family: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.vendor or 'an unknown MPI'} {self.version}".strip()
+
+
+def kind_of(text: str) -> Kind:
+    """Whose text this is, of ``mpiexec --version`` or of ``MPI_Get_library_version``."""
+    low = text.lower()
+    for words, vendor, family in _VENDORS:
+        if words in low:
+            number = re.search(r"(?<![\d.])(\d+\.\d+(?:\.\d+)*)", text)
+            return Kind(vendor, family, number[1] if number else "")
+    return Kind()
 
 
 def library(around: Surroundings) -> Seen:

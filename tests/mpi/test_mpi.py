@@ -55,9 +55,9 @@ def pair(python: str, tmp_path_factory: pytest.TempPathFactory) -> subprocess.Co
 
 def test_ddp_has_the_same_losses_as_over_gloo(pair: subprocess.CompletedProcess[str]) -> None:
     lines = [line.split() for line in pair.stdout.splitlines()]
-    over_mpi = [words[1] for words in lines if words[0] == "mpi"]
+    over_mpi = [words[1] for words in lines if words[:1] == ["mpi"]]
     assert len(over_mpi) == 10, pair.stderr
-    assert over_mpi == [words[1] for words in lines if words[0] == "gloo"]
+    assert over_mpi == [words[1] for words in lines if words[:1] == ["gloo"]]
 
 
 def test_a_rank_that_exits_with_a_failure_is_not_waited_for(

@@ -101,7 +101,7 @@ def test_a_launcher_that_is_stopped_leaves_nothing(tmp_path, number, start_metho
 def test_ranks_of_another_mpi_are_started_by_the_line_that_the_refusal_shows(python):
     path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     folder = f"{Path(python).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PYTHONPATH": path, "PATH": folder}
+    environment = os.environ | {"PYTHONPATH": path, "PATH": folder, "COLUMNS": "500"}
     command = [python, "-m", "distdemo", "all-reduce", "--backend", "mpi", "-n", "3"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert refused.returncode == EXIT_USAGE, refused.stdout + refused.stderr

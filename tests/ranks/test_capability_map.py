@@ -60,14 +60,13 @@ def test_the_map_of_the_installed_release_is_true() -> None:
 
 def test_all_that_works_by_the_map_of_mpi_works() -> None:
     def work() -> None:
-        backend = backends.REGISTRY["mpi"]
         known = capabilities("mpi")
         assert known is not None
         works = [
             case for case in matrix.pairs(PROBE_RANKS) if not refusal(known, case.op, case.spec)
         ]
         assert len(works) > 700
-        world = backend.outfit(WorldSpec(PROBE_RANKS, "mpi", stall=30.0))
+        world = backends.prepared(WorldSpec(PROBE_RANKS, "mpi", stall=30.0))
         report = check(Plan(works, world, skip_refused=False), run_world)
         assert [each.id for each in report.results if each.status != "passed"] == []
 

@@ -13,11 +13,11 @@ from helpers import distdemo, document
 
 import distdemo as library
 from distdemo import backends, ops
-from distdemo.backends.gpus import census, why_none
+from distdemo.backends.gpus import count_gpus, why_none
 from distdemo.demo.part import Groups, part_of
 from distdemo.ops.spec import OpSpec
 
-GPUS = census().gpus
+GPUS = count_gpus()
 HERE = pytest.mark.skipif(GPUS == 0, reason=why_none()[0] if GPUS == 0 else "there are GPUs")
 NCCL = backends.REGISTRY["nccl"]
 NO_NCCL = NCCL.missing() if GPUS else "There is no GPU."

@@ -184,7 +184,7 @@ def test_the_text_has_a_line_a_row_and_says_how_it_was_made() -> None:
     lines = text(MAP).splitlines()
     assert '    "broadcast/tensor": [0, 1],' in lines
     assert '    "gather/list": [0, 0]' in lines
-    assert json.loads(text(MAP))["written_by"] == "distdemo backends --probe gloo --write FILE"
+    assert json.loads(text(MAP))["written_by"] == "distdemo backends --probe gloo --output FILE"
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)

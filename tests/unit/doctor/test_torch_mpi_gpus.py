@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from distdemo.backends.mpi_library import kind_of
 from distdemo.doctor import gpus, mpi, torch_build, variables
 from distdemo.doctor.system import Answer
 from distdemo.doctor.torch_facts import TorchFacts
@@ -95,7 +94,7 @@ def test_a_world_that_can_not_be_started_says_why(explained: Any) -> None:
     ],
 )
 def test_an_mpi_is_known_by_what_it_says(text: str, words: str) -> None:
-    assert str(kind_of(text)) == words
+    assert str(mpi.kind_of(text)) == words
 
 
 @pytest.fixture
