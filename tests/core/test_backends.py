@@ -1,0 +1,407 @@
+"""What backends take and refuse, the maps of it, GPUs, and which MPI's ranks can be started."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import warmed
+from strategies import FORMS, example
+
+from distdemo import backends, ops
+from distdemo.backends import Backend, capabilities, gpus, mpi_library
+from distdemo.backends.capabilities import FOLDER, CapabilityMap, read, refusal, text
+from distdemo.backends.mpi_library import MpiLibrary
+from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
+from distdemo.launcher.records import WorldSpec
+from distdemo.ops.contract import Op
+from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.spec import OpSpec
+
+ALL = list(backends.REGISTRY.values())
+GLOO, NCCL, MPI = (backends.REGISTRY[name] for name in ("gloo", "nccl", "mpi"))
+each_backend = pytest.mark.parametrize("backend", ALL, ids=lambda backend: backend.name)
+
+
+def asked(name: str, form: str = "", **fields: object) -> tuple[Op, OpSpec]:
+    """A request for a form of an op, the usual one unless it is named."""
+    op = ops.REGISTRY[name]
+    chosen = next(each for each in op.all_forms if form in ("", each.name))
+    return op, example(op, chosen, 2, **fields)
+
+
+def all_reduce(dtype: str, reduce_op: str) -> tuple[Op, OpSpec]:
+    return asked("all_reduce", dtype=dtype, reduce_op=reduce_op)
+
+
+# ----------------------------------------------------------------------------------- refusals
+
+
+@each_backend
+def test_a_backend_refuses_in_sentences_and_what_has_no_meaning(backend: Backend) -> None:
+    assert backend.dtypes <= set(DTYPES)
+    assert backend.summary.endswith(".")
+    reasons = {
+        backend.refuses(op, example(op, form, 2, dtype=dtype, reduce_op=reduce_op))
+        for op, form in FORMS
+        for dtype in DTYPES
+        for reduce_op in ([*REDUCTIONS] if "reduce_op" in op.takes else [None])
+    }
+    assert None in reasons, "it can do nothing at all"
+    assert all(reason.strip() for reason in reasons if reason is not None)
+    for name in ("all_reduce", "reduce", "reduce_scatter"):
+        for dtype, reduce_op in (
+            ("int32", "avg"),
+            ("complex64", "max"),
+            ("float32", "bxor"),
+            ("int32", "premul_sum"),
+        ):
+            assert backend.refuses(*asked(name, dtype=dtype, reduce_op=reduce_op))
+
+
+@each_backend
+def test_objects_and_barriers_are_refused_nowhere_but_monitored_ones(backend: Backend) -> None:
+    for op, form in FORMS:
+        if form.name == "objects":
+            assert backend.refuses(op, example(op, form, 2)) is None
+    op, plain = ops.REGISTRY["barrier"], OpSpec("barrier", 2, shape=())
+    assert backend.refuses(op, plain) is None
+    assert (backend.refuses(op, replace(plain, monitored=True)) is None) == backend.monitors
+
+
+@pytest.mark.parametrize(
+    ("backend", "request_", "device", "words"),
+    [
+        (GLOO, asked("gather", dtype="complex64"), None, "no complex"),
+        (GLOO, asked("all_gather", dtype="complex64"), None, None),
+        (GLOO, all_reduce("bool", "sum"), None, "as bytes"),
+        (GLOO, all_reduce("bool", "max"), None, None),
+        (GLOO, all_reduce("int16", "sum"), None, "int16"),
+        (GLOO, all_reduce("float32", "premul_sum"), None, "NCCL"),
+        (GLOO, asked("p2p", dtype="int16"), None, None),
+        (GLOO, asked("p2p"), "cuda", "CPU tensors alone"),
+        (GLOO, all_reduce("float32", "sum"), "cuda", None),
+        (NCCL, (ops.REGISTRY["p2p"], OpSpec("p2p", 2, pattern="ring")), None, None),
+        (
+            NCCL,
+            (ops.REGISTRY["p2p"], OpSpec("p2p", 2, pattern="ring", async_op=True)),
+            None,
+            "--pattern exchange",
+        ),
+        (NCCL, asked("p2p", dtype="int16"), None, "no int16"),
+        (NCCL, all_reduce("bfloat16", "premul_sum"), None, "float16"),
+        (NCCL, all_reduce("float16", "premul_sum"), None, None),
+        (NCCL, all_reduce("int32", "bor"), None, "bitwise"),
+        (MPI, all_reduce("int16", "sum"), None, None),
+    ],
+)
+def test_what_is_refused_and_why(
+    backend: Backend, request_: tuple[Op, OpSpec], device: str | None, words: str | None
+) -> None:
+    reason = backend.refuses(*request_, device)
+    assert (reason is None) if words is None else (words in (reason or ""))
+
+
+@pytest.mark.parametrize(
+    ("backend", "request_", "said"),
+    [
+        (GLOO, asked("broadcast"), True),
+        (GLOO, asked("broadcast", dtype="int8"), None),
+        (GLOO, all_reduce("float32", "sum"), True),
+        (GLOO, all_reduce("int32", "avg"), False),
+        (GLOO, all_reduce("int32", "bxor"), None),
+        (GLOO, all_reduce("complex64", "max"), False),
+        (GLOO, all_reduce("complex64", "sum"), None),
+        (NCCL, all_reduce("float32", "avg"), None),
+        (NCCL, all_reduce("int32", "bxor"), False),
+        (MPI, all_reduce("float32", "sum"), None),  # torch knows nothing of our own
+    ],
+)
+def test_what_torchs_documentation_says(
+    backend: Backend, request_: tuple[Op, OpSpec], said: bool | None
+) -> None:
+    assert backend.documented(*request_) is said
+
+
+def test_the_registry_is_read_without_torch_and_mpi4py() -> None:
+    program = "import sys, distdemo.backends; print({'torch', 'mpi4py'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+# --------------------------------------------------------------------------------------- maps
+
+RAISES = 'raises ValueError: "no" \\ ünïcode'
+MAP = CapabilityMap(
+    backend="gloo",
+    torch="2.13",
+    device="cpu",
+    dtypes=("float32", "int8"),
+    findings=("", RAISES, "hangs"),
+    rows={
+        "broadcast/tensor": [0, 1],
+        "broadcast/objects": [2, 2],
+        "reduce/tensor max": [1, 0],
+        "barrier/monitored": [2, 2],
+        "gather/list": [0, 0],
+    },
+    shapes={"scalar": {"gather/list": "dies"}, "empty": {"broadcast/tensor": "hangs"}},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the maps of this test are."""
+    monkeypatch.setattr(capabilities, "FOLDER", tmp_path)
+    capabilities.capabilities.cache_clear()
+    yield tmp_path
+    capabilities.capabilities.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("request_", "finding"),
+    [
+        (asked("broadcast"), None),
+        (asked("broadcast", dtype="int8"), RAISES),
+        (asked("broadcast", "objects"), "hangs"),
+        (asked("broadcast", shape=(0, 3)), "hangs"),
+        (asked("broadcast", dtype="uint64"), None),
+        (asked("reduce", reduce_op="max"), RAISES),
+        (asked("reduce", reduce_op="max", dtype="int8"), None),
+        (asked("reduce", reduce_op="min"), None),
+        (asked("barrier", "monitored", shape=()), "hangs"),
+        (asked("gather", shape=()), "dies"),
+        (asked("gather", "objects", shape=()), None),
+        (asked("scatter", shape=()), None),
+    ],
+    ids=str,
+)
+def test_a_refusal_is_what_happened_when_it_was_tried(
+    request_: tuple[Op, OpSpec], finding: str | None
+) -> None:
+    assert refusal(MAP, *request_) == finding
+
+
+def test_without_a_map_the_documentation_counts_and_with_one_what_was_found(folder: Path) -> None:
+    tried = asked("broadcast", dtype="int8")
+    assert GLOO.refuses(*tried) is None
+    assert GLOO.refuses(*asked("broadcast", dtype="int16"))
+    (folder / "gloo-2.13.json").write_text(text(MAP), encoding="utf-8")
+    capabilities.capabilities.cache_clear()
+    assert GLOO.refuses(*tried) == f"Tried with torch 2.13: {RAISES}"
+    assert GLOO.refuses(*asked("broadcast")) is None
+
+
+@pytest.mark.parametrize(
+    ("releases", "installed", "chosen"),
+    [
+        (["2.13"], "2.8.0", "2.13"),
+        (["2.8", "2.9", "2.13"], "2.9.1", "2.9"),
+        (["2.8", "2.9", "2.13"], "2.12.0a0+git1234", "2.9"),
+        (["2.9", "2.13"], "2.8.0", "2.9"),
+        (["2.9", "2.13"], "not installed", "2.9"),
+        (["2.9", "2.10"], "2.10.2+cpu", "2.10"),
+    ],
+)
+def test_the_map_is_that_of_the_installed_release_or_of_the_nearest_older_one(
+    releases: list[str],
+    installed: str,
+    chosen: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capabilities, "torch_version", lambda: installed)
+    for release in releases:
+        made = replace(MAP, torch=release)
+        (folder / f"gloo-{release}.json").write_text(text(made), encoding="utf-8")
+    (folder / "mpi-2.12.json").write_text("not to be read", encoding="utf-8")
+    found = capabilities.capabilities("gloo")
+    assert found is not None
+    assert found.torch == chosen
+    assert found == replace(MAP, torch=chosen)
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_the_maps_of_the_package_are_whole(file: Path) -> None:
+    found = read(file)
+    assert file.stem == f"{found.backend}-{found.torch}"
+    assert file.read_text(encoding="utf-8") == text(found), "it was changed by hand"
+    wanted = {
+        f"{op.name}/{form.name}" + (f" {reduce_op}" if reduce_op else "")
+        for op in ops.REGISTRY.values()
+        for form in op.all_forms
+        for reduce_op in (REDUCTIONS if "reduce_op" in op.takes - form.lacks else ("",))
+    }
+    assert set(found.rows) == wanted
+    assert found.dtypes == tuple(DTYPES)
+    assert {len(row) for row in found.rows.values()} == {len(DTYPES)}
+    used = {number for row in found.rows.values() for number in row} | {0}
+    assert used == set(range(len(found.findings)))
+
+
+# --------------------------------------------------------------------------------------- GPUs
+
+Machine = Callable[..., None]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine that shows GPUs, on which torch counts so many and warns of this."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def made(count: int, *warned: str, cuda: str | None = "12.8", hidden: str = "") -> None:
+        def counted() -> int:
+            for each in warned:
+                warnings.warn(each, stacklevel=1)
+            return count
+
+        if hidden:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        monkeypatch.setattr(gpus, "NODES", ("/dev/null",))
+        monkeypatch.setattr(torch.cuda, "device_count", counted)
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+
+    return made
+
+
+def refused(backend: str, device: str, size: int, ranks: int | None = None) -> UsageError:
+    world = WorldSpec(size, backend, device)
+    with pytest.raises(UsageError) as caught:
+        backends.check_gpus(backends.REGISTRY[backend], world, ranks or size)
+    return caught.value
+
+
+def test_where_the_system_shows_no_gpu_torch_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "NODES", ("/dev/no-such-gpu",))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)
+    assert gpus.count_gpus() == 0
+    assert "shows no GPU" in gpus.why_none()[0]
+    assert backends.automatic(4, None) is GLOO
+
+
+def test_nccl_takes_a_rank_a_gpu_and_gloo_any_number(machine: Machine) -> None:
+    machine(2)
+    assert gpus.count_gpus() == 2
+    assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    for backend, size in ((NCCL, 1), (NCCL, 2), (GLOO, 2), (GLOO, 9)):
+        backends.check_gpus(backend, WorldSpec(size, backend.name, "cuda"), size)
+    error = refused("nccl", "cuda", 4)
+    assert error.what == "4 ranks over nccl, but there are 2 GPUs."
+    assert "--world-size 2" in error.hint
+    # Of a world over several hosts only the ranks of this one count.
+    backends.check_gpus(NCCL, WorldSpec(4, "nccl", "cuda"), ranks=2)
+    assert refused("nccl", "cuda", 4, ranks=3).what.startswith("3 ranks of this host over nccl")
+    assert backends.versions_of(WorldSpec(2)) == {}
+    assert backends.versions_of(WorldSpec(2, "gloo", "cuda")) == {"cuda": "12.8"}
+
+
+@pytest.mark.parametrize(
+    ("warned", "cuda", "hidden", "words"),
+    [
+        ("", None, "", ("built for the CPU alone", "wheel for CUDA")),
+        ("", "12.8", "GPU-8932f937", ("CUDA_VISIBLE_DEVICES=GPU-8932f937", "Unset it")),
+        ("The driver\n is too old (Triggered at x.cpp)", "12.8", "", ("is too old", "Update")),
+        ("Can't initialize NVML", "12.8", "", ("NVML", "reboot")),
+        ("CUDA unknown error", "12.8", "1", ("unknown error", "nvidia-smi")),
+    ],
+)
+def test_it_is_said_why_there_is_no_gpu(
+    warned: str, cuda: str | None, hidden: str, words: tuple[str, str], machine: Machine
+) -> None:
+    machine(0, *([warned] * 2 if warned else []), cuda=cuda, hidden=hidden)
+    with warnings.catch_warnings(record=True) as caught:
+        error = refused("gloo", "cuda", 2)
+    assert caught == []  # what torch warns of reaches no terminal
+    assert error.what == "--device cuda needs a GPU."
+    assert words[0] in error.why
+    assert words[1] in error.hint
+    assert error.why.count(warned.partition("(")[0].split("\n")[0].strip() or error.why) == 1
+
+
+# ---------------------------------------------------------------------------------------- MPI
+
+PLAIN = "MPICH Version: 5.0.2\nMPICH configure: --with-device=ch4:ucx,ofi --with-pm=hydra:gforker"
+OPEN_MPI = MpiLibrary("Open MPI", "5.0.11", "Open MPI v5.0.11")
+
+
+@pytest.mark.parametrize(
+    ("library", "startable"),
+    [
+        (MpiLibrary("MPICH", "5.0.2", PLAIN), True),
+        (MpiLibrary("MPICH", "5.0.2", "MPICH configure: --with-pmi=simple"), True),
+        (MpiLibrary("MPICH", "5.0.2", "configure: --with-pmi=pmi2 --with-pmilib=slurm"), False),
+        (MpiLibrary("MPICH", "5.0.2", "configure: --with-pmix=/usr --with-pm=no"), False),
+        (MpiLibrary("Intel MPI", "2021.18.1", "Intel(R) MPI Library"), False),
+        (OPEN_MPI, False),
+    ],
+)
+def test_mpich_is_started_without_mpiexec_unless_it_was_built_for_another(
+    library: MpiLibrary, startable: bool
+) -> None:
+    assert library.startable is startable
+    assert ("without mpiexec" in library.choice) is startable
+    if startable:
+        assert dict(library.start(4).environment)["UCX_TLS"] == "self,sysv"
+
+
+def test_of_another_mpi_the_line_to_type_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpi_library, "library", lambda: OPEN_MPI)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/distdemo", "all-reduce", "--backend", "mpi"])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    with pytest.raises(UsageError) as caught:
+        backends.prepared(WorldSpec(4, "mpi"))
+    assert caught.value.hint == "Try mpiexec -n 4 distdemo all-reduce --backend mpi"
+    joined = backends.prepared(WorldSpec(4, "mpi"), joined=True)
+    assert (joined.provider, joined.mpi_start) == ("distdemo.mpi", None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    line = "mpiexec --allow-run-as-root --oversubscribe -n 5 distdemo all-reduce --backend mpi"
+    assert OPEN_MPI.mpiexec(5) == line
+    monkeypatch.setattr(sys, "argv", ["train.py", "--fast"])
+    assert OPEN_MPI.mpiexec(2) == "mpiexec --allow-run-as-root -n 2 python train.py --fast"
+
+
+ASK = """
+import json
+from distdemo.launcher.torch_import import load_torch, threads
+load_torch()
+before = threads()
+from distdemo.backends import REGISTRY
+seen = [REGISTRY["mpi"].missing(), REGISTRY["mpi"].version()]
+from mpi4py import MPI
+print(json.dumps([*seen, MPI.Is_initialized(), threads() == before]))
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
+def test_asking_begins_no_mpi_and_leaves_no_thread(tmp_path: Path) -> None:
+    with warmed(["-c", ASK], tmp_path) as run:
+        code, out, err = run.finish()
+    assert code == 0, err
+    missing, version, begun, no_thread = json.loads(out)
+    assert missing is None
+    assert "MPI" in version
+    assert (begun, no_thread) == (False, True)
+
+
+def test_without_mpi4py_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    mpi_library.library.cache_clear()
+    missing = MPI.missing() or ""
+    mpi_library.library.cache_clear()
+    assert missing.startswith("There is no MPI for Python here.")
+    assert "distdemo[mpi]" in MPI.get
