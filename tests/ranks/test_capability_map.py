@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from forked import in_a_child
 
-from distdemo import backends, dtypes, ops
+from distdemo import backends
 from distdemo.backends.capabilities import CapabilityMap, capabilities, refusal, release_of
 from distdemo.check import matrix
 from distdemo.check.cases import Case
@@ -15,7 +15,6 @@ from distdemo.check.checker import Plan, check
 from distdemo.check.matrix import PROBE_RANKS
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
-from distdemo.ops.reduction import REDUCTIONS
 from distdemo.versions import torch_version
 
 
@@ -73,27 +72,3 @@ def test_all_that_works_by_the_map_of_mpi_works() -> None:
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("needs mpi4py: pip install 'distdemo[mpi]'")
     in_a_child(work)
-
-
-@pytest.mark.parametrize("name", ["gloo", "mpi"])
-def test_the_map_speaks_of_every_form_reduce_op_and_dtype(name: str) -> None:
-    known = capabilities(name)
-    assert known is not None
-    assert known.dtypes == tuple(dtypes.DTYPES)
-    wanted = {
-        f"{op.name}/{form.name}" + (f" {name}" if name else "")
-        for op in ops.REGISTRY.values()
-        for form in op.all_forms
-        for name in (REDUCTIONS if "reduce_op" in op.takes - form.lacks else ("",))
-    }
-    assert set(known.rows) == wanted
-    assert all(len(row) == len(known.dtypes) for row in known.rows.values())
-    assert all(0 <= finding < len(known.findings) for row in known.rows.values() for finding in row)
-
-
-def test_every_map_belongs_to_a_backend() -> None:
-    from distdemo.backends.capabilities import FOLDER
-
-    assert {path.stem.rpartition("-")[0] for path in FOLDER.glob("*.json")} <= set(
-        backends.REGISTRY
-    )
