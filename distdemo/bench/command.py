@@ -10,7 +10,7 @@ import typer
 
 from distdemo import backends, ops
 from distdemo.bench.plan import SizeRange, size_text, sizes_of
-from distdemo.bench.records import FEWEST_LAUNCHES, PRECISION, BenchReport, BenchSpec, SeriesSpec
+from distdemo.bench.records import PRECISION, BenchReport, BenchSpec, SeriesSpec
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import ADVANCED, Device, Plot, Stall, StartMethod, Timeout, WorldSize
 from distdemo.cli.session import Session
@@ -57,7 +57,6 @@ FULL_MESH = 64
 two, 1024 half a minute, in every launch. Beyond that it connects those that talk, in the warm-up;
 but not where even ``irecv`` would wait for a connection."""
 _OPS = (*(op.command for op in ops.REGISTRY.values()), EVERY_OP, *SECOND_WORDS)
-_COUNT = "It is a number of iterations."
 
 
 def _smallest_size(text: Any) -> int:  # noqa: ANN401 - a text or a default, as of every parser
@@ -76,6 +75,88 @@ def _option(*flags: str, rare: bool = False, **how: Any) -> Any:  # noqa: ANN401
     return typer.Option(*flags, rich_help_panel=ADVANCED if rare else None, **how)
 
 
+def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
+    parser = whole(least, "It is a number of them.", most)
+    return _option(flag, rare=True, metavar="N", parser=parser, show_default=False, help=what)
+
+
+def _choice(flag: str, names: Iterable[str], what: str) -> Any:  # noqa: ANN401 - typer's own
+    word, complete = flag.strip("-").upper(), offer(names)
+    parser = one_of(names)
+    return _option(flag, rare=True, metavar=word, parser=parser, autocompletion=complete, help=what)
+
+
+def _rank(flag: str, what: str) -> Any:  # noqa: ANN401 - typer's own
+    return _option(flag, rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help=what)
+
+
+def _size(*flags: str, what: str, parser: Any = parse_bytes) -> Any:  # noqa: ANN401 - typer's own
+    return _option(*flags, metavar="BYTES", parser=parser, help=what)
+
+
+Operations = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[OP]...",
+        help="all-reduce (the default), scatter, ..., or all.",
+        show_default=False,
+        autocompletion=offer(_OPS),
+    ),
+]
+ElementType = Annotated[
+    str | None,
+    _option(
+        "--dtype",
+        metavar="DTYPE",
+        parser=parse_dtype,
+        autocompletion=offer(DTYPES),
+        help="Element type (float32).",
+    ),
+]
+Reduction = Annotated[
+    str | None,
+    _option(
+        "--reduce-op",
+        metavar="OP",
+        parser=parse_reduce_op,
+        autocompletion=offer(REDUCTIONS),
+        help="Reduction (sum).",
+    ),
+]
+Budget = Annotated[
+    float | None,
+    _option(
+        "--budget", metavar="SECONDS", parser=parse_seconds, help="Time for each operation (8)."
+    ),
+]
+Precision = Annotated[
+    float,
+    _option(
+        "--precision",
+        metavar="SHARE",
+        parser=parse_share,
+        show_default=False,
+        help="A steady median is within ± this (5%).",
+    ),
+]
+GroupRanks = Annotated[
+    RankList | None,
+    _option(
+        "--group", rare=True, metavar="RANKS", parser=parse_ranks, help="Only these ranks: 0,2."
+    ),
+]
+SplitWorld = Annotated[
+    Split | None,
+    _option(
+        "--split",
+        rare=True,
+        metavar="N|%N|/N",
+        parser=parse_split,
+        help="Equal groups at once: 2, %2 or /2.",
+    ),
+]
+
+
 @command(
     joins=True,
     formats=("table", "json", "csv"),
@@ -86,203 +167,58 @@ def _option(*flags: str, rare: bool = False, **how: Any) -> Any:  # noqa: ANN401
 )
 def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     session: Session,
-    operations: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[OP]...",
-            help="all-reduce (the default), scatter, ..., or all.",
-            show_default=False,
-            autocompletion=offer(_OPS),
-        ),
-    ] = None,
+    operations: Operations = None,
     world_size: WorldSize = None,
     backend: Annotated[
         str, _option("--backend", metavar="NAME,...", help="One or several backends.")
     ] = "auto",
     min_bytes: Annotated[
         int | None,
-        _option(
-            "--min-bytes", "-b", metavar="BYTES", parser=_smallest_size, help="Smallest size (8)."
-        ),
+        _size("--min-bytes", "-b", what="Smallest size (8).", parser=_smallest_size),
     ] = None,
-    max_bytes: Annotated[
-        int | None,
-        _option(
-            "--max-bytes", "-e", metavar="BYTES", parser=parse_bytes, help="Largest size (64M)."
-        ),
-    ] = None,
+    max_bytes: Annotated[int | None, _size("--max-bytes", "-e", what="Largest size (64M).")] = None,
     step_factor: Annotated[
         float | None,
         _option("--step-factor", "-f", metavar="NUMBER", help="Factor from size to size (4)."),
     ] = None,
     step_bytes: Annotated[
-        int | None,
-        _option(
-            "--step-bytes",
-            "-i",
-            metavar="BYTES",
-            parser=parse_bytes,
-            help="Or bytes from size to size.",
-        ),
+        int | None, _size("--step-bytes", "-i", what="Or bytes from size to size.")
     ] = None,
-    dtype: Annotated[
-        str | None,
-        _option(
-            "--dtype",
-            metavar="DTYPE",
-            parser=parse_dtype,
-            autocompletion=offer(DTYPES),
-            help="Element type (float32).",
-        ),
-    ] = None,
-    reduce_op: Annotated[
-        str | None,
-        _option(
-            "--reduce-op",
-            metavar="OP",
-            parser=parse_reduce_op,
-            autocompletion=offer(REDUCTIONS),
-            help="Reduction (sum).",
-        ),
-    ] = None,
+    dtype: ElementType = None,
+    reduce_op: Reduction = None,
     async_op: Annotated[
         bool, _option("--async", "--nonblocking", help="Non-blocking calls, waited for.")
     ] = False,
     overlap: Annotated[
         bool, _option("--overlap", help="How much computing hides of a call.")
     ] = False,
-    skew: Annotated[
-        bool, _option("--skew", help="Which rank comes late, and by how much.")
-    ] = False,
-    budget: Annotated[
-        float | None,
-        _option(
-            "--budget", metavar="SECONDS", parser=parse_seconds, help="Time for each operation (8)."
-        ),
-    ] = None,
-    precision: Annotated[
-        float,
-        _option(
-            "--precision",
-            metavar="SHARE",
-            parser=parse_share,
-            show_default=False,
-            help="A steady median is within ± this (5%).",
-        ),
-    ] = PRECISION,
+    skew: Annotated[bool, _option("--skew", help="Which rank comes late.")] = False,
+    budget: Budget = None,
+    precision: Precision = PRECISION,
     plot: Plot = None,
     iters: Annotated[
-        int | None,
-        _option(
-            "--iters",
-            rare=True,
-            metavar="NUMBER",
-            parser=whole(1, _COUNT, MOST_ITERS),
-            help="Timed iterations of each size in all.",
-        ),
+        int | None, _number("--iters", "Timed iterations of each size in all.")
     ] = None,
-    warmup: Annotated[
-        int | None,
-        _option(
-            "--warmup",
-            rare=True,
-            metavar="NUMBER",
-            parser=whole(0, _COUNT, MOST_ITERS),
-            help="Untimed ones before (1 to 10).",
-        ),
-    ] = None,
+    warmup: Annotated[int | None, _number("--warmup", "Untimed ones before (1 to 10).", 0)] = None,
     launches: Annotated[
         int | None,
-        _option(
-            "--launches",
-            rare=True,
-            metavar="NUMBER",
-            parser=whole(1, "It is a number of fresh worlds.", MOST_LAUNCHES),
-            help=f"Fresh worlds ({FEWEST_LAUNCHES} for an interval).",
-        ),
+        _number("--launches", "Fresh worlds (6 for an interval).", most=MOST_LAUNCHES),
     ] = None,
-    check_every: Annotated[
-        int,
-        _option(
-            "--check-every",
-            rare=True,
-            metavar="NUMBER",
-            parser=whole(0, _COUNT, MOST_ITERS),
-            show_default=False,
-            help="Verify again after this many.",
-        ),
-    ] = 0,
+    check_every: Annotated[int, _number("--check-every", "Verify again after this many.", 0)] = 0,
     placement: Annotated[
-        str | None,
-        _option(
-            "--placement",
-            rare=True,
-            metavar="WHERE",
-            parser=one_of(("both", "out", "in")),
-            autocompletion=offer(("both", "out", "in")),
-            help="out of place, in place (both).",
-        ),
+        str | None, _choice("--placement", ("both", "out", "in"), "out of place, in place (both).")
     ] = None,
     variant: Annotated[
-        str | None,
-        _option(
-            "--variant",
-            rare=True,
-            metavar="VARIANT",
-            parser=one_of(("single", "list")),
-            autocompletion=offer(("single", "list")),
-            help="single tensor or list (single).",
-        ),
+        str | None, _choice("--variant", ("single", "list"), "single tensor or list (single).")
     ] = None,
     pattern: Annotated[
-        str | None,
-        _option(
-            "--pattern",
-            rare=True,
-            metavar="PATTERN",
-            parser=one_of(PATTERNS),
-            autocompletion=offer(PATTERNS),
-            help=f"Of p2p: {', '.join(PATTERNS)}.",
-        ),
+        str | None, _choice("--pattern", PATTERNS, f"Of p2p: {', '.join(PATTERNS)}.")
     ] = None,
-    root: Annotated[
-        int | None,
-        _option(
-            "--root", rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help="Root (0)."
-        ),
-    ] = None,
-    src: Annotated[
-        int | None,
-        _option(
-            "--src", rare=True, metavar="RANK", parser=whole(0, "It is a rank."), help="Sender (0)."
-        ),
-    ] = None,
-    dst: Annotated[
-        int | None,
-        _option(
-            "--dst",
-            rare=True,
-            metavar="RANK",
-            parser=whole(0, "It is a rank."),
-            help="Receiver (1).",
-        ),
-    ] = None,
-    group: Annotated[
-        RankList | None,
-        _option(
-            "--group", rare=True, metavar="RANKS", parser=parse_ranks, help="Only these ranks: 0,2."
-        ),
-    ] = None,
-    split: Annotated[
-        Split | None,
-        _option(
-            "--split",
-            rare=True,
-            metavar="N|%N|/N",
-            parser=parse_split,
-            help="Equal groups at once: 2, %2 or /2.",
-        ),
-    ] = None,
+    root: Annotated[int | None, _rank("--root", "Root (0).")] = None,
+    src: Annotated[int | None, _rank("--src", "Sender (0).")] = None,
+    dst: Annotated[int | None, _rank("--dst", "Receiver (1).")] = None,
+    group: GroupRanks = None,
+    split: SplitWorld = None,
     no_limits: Annotated[
         bool, _option("--no-limits", rare=True, help="Don't measure the machine.")
     ] = False,
@@ -343,7 +279,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         worlds[world.backend] = replace(world, lazy=lazy)
     groups = make_groups(group, split, size)
     asked = SeriesSpec(
-        *("", "", "", "", ""),
+        *("", "", "", "", ""),  # op, form, calls, backend and device come below
         world_size=size,
         group_size=len(groups[0]) if groups else size,
         groups=groups,
@@ -356,12 +292,9 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         pattern=pattern or "pair",
         async_op=async_op or overlap,
     )
-    sizes = SizeRange(
-        min_bytes or max(8, DTYPES[dtype or "float32"].itemsize),
-        max_bytes or max(64 << 20, min_bytes or 0),
-        step_factor or 4.0,
-        step_bytes,
-    )
+    first = max(8, DTYPES[asked.dtype or ""].itemsize) if min_bytes is None else min_bytes
+    last = max(64 << 20, first) if max_bytes is None else max_bytes
+    sizes = SizeRange(first, last, 4.0 if step_factor is None else step_factor, step_bytes)
     series = _all_series(chosen, worlds.values(), asked, sizes, placement)
     points = sum(len(each.sizes_bytes) for each in series)
     if (iters or 0) * points > MOST_TIMES:
