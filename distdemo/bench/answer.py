@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from distdemo import ops
 from distdemo.bench.judge import article
@@ -42,7 +41,10 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
         series, row, judgement = same[-1]
         span = where({names[id(each[0])] for each in same}, [each[1] for each in same], report)
         end = f" {judgement.hint}" if judgement.hint else ""
-        return f"Not normal: {span} {_are(same)} {worst.value}. {judgement.why}{end}", False
+        if len(same) > 1:
+            span = f"{len(same)} of {plural(len(rows), 'size')} ({span})"
+        are = "is" if len(same) == 1 else "are"
+        return f"Not normal: {span} {are} {worst.value}. {judgement.why}{end}", False
     unsure = [
         row
         for row in rows
@@ -68,10 +70,6 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
         return f"Normal: {'; '.join(found)}.", True
     why = "the machine's limits were not measured" if judged else "there is no bandwidth to judge"
     return f"Measured: {'; '.join(found)}. Not judged: {why}.", True
-
-
-def _are(found: Sequence[Any]) -> str:
-    return "is" if len(found) == 1 else "are"
 
 
 def _why_incomplete(report: BenchReport) -> str:

@@ -42,6 +42,7 @@ DISTURBED = 3
 each, half of the iterations are within a factor of two."""
 TRANSITION = 0.2
 """Share of the fixed cost in a time from which on it is worth a word."""
+NEXT_TO_NOTHING_S = 10e-9
 SLOW_HINT = (
     "Try `distdemo doctor`; look at what else runs here (top), at swapping, at the interface in "
     "use (GLOO_SOCKET_IFNAME), at TORCH_DISTRIBUTED_DEBUG, and whether torch is a debug build."
@@ -174,9 +175,10 @@ def _latency_bound(case: _Case) -> Judgement | None:
     row, fixed = case.row, case.fixed_s
     if fixed is None or case.share > FEW or row.median_s > LIKE_SMALL * fixed:
         return None
+    alone = duration(case.bytes_alone_s) if case.bytes_alone_s > NEXT_TO_NOTHING_S else "no time"
     why = (
-        f"Its bytes would take {duration(case.bytes_alone_s)} at the limit, not "
-        f"{duration(row.median_s)}: the rest is a fixed cost per message."
+        f"Its bytes would take {alone} at the limit, not {duration(row.median_s)}: the rest is a "
+        "fixed cost per message."
     )
     return case.judged(Verdict.LATENCY_BOUND, why, "Send more at a time: fewer, larger ops.")
 

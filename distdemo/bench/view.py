@@ -47,6 +47,7 @@ from distdemo.view.progress import Redrawn, visible
 from distdemo.view.tables import NARROW, Cell, Column, Grid, fitting, frame, heading, select, widest
 
 UNSURE = "yellow"
+LISTED = 3  # what goes before this is not in a list on a narrow terminal, either
 WIDE = "!"  # behind an interval that is wider than was asked for
 
 
@@ -147,14 +148,27 @@ def _rows_table(rows: Sequence[Row], console: Console) -> tuple[RenderableType, 
     told = [figure for figure in FIGURES if any(map(figure.told, rows))]
     shown = list(told)
     while True:
-        columns = [Column(f.name.replace("±", _half(sign)), right=f.right) for f in shown]
-        grid = Grid(columns, [[figure.cell(row, sign) for figure in shown] for row in rows])
-        if widest(console, grid.table()) <= console.width:
-            return grid.table(), [f.name.split("\n")[0] for f in told if f not in shown]
+        drawn = _grid(shown, rows, sign).table()
         goes = max(shown, key=lambda figure: figure.goes)
-        if not goes.goes:
-            return grid.lines(), [f.name.split("\n")[0] for f in told if f not in shown]
+        if widest(console, drawn) <= console.width or not goes.goes:
+            break
         shown.remove(goes)
+    if widest(console, drawn) > console.width:
+        shown = [figure for figure in told if figure.goes <= LISTED]
+        return _grid(shown, rows, sign, " ").lines(), _names_but(told, shown)
+    return drawn, _names_but(told, shown)
+
+
+def _names_but(told: Sequence[Figure], shown: Sequence[Figure]) -> list[str]:
+    return [
+        figure.name.split("\nGB/s")[0].replace("\n", " ") for figure in told if figure not in shown
+    ]
+
+
+def _grid(shown: Sequence[Figure], rows: Sequence[Row], sign: Signs, line: str = "\n") -> Grid:
+    names = (figure.name.replace("±", _half(sign)).replace("\n", line) for figure in shown)
+    columns = [Column(name, right=f.right) for name, f in zip(names, shown, strict=True)]
+    return Grid(columns, [[figure.cell(row, sign) for figure in shown] for row in rows])
 
 
 def _half(sign: Signs) -> str:

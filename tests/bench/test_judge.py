@@ -1,0 +1,191 @@
+"""Is this normal? The judge's table, and the answer that a report begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benches import GLOO, report, row, rows, setup
+from golden import golden
+
+from distdemo.backends.contract import Transport
+from distdemo.bench import view
+from distdemo.bench.answer import answer, headline, labels
+from distdemo.bench.judge import judge
+from distdemo.bench.records import Limit, Overlap, RankSkew, Row, Setup, Verdict
+from distdemo.launcher.records import Verdict as WorldVerdict
+from distdemo.launcher.records import WorldReport, WorldSpec
+
+STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
+"""What runs on that machine found for all ranks at once; and how many of the sizes may pass for
+ordinary when all take five times as long."""
+CLOSE, LATENCY, BELOW = Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW
+CROWDED, SLOW, UNKNOWN = Verdict.OVERSUBSCRIBED, Verdict.SLOW, Verdict.UNKNOWN
+MIB = 1 << 20
+
+
+def verdicts(made: list[Row], where: Setup, n: int = 2) -> list[Verdict | None]:
+    found = (judge(each, made, where, n) for each in made)
+    return [None if each is None else each.verdict for each in found]
+
+
+@pytest.mark.parametrize("bandwidth", STREAMS)
+def test_a_healthy_backend_is_normal_and_one_that_takes_five_times_as_long_is_not(bandwidth):
+    healthy = verdicts(rows(GLOO), setup(bandwidth))
+    assert healthy[:3] == [LATENCY] * 3
+    assert all(each is not None and each.is_normal for each in healthy)
+    slow = verdicts(rows(GLOO, slower=5), setup(bandwidth))
+    assert sum(each is not SLOW for each in slow) <= STREAMS[bandwidth]
+
+
+DEVICE = setup(1.4e12, latency=None, transport=Transport.DEVICE_COPY, device="cuda", cores=16)
+
+
+@pytest.mark.parametrize(
+    ("times", "where", "expected", "why"),
+    [
+        ({MIB: MIB / 7e9 / 0.9}, setup(), [CLOSE], "90% of the 7.00 GB/s of a TCP stream"),
+        ({MIB: MIB / 14e9}, setup(), [CLOSE], "more, as its data stays in the cache"),
+        ({8: 56e-6, 8192: 60e-6}, setup(), [LATENCY] * 2, "a fixed cost per message"),
+        ({8: 1e-3, MIB: 4e-3}, setup(2e9, ranks=4), [CROWDED] * 2, "4 ranks share 2 cores"),
+        ({65536: 77e-6}, setup(), [BELOW], "as is usual"),
+        ({8: 15e-6, 1 << 26: 5e-3}, DEVICE, [LATENCY, BELOW], "no link between two GPUs"),
+        ({1 << 26: 5e-3}, setup(1e9, device="cuda"), [CLOSE], "other ways than TCP"),
+        (
+            {8: 20e-6, 1 << 16: 21e-6, 1 << 18: 300e-6},
+            setup(1e11, latency=None),
+            [LATENCY, LATENCY, SLOW],
+            "the smallest sizes' time",
+        ),
+        (
+            {8: 1e-4},
+            Setup("gloo", "cpu", 2, cores=2, ranks_per_host=2),
+            [Verdict.UNKNOWN],
+            "not me",
+        ),
+        ({8: 1e-4}, Setup("gloo", "cpu", 4, cores=2, ranks_per_host=4), [CROWDED], "take turns"),
+    ],
+)
+def test_the_verdict_and_its_reason(times, where, expected, why):
+    n = where.world_size
+    made = rows(times, n)
+    assert verdicts(made, where, n) == expected
+    last = judge(made[-1], made, where, n)
+    assert last is not None
+    assert why in last.why
+
+
+def test_a_median_that_others_spoil_is_not_the_backends():
+    """Half of the iterations waited for a core; the others show what the backend does."""
+    made = rows(GLOO)[:-3]
+    spoiled = replace(row(4e-3, MIB), p10_s=0.2e-3)
+    found = judge(spoiled, [*made, spoiled], setup(), 2)
+    assert found is not None
+    assert found.verdict is Verdict.DISTURBED
+    assert "something else takes the cores" in found.why
+
+
+def test_where_no_bytes_travel_there_is_nothing_to_judge():
+    assert judge(row(1e-4, 0), [], setup(), 2) is None
+    assert judge(row(1e-4, 1024, 1), [], setup(ranks=1), 1) is None
+
+
+# ----------------------------------------------------------------------------------- the answer
+
+FAILED = WorldReport(
+    WorldSpec(2), (), WorldVerdict("Rank 1 died.", "SIGKILL.", ""), 1.0, "fork", ""
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "says", "good"),
+    [
+        (
+            report(rows(GLOO)),
+            "Normal: busbw up to 5.38 GB/s at 4 MiB (77% of a TCP",
+            True,
+        ),
+        (report(rows(GLOO, slower=5)), "Not normal: 8 of 9 sizes (8 B to 32 MiB) are", False),
+        (
+            report(rows(GLOO, 4), setup(2e9, ranks=4)),
+            "Not normal: 4 of 9 sizes (8 B to 64 KiB)",
+            False,
+        ),
+        (report(rows(GLOO, noise=0.5)), "Not measurable now: 9 of 9 sizes not steady with", False),
+        (report(rows(GLOO), Setup("gloo", "cpu", 2)), "Measured: busbw up to 5.38 GB/s", True),
+        (report([row(1e-4, 64, wrong=3)]), "Wrong: 3 of 32 elements differ", False),
+        (report([]), "all-reduce gloo: no reason is known.", False),
+        (report([], interrupted=True), "Interrupted: 0 of 0 sizes were measured.", False),
+        (report(rows({8: 1e-4}), world=FAILED), "Rank 1 died. 1 of 1 size were measured", False),
+    ],
+)
+def test_the_answer_comes_first(made, says, good):
+    text, ok = answer(made)
+    assert (text[: len(says)], ok) == (says, good)
+
+
+def test_rows_that_are_not_steady_get_no_advice():
+    slow = report(rows(GLOO, slower=5, noise=0.5))
+    assert "doctor" not in answer(slow)[0]
+    assert not any("doctor" in line.plain for line in view._verdicts(slow))
+    steady = report(rows(GLOO, slower=5))
+    assert any("doctor" in line.plain for line in view._verdicts(steady))
+
+
+def test_series_are_named_by_as_little_as_tells_them_apart():
+    one = report(rows(GLOO))
+    spec = one.series[0].spec
+    mpi = replace(one.series[0], spec=replace(spec, backend="mpi"))
+    gather = replace(one.series[0], spec=replace(spec, op="all_gather", in_place=False))
+    assert labels(one.series) == [("all-reduce", "gloo")]
+    assert labels([one.series[0], mpi]) == [("gloo",), ("mpi",)]
+    both = replace(one, series=(one.series[0], mpi, gather))
+    assert labels(both.series) == [
+        ("all-reduce", "gloo"),
+        ("all-reduce", "mpi"),
+        ("all-gather", "gloo"),
+    ]
+    assert headline(both) == "all-reduce, all-gather · gloo, mpi · 2 ranks · float32 · sum"
+
+
+# ----------------------------------------------------------------------------------- the reports
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def everything():
+    """A report with all that there can be in one."""
+    whole = report(rows({8: 56e-6, 65536: 77e-6, MIB: 210e-6}))
+    first = whole.series[0]
+    overlapped = tuple(replace(each, overlap=Overlap(1e-4, 1e-4, 1.2e-4)) for each in first.rows)
+    late = (RankSkew(0, 0.0, 1e-6, 0.1, 5e-5, 4e-4), RankSkew(1, 4e-4, 6e-4, 0.9, 5e-5, 0.0, True))
+    other = replace(first, spec=replace(first.spec, backend="mpi"), error="A world failed.")
+    refused = replace(first, rows=(), spec=replace(first.spec, op="scatter", refused="It can't."))
+    return replace(
+        whole,
+        series=(replace(first, rows=overlapped, skew=late), other, refused),
+        spec=replace(whole.spec, profile_harness=True),
+        setups=(setup(), replace(setup(12e9, transport=Transport.SHARED_MEMORY), backend="mpi")),
+        notes=("A note.",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("bench_normal", report(rows(GLOO))),
+        ("bench_slow", report(rows(GLOO, slower=5))),
+        ("bench_noisy", report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4))),
+        ("bench_all", everything()),
+    ],
+)
+def test_the_report(name, made):
+    golden(GOLDEN / f"{name}.txt", lambda console: view.table(made, console))
+
+
+def test_limits_of_many_pairs_are_one_line():
+    pairs = tuple(Limit(Transport.TCP, (r, r + 1), False, (r + 1) * 1e9, 1 << 22) for r in range(8))
+    (line,) = view._limits(replace(setup(), limits=pairs, bound=None), profile=False)
+    expected = "TCP stream: 1.00 GB/s to 8.00 GB/s over 8 pairs alone, the slowest rank 0 to 1"
+    assert line == f"{expected} (4 MiB at a time)"

@@ -1,0 +1,297 @@
+"""Measurements on real ranks: shared memory, the common start, rows, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from select import select
+
+import pytest
+from benches import alone, asked, series, world
+
+from distdemo import ops
+from distdemo.bench import timing
+from distdemo.bench.controller import measure
+from distdemo.bench.records import Start
+from distdemo.errors import Terminated, UsageError
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import Died
+from distdemo.ops.all_reduce import AllReduce
+
+SHARED = "/dev/shm"  # noqa: S108 - only looked into
+
+# ----------------------------------------------------------------------- shared memory, the start
+
+
+def share(rank, blind=False):
+    """What a rank sees of the others'; if blind, rank 1 lives in a container of its own."""
+    if blind and rank.rank == 1:
+        timing._open_page = lambda *_: None
+    found = timing.shared_page(rank, "here", 64)
+    if found is None:
+        return None, timing.common_start(rank).way
+    found.words[rank.rank] = 10 * (rank.rank + 1)
+    rank.meet("written")
+    held = list(found.words[:3])
+    found.close()
+    return held, [name for name in os.listdir(SHARED) if "distdemo" in name]
+
+
+def test_all_ranks_of_a_machine_see_one_memory_that_has_no_name_or_none_does():
+    assert run_world(world(3), share).values == [([10, 20, 30], [])] * 3
+    assert run_world(world(3), share, (True,)).values == [(None, Start.BARRIER)] * 3
+
+
+def test_memory_that_is_not_ours_is_not_taken(tmp_path):
+    """Whatever path a store may tell."""
+    token = bytes(range(timing.TOKEN))
+    file = tmp_path / "alike"
+    file.write_bytes(bytes(64) + token)
+    for address in ("", "/etc/passwd 00", "/proc/self/fd/999 00", "/proc/self/fd/0"):
+        assert timing._open_page(address, 64) is None
+    assert timing._open_page(f"{file} {token.hex()}", 64) is None
+    assert timing._open_page(f"/proc/self/root{file} {token.hex()}", 64) is None
+
+
+def meet_often(rank):
+    start = timing.common_start(rank)
+    found = timing.shared_page(rank, "beside", 8)
+    assert found is not None
+    seen = []
+    for turn in range(200):
+        if rank.rank == turn % 3:
+            found.words[0] = turn
+        start.meet()
+        seen.append(found.words[0])
+        start.meet()
+    return start.way, seen
+
+
+def test_nobody_starts_before_all_have_come():
+    assert run_world(world(3), meet_often).values == [(Start.PAGE, list(range(200)))] * 3
+
+
+# -------------------------------------------------------------------------------- measurements
+
+
+def test_every_size_is_verified_and_timed_as_often_as_was_asked_for():
+    wanted = asked(series(sizes_bytes=(8, 400, 65_536)), series("barrier"), skew=True, iters=12)
+    watched = []
+    report = measure(wanted, [world()], alone, lambda *told: watched.append(told))
+    assert report.ok, report.world
+    first, barrier = report.series
+    assert [row.size_bytes for row in first.rows] == [8, 400, 65_536]
+    assert all(row.iterations == 12 and len(row.times_s) == 6 for row in first.rows)
+    assert all(row.checked == 2 * row.elements and row.wrong == 0 for row in first.rows)
+    assert all(row.interval_s is not None for row in first.rows)
+    assert barrier.rows[0].checked > 0
+    assert barrier.rows[0].wrong == 0
+    assert len(first.skew) == 2
+    (setup,) = report.setups
+    assert (setup.launches, setup.limits) == (7, ())
+    assert setup.alignment is not None
+    assert setup.alignment.way is Start.PAGE
+    assert setup.alignment.spread_s
+    assert setup.harness is not None
+    assert setup.harness.inside_s > 0
+    assert watched
+    assert 0 <= watched[-1][1].done <= 1
+
+
+def test_steady_sizes_are_left_alone_and_the_budget_ends_it():
+    report = measure(asked(iters=None, budget_s=0.05, precision=1000.0), [world()], alone)
+    assert report.setups[0].launches == 7
+    assert all(row.steady for row in report.rows)
+
+
+def test_the_deadline_is_that_of_all_worlds_together():
+    once = replace(world(), deadline=1e-9)
+    report = measure(asked(), [once], alone)
+    assert not report.ok
+    assert report.series[0].error.startswith("The time limit of 1e-09 s was reached before 2 of 2")
+
+
+@pytest.mark.parametrize("name", ops.REGISTRY)
+def test_every_operation_can_be_measured(name):
+    sizes = (0,) if ops.REGISTRY[name].meets else (120,)
+    wanted = asked(series(name, 3, sizes_bytes=sizes), iters=2, launches=1)
+    report = measure(wanted, [world(3)], alone)
+    assert report.ok, report.world
+    assert report.rows[0].iterations == 2
+    assert report.rows[0].checked
+
+
+def test_a_handle_is_waited_for_and_what_computing_hides_is_told_also_if_a_rank_is_outside():
+    outside = series(async_op=True, world_size=3, groups=((0, 2),))
+    for wanted, size in ((series(async_op=True), 2), (outside, 3)):
+        report = measure(asked(wanted, iters=1, overlap=True, skew=True), [world(size)], alone)
+        assert report.ok, report.world
+        for row in report.rows:
+            assert row.overlap is not None
+            assert min(row.overlap.alone_s, row.overlap.compute_s) > 0
+            assert 0 <= row.overlap.hidden_share <= 1
+
+
+def test_verification_is_repeated_as_often_as_was_asked_for():
+    once = measure(asked(iters=1), [world()], alone).rows[0]
+    often = measure(asked(iters=6, launches=1, check_every=2), [world()], alone).rows[0]
+    assert often.iterations == 6
+    assert often.checked == 4 * once.checked
+
+
+def test_long_measurements_tell_that_they_go_on(monkeypatch):
+    monkeypatch.setattr(timing, "HEARTBEAT_S", 0.0)
+    heard = []
+
+    def start(*args, hear, **_):
+        return run_world(*args, hear=lambda rank, told: heard.append(told) or hear(rank, told))
+
+    wanted = asked(series(sizes_bytes=(8,)), iters=8, launches=1, warmup=5)
+    assert measure(wanted, [world()], start).rows[0].iterations == 8
+    assert heard.count(None) > 2 * (5 + 8)
+
+
+def test_one_world_can_do_it_all_in_blocks_in_which_the_ranks_agree_on_what_fits():
+    report = measure(asked(iters=16), [world()], alone, once=True)
+    assert report.ok
+    assert report.setups[0].launches == 1
+    assert all(len(row.times_s) == 6 and row.iterations == 16 for row in report.rows)
+    assert "blocks of one world" in report.notes[0]
+    report = measure(asked(iters=None, budget_s=0.2), [world()], alone, once=True)
+    assert report.ok
+    for row in report.rows:
+        assert len(row.times_s) == 8
+        assert all(3 <= len(launch) <= 500 for launch in row.times_s)
+
+
+def test_groups_run_at_once_and_ranks_outside_wait():
+    halves = series(world_size=4, groups=((0, 1), (2, 3)), sizes_bytes=(8,))
+    some = series(world_size=4, groups=((0, 2),), sizes_bytes=(8,))
+    report = measure(asked(halves, some, iters=1), [world(4)], alone)
+    assert report.ok, report.world
+    assert [row.checked for row in report.rows] == [8, 4]
+
+
+# -------------------------------------------------------------------------------- what goes wrong
+
+
+def _rank():
+    import torch.distributed as dist
+
+    return dist.get_rank()
+
+
+class Corrupt(AllReduce):
+    """An all_reduce that is off by one on rank 1, in the last element, at the larger size."""
+
+    def bind(self, buffers, spec, group, *, async_op):
+        call = super().bind(buffers, spec, group, async_op=async_op)
+
+        def wrong():
+            call()
+            if spec.numel > 10 and _rank() == 1:
+                buffers.recv[0][-1] += 1
+
+        return wrong
+
+
+class Dawdling(AllReduce):
+    """An all_reduce after which rank 1 is away: for longer than a scheduler lets anybody wait."""
+
+    def bind(self, buffers, spec, group, *, async_op):
+        call, rank = super().bind(buffers, spec, group, async_op=async_op), _rank()
+
+        def late():
+            call()
+            if rank == 1:
+                select([], [], [], 0.02)
+
+        return late
+
+
+class Fatal(AllReduce):
+    """An all_reduce that kills rank 1 at the larger size, once it times."""
+
+    def bind(self, buffers, spec, group, *, async_op):
+        call = super().bind(buffers, spec, group, async_op=async_op)
+        if spec.numel > 10 and _rank() == 1 and float(buffers.send[0][0]) == 1.0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call
+
+
+def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Corrupt())
+    report = measure(asked(iters=1), [world()], alone)
+    assert not report.ok
+    assert [row.wrong for row in report.rows] == [0, 1]
+
+
+def test_the_rank_that_comes_late_is_named(monkeypatch):
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Dawdling())
+    wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=20, skew=True)
+    found = measure(wanted, [world(3)], alone).series[0].skew
+    assert [each.is_late for each in found] == [False, True, False]
+    assert found[1].late_s > 5e-4
+    assert found[0].waited_s > 5e-4
+
+
+def test_a_rank_that_dies_leaves_the_rows_that_were_finished_and_stops_no_other_backend(
+    monkeypatch,
+):
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Fatal())
+
+    def start(it, *args, hear, **_):
+        return run_world(replace(it, backend="gloo"), *args, hear=hear)
+
+    wanted = asked(series(), series("broadcast", backend="mpi"))
+    report = measure(wanted, [world(), world(backend="mpi")], start)
+    assert not report.ok
+    assert report.world is not None
+    assert isinstance(report.world.outcomes[1], Died)
+    assert "4,096 B" in report.world.outcomes[1].phase.name
+    assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8, 4096]]
+    assert report.series[0].error == "A world failed before 1 of 2 sizes were measured."
+
+
+def test_what_was_measured_is_kept_if_no_further_world_can_be_started():
+    def start(it, *args, hear, **_):
+        if it.backend == "mpi":
+            raise UsageError("There is no MPI.", "It is not installed.", "Install it.")
+        return run_world(it, *args, hear=hear)
+
+    other = series(backend="mpi")
+    worlds = [world(), world(backend="mpi")]
+    report = measure(asked(series(), other, iters=1), worlds, start)
+    assert [len(each.rows) for each in report.series] == [2, 0]
+    assert report.series[1].error.startswith("There is no MPI. It is not installed.")
+    with pytest.raises(UsageError):
+        measure(asked(other, iters=1), worlds, start)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Terminated])
+def test_a_signal_leaves_what_was_measured(kind):
+    worlds = []
+
+    def interrupted(*args, hear, **_):
+        worlds.append(args)
+        if len(worlds) == 3:
+            raise kind
+        return run_world(*args, hear=hear)
+
+    report = measure(asked(), [world()], interrupted)
+    assert report.interrupted
+    assert not report.ok
+    assert [row.iterations for row in report.rows] == [1, 1]
+
+
+def test_another_node_learns_from_plain_data_what_to_run():
+    ordered = []
+
+    def start(*args, hear, order, resume):
+        target, (spec, plan) = resume(order)
+        ordered.append((target.__name__, spec, plan) == ("bench", *args[2]))
+        return run_world(*args, hear=hear)
+
+    assert measure(asked(iters=2), [world()], start).ok
+    assert ordered == [True] * 3

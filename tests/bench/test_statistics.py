@@ -1,0 +1,188 @@
+"""What is made of times: quantiles, the distribution-free interval, late ranks; and the plan."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import comb
+
+import benches as wanted
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdemo import ops
+from distdemo.bench import plan
+from distdemo.bench.controller import make_row
+from distdemo.bench.plan import SizeRange, sizes_of
+from distdemo.bench.statistics import SkewLog, interval, median, quantile
+from distdemo.encoding import decode, encode
+from distdemo.errors import UsageError
+
+SECONDS = st.floats(1e-7, 1e3)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=60), st.floats(0, 1))
+def test_a_quantile_lies_among_the_values_and_grows_with_its_share(values, share):
+    ordered = sorted(values)
+    assert ordered[0] <= quantile(ordered, share) <= ordered[-1]
+    assert quantile(ordered, share) <= quantile(ordered, min(1.0, share + 0.1)) * (1 + 1e-12)
+    assert quantile(ordered, 0.5) == median(values)
+
+
+@pytest.mark.parametrize("count", range(1, 31))
+def test_the_interval_leaves_out_as_many_at_each_end_as_the_sign_test_allows(count):
+    found = interval([float(each) for each in range(count)])
+    if count < 6:
+        assert found is None
+        return
+    assert found is not None
+    low = int(found[0])
+    assert low == count - 1 - int(found[1])
+    risk = 2 * sum(comb(count, each) for each in range(low + 1)) / 2**count
+    more = 2 * sum(comb(count, each) for each in range(low + 2)) / 2**count
+    assert risk <= 0.05 < more
+
+
+def test_thousands_have_an_interval_too_though_their_cases_are_more_than_a_float_holds():
+    count = 10_000
+    found = interval([float(each) for each in range(count)])
+    half = 1.96 * count**0.5 / 2  # of the binomial distribution, by the normal one
+    assert found == pytest.approx((count / 2 - half, count / 2 + half), abs=2)
+
+
+def test_the_interval_holds_the_true_median_as_often_as_it_says():
+    chance, held = random.Random(4), 0
+    for _ in range(2000):
+        found = interval([chance.lognormvariate(0.0, 0.5) for _ in range(8)])
+        assert found is not None
+        held += found[0] <= 1.0 <= found[1]
+    assert held / 2000 > 0.95
+
+
+@given(st.lists(st.lists(SECONDS, max_size=20), min_size=1, max_size=12).filter(any))
+def test_a_row_is_made_of_all_iterations_and_its_interval_holds_its_median(launches):
+    row = make_row(launches, 0.05, size_bytes=800, elements=200, busbw_factor=1.5)
+    every = [time for launch in launches for time in launch]
+    assert row.iterations == len(every)
+    assert (row.min_s, row.median_s, row.max_s) == (min(every), median(every), max(every))
+    assert row.min_s <= row.p10_s <= row.p90_s <= row.p99_s <= row.max_s
+    assert row.busbw_bytes_per_s == pytest.approx(1.5 * 800 / row.median_s)
+    assert (row.interval_s is None) == (sum(map(bool, launches)) < 6)
+    if row.interval_s is not None:
+        assert row.interval_s[0] <= row.median_s <= row.interval_s[1]
+    assert row.steady == (row.spread_share is not None and row.spread_share <= 0.05)
+    assert decode(type(row), encode(row)) == row
+
+
+# ------------------------------------------------------------------------------------- late ranks
+
+
+def skew(delays, turns=40):
+    """Ranks that come so many seconds after each whole second; the call takes a quarter."""
+    log = SkewLog(range(len(delays)))
+    log.add([[t + delay for t in range(turns)] for delay in delays], [[0.25] * turns] * len(delays))
+    return log.summary()
+
+
+def test_who_comes_late_and_how_long_the_others_wait():
+    first, second, third = skew([0.0, 0.001, 0.0001])
+    assert [each.is_late for each in (first, second, third)] == [False, True, False]
+    assert (first.late_s, second.waited_s, first.took_s) == (0.0, 0.0, 0.25)
+    assert (second.late_s, first.waited_s) == pytest.approx((1e-3, 1e-3))
+    assert (first.last_share, second.last_share, third.last_share) == (0.0, 1.0, 0.0)
+
+
+def test_no_rank_is_late_for_what_a_look_takes_nor_where_all_take_turns():
+    assert not any(each.is_late for each in skew([0.0, 1e-6, 0.5e-6, 0.0]))
+    log = SkewLog(range(3))
+    for turn in range(60):
+        log.add([[0.0, 1e-3 * (rank == turn % 3)] for rank in range(3)], [[0.0, 0.1]] * 3)
+    assert not any(each.is_late for each in log.summary())
+
+
+def test_neither_the_first_iteration_nor_a_single_rank_nor_a_lopsided_op_makes_anybody_late():
+    log = SkewLog(range(2))
+    log.add([[0.0], [5.0]], [[0.1], [0.1]])
+    assert log.summary() == skew([0.0]) == ()
+    for lopsided in (True, False):
+        log = SkewLog(range(2), lopsided=lopsided)
+        took = [[0.1] * 40, [0.3] * 40]
+        log.add([[turn + each[0] for turn in range(40)] for each in took], took)
+        assert log.summary()[1].is_late is not lopsided
+
+
+# --------------------------------------------------------------------------------------- the sizes
+
+
+@given(
+    st.sampled_from(list(ops.REGISTRY)),
+    st.integers(2, 9),
+    st.integers(1, 1 << 20),
+    st.integers(1, 1 << 30),
+    st.floats(1.2, 16),
+)
+def test_sizes_are_whole_parts_that_ascend_within_the_range(name, ranks, first, more, factor):
+    spec = wanted.series(name, ranks)
+    asked = SizeRange(4 * first, 4 * (first + more), factor)
+    try:
+        found = sizes_of(ops.REGISTRY[name], spec.smallest, asked.sizes(), asked.last)
+    except UsageError:
+        return
+    assert sorted(set(found)) == list(found)
+    if found == (0,):
+        assert ops.REGISTRY[name].meets
+        return
+    assert 4 * first <= found[0]
+    assert found[-1] <= asked.last
+    for size in found:
+        (op_spec,) = spec.at(size)
+        assert ops.REGISTRY[name].traffic(op_spec).payload_bytes == size
+
+
+def test_sizes_by_a_factor_and_by_a_step():
+    assert SizeRange(8, 600).sizes() == [8, 32, 128, 512]
+    assert SizeRange(8, 32, step=12).sizes() == [8, 20, 32]
+    assert len(SizeRange(8, 1 << 30, 2).sizes()) == 28
+
+
+# ------------------------------------------------------------------------------------------ a plan
+
+
+def both():
+    large = wanted.series("broadcast", sizes_bytes=(8, 1 << 20, 1 << 26))
+    return wanted.asked(wanted.series(), large)
+
+
+def test_the_first_launch_verifies_every_size_once_and_large_ones_warm_up_less():
+    found = plan.first(both(), "gloo")
+    assert [(v.series, v.point) for v in found.visits] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    assert all(v.verify and v.launch == 0 for v in found.visits)
+    assert found.visits[0].warmup > found.visits[3].warmup > found.visits[4].warmup > 0
+    assert {v.warmup for v in plan.first(replace(both(), warmup=0), "gloo").visits} == {0}
+    assert plan.first(both(), "mpi").visits == ()
+
+
+def test_later_launches_go_through_the_sizes_up_and_down():
+    counts = {(0, 0): 5, (0, 1): 0, (1, 0): 3}
+    up, down = (plan.later(both(), launch, counts).visits for launch in (1, 2))
+    assert [(v.series, v.iterations) for v in up] == [(0, 5), (1, 3)]
+    assert [(v.series, v.launch) for v in down] == [(1, 2), (0, 2)]
+
+
+@given(st.integers(1, 1000), st.integers(1, 50))
+def test_the_shares_of_the_launches_add_up(total, launches):
+    parts = [plan.share(total, launch, launches) for launch in range(1, launches + 1)]
+    assert sum(parts) == total
+    assert max(parts) - min(parts) <= 1
+
+
+def test_in_one_world_blocks_stand_for_launches_and_a_plan_can_be_told():
+    found = plan.in_one_world(wanted.asked(iters=10), "gloo")
+    timing = [v for v in found.visits if v.launch]
+    assert {v.launch for v in timing} == set(range(1, plan.SPREAD_OVER + 1))
+    assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
+    assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
+    assert decode(plan.Plan, encode(found)) == found
+    open_ended = plan.in_one_world(wanted.asked(iters=None), "gloo").visits
+    assert {(v.iterations, v.seconds) for v in open_ended if v.launch} == {(0, 0.5)}

@@ -1,0 +1,144 @@
+"""Measurements to ask for, and reports as one would find them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from distdemo import ops
+from distdemo.backends.contract import Transport
+from distdemo.bench.controller import make_row
+from distdemo.bench.judge import judge
+from distdemo.bench.records import (
+    Alignment,
+    BenchReport,
+    BenchSpec,
+    Harness,
+    Limit,
+    Row,
+    Series,
+    SeriesSpec,
+    Setup,
+    Start,
+)
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import WorldReport, WorldSpec
+
+SMALL = (8, 4096)
+
+
+def series(name: str = "all_reduce", ranks: int = 2, **settings: Any) -> SeriesSpec:
+    """One op over gloo, with what it needs to be called at all."""
+    op = ops.REGISTRY[name]
+    own: dict[str, Any] = {"reduce_op": "sum", "root": 0, "variant": "single", "pattern": "ring"}
+    spec = SeriesSpec(
+        name,
+        "",
+        "",
+        "gloo",
+        "cpu",
+        **{
+            "world_size": ranks,
+            "group_size": ranks,
+            "sizes_bytes": (0,) if op.meets else SMALL,
+            "dtype": None if op.meets else "float32",
+            **{key: value for key, value in own.items() if key in op.takes},
+            **settings,
+        },
+    )
+    form = op.form(spec.smallest)
+    return replace(spec, form=form.name, calls=form.calls)
+
+
+def asked(*wanted: SeriesSpec, **settings: Any) -> BenchSpec:
+    """A measurement without limits; of an all_reduce if nothing is named."""
+    return BenchSpec(wanted or (series(),), **{"iters": 6, "limits": False, **settings})
+
+
+def world(size: int = 2, backend: str = "gloo") -> WorldSpec:
+    return WorldSpec(size, backend, deadline=120.0, stall=60.0, start_method="fork")
+
+
+def alone(*args: Any, hear: Any, **_: Any) -> WorldReport:
+    """Start a world that has no other nodes to be told of."""
+    return run_world(*args, hear=hear)
+
+
+LATENCY_S = 2.9e-6
+# What a machine with two cores measured between two ranks over gloo, all in one run: bytes and
+# seconds of an all_reduce.
+GLOO = {
+    8: 56e-6,
+    1024: 70e-6,
+    16384: 72e-6,
+    65536: 77e-6,
+    262144: 104e-6,
+    1 << 20: 210e-6,
+    1 << 22: 780e-6,
+    1 << 24: 6.0e-3,
+    1 << 25: 14.6e-3,
+}
+
+
+def setup(
+    bandwidth: float = 7e9,
+    *,
+    ranks: int = 2,
+    cores: float = 2,
+    latency: float | None = LATENCY_S,
+    transport: Transport = Transport.TCP,
+    device: str = "cpu",
+) -> Setup:
+    """As found on a machine with a transport of this bandwidth."""
+    pair = Limit(transport, (0, 1), False, 2 * bandwidth, 1 << 22, latency)
+    bound = Limit(transport, tuple(range(ranks)), True, bandwidth, 1 << 22)
+    return Setup(
+        "gloo",
+        device,
+        ranks,
+        launches=7,
+        alignment=Alignment(Start.PAGE, 2.1e-6, 0.4e-6, 3.0e-6),
+        harness=Harness(80e-9, 1.2e-6, 2000),
+        limits=(pair, bound),
+        bound=bound,
+        cores=cores,
+        ranks_per_host=ranks,
+        start_method="fork",
+    )
+
+
+def row(seconds: float, size: int, n: int = 2, *, noise: float = 0.01, **settings: Any) -> Row:
+    """Seven launches of ten iterations; each launch is off by up to the noise."""
+    launches = [[seconds * (1 + noise * ((launch * 3) % 7 - 3) / 3)] * 10 for launch in range(7)]
+    known = {"checked": 2 * size // 4, "elements": size // 4, "busbw_factor": 2 * (n - 1) / n}
+    return make_row(launches, 0.05, size_bytes=size, **known, **settings)
+
+
+def rows(
+    times: dict[int, float], n: int = 2, *, slower: float = 1.0, noise: float = 0.01
+) -> list[Row]:
+    return [row(seconds * slower, size, n, noise=noise) for size, seconds in times.items()]
+
+
+def report(made: list[Row], where: Setup | None = None, **settings: Any) -> BenchReport:
+    """One series with these rows, judged as the controller does."""
+    where = where or setup()
+    spec = series(
+        ranks=where.world_size, sizes_bytes=tuple(each.size_bytes for each in made), in_place=True
+    )
+    judged = tuple(
+        replace(each, judgement=judge(each, made, where, where.world_size)) for each in made
+    )
+    traffic = ops.REGISTRY[spec.op].traffic(spec.smallest)
+    found = Series(spec, judged, "perf_counter", traffic.busbw_formula, traffic.payload_is)
+    return BenchReport(
+        BenchSpec((spec,)),
+        **{
+            "series": (found,),
+            "setups": (where,),
+            "elapsed_s": 12.3,
+            "environment": {"host": "box", "processor": "EPYC", "cores": 2.0},
+            "versions": {"distdemo": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
+            **settings,
+        },
+    )
