@@ -35,9 +35,9 @@ def series(name: str = "all_reduce", ranks: int = 2, **settings: Any) -> SeriesS
         name,
         "",
         "",
-        "gloo",
-        "cpu",
         **{
+            "backend": "gloo",
+            "device": "cpu",
             "world_size": ranks,
             "group_size": ranks,
             "sizes_bytes": (0,) if op.meets else SMALL,

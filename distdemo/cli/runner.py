@@ -63,6 +63,8 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
                 values["session"] = session
             result = function(**values)
             code = _conclude(session, result, output)
+            if result.interrupted:  # the result says so itself
+                raise AlreadyTold(code)
         except typer.Exit as end:
             code = end.exit_code
         except UsageError as error:
