@@ -5,11 +5,13 @@ part of the document where it is declared with :class:`derived`. A record that i
 in a union says which it is: ``kind: ClassVar[str]``, written as ``"kind"``. JSON has no NaN and
 no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
 
-Left out are fields whose name begins with ``_`` and those with ``metadata={"json": False}``.
+Bytes are base64. Left out are fields whose name begins with ``_`` and those with
+``metadata={"json": False}``.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import enum
 import json
@@ -35,35 +37,47 @@ class derived(property):  # noqa: N801 - it is used as a decorator, as property 
     """A property that is written into the document like a field. It is not read back."""
 
 
-def encode(value: Any) -> Json:  # noqa: ANN401 - any record
+def encode(value: Any, *, whole: bool = False) -> Json:  # noqa: ANN401 - any record
     """The value as what JSON has: dictionaries, lists, strings, numbers, booleans and None.
+
+    Args:
+        value: records and plain data.
+        whole: with the fields that documents leave out, and without what is derived: all that
+            ``decode`` needs to make an equal record. Messages between processes are encoded so.
 
     Raises:
         TypeError: it holds something that is neither a record nor plain data.
     """
-    if value is None or isinstance(value, str | bool | int):
-        return value.value if isinstance(value, enum.Enum) else value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, enum.Enum):
-        return encode(value.value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        entry = {name: encode(getattr(value, name)) for name in _names(type(value))}
-        kind = getattr(type(value), "kind", None)
-        return {"kind": kind, **entry} if isinstance(kind, str) else entry
-    if isinstance(value, Mapping):
-        return {str(encode(key)): encode(item) for key, item in value.items()}
-    if isinstance(value, AbstractSet):
-        return [encode(item) for item in sorted(value)]
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [encode(item) for item in value]
-    if isinstance(value, complex):
-        return str(value).strip("()")
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} has no place in a document")
+    names = _fields if whole else _names
+
+    def put(value: Any) -> Json:  # noqa: ANN401, PLR0911 - any record; one return a kind of it
+        if value is None or isinstance(value, str | bool | int):
+            return value.value if isinstance(value, enum.Enum) else value
+        if isinstance(value, float):
+            if math.isfinite(value):
+                return value
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        if isinstance(value, enum.Enum):
+            return put(value.value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            entry = {name: put(getattr(value, name)) for name in names(type(value))}
+            kind = getattr(type(value), "kind", None)
+            return {"kind": kind, **entry} if isinstance(kind, str) else entry
+        if isinstance(value, Mapping):
+            return {str(put(key)): put(item) for key, item in value.items()}
+        if isinstance(value, AbstractSet):
+            return [put(item) for item in sorted(value)]
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        if isinstance(value, Sequence):
+            return [put(item) for item in value]
+        if isinstance(value, complex):
+            return str(value).strip("()")
+        if isinstance(value, PurePath):
+            return str(value)
+        raise TypeError(f"a {type(value).__name__} has no place in a document")
+
+    return put(value)
 
 
 def dumps(document: Json) -> str:
@@ -114,6 +128,11 @@ def document_schema(record: type, title: str) -> Json:
 
 
 # ------------------------------------------------------------------------------------- the fields
+
+
+@cache
+def _fields(record: type) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(record) if each.init)
 
 
 @cache
@@ -210,6 +229,8 @@ def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of th
             return float(data)
     elif kind is complex and isinstance(data, str | int | float):
         return complex(data)
+    elif kind is bytes and isinstance(data, str):
+        return base64.b64decode(data, validate=True)
     elif isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(data, str):
         return kind(data)
     elif kind is object or (type(data) is kind):

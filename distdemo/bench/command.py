@@ -488,6 +488,6 @@ def _measure(session: Session, spec: BenchSpec, worlds: Sequence[WorldSpec]) -> 
         session.prepare(*worlds)
         from distdemo.bench.controller import measure
 
-        once = session.placement is not None and session.placement.begins_once
+        once = session.placement is not None and session.placement.one_world_only
         watch = live.show if live.visible else None
         return measure(spec, worlds, session.start, watch, once=once)

@@ -24,7 +24,7 @@ from distdemo.cli.parse import (
 from distdemo.cli.parse_engine import parse_seat, placed, ranks_here, size_of_world
 from distdemo.demo.parse_data import parse_dtype
 from distdemo.errors import UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
@@ -41,7 +41,7 @@ class CheckRequest:
     isolate: bool
     junit: Path | None
     view: View
-    seat: Seat | None = None
+    seat: Placement | None = None
 
 
 def parse_check(flags: Flags) -> CheckRequest:
@@ -99,10 +99,10 @@ def _seed(text: str) -> int:
     return seed
 
 
-def _engines_seat(flags: Flags) -> Seat | None:
+def _engines_seat(flags: Flags) -> Placement | None:
     """The place of this process in a world that an engine started."""
     seat = parse_seat(flags)
-    if seat is not None and flags["isolate"] and seat.begins_once:
+    if seat is not None and flags["isolate"] and seat.one_world_only:
         raise UsageError(
             "--isolate can't be had under mpiexec.",
             "It wants a new world for each case, and MPI begins once in a process.",
@@ -111,7 +111,7 @@ def _engines_seat(flags: Flags) -> Seat | None:
     return seat
 
 
-def _size_of(seat: Seat, text: str | None) -> tuple[int, ...]:
+def _size_of(seat: Placement, text: str | None) -> tuple[int, ...]:
     """The one size that a world has which an engine started."""
     asked = _sizes(text) or ()
     if len(asked) > 1:

@@ -66,7 +66,7 @@ def _run(request: CheckRequest, start: Start) -> CheckReport:
     from distdemo.view.progress import Progress
 
     seat = request.seat
-    shown = not request.view.quiet and (seat is None or seat.site == 0)
+    shown = not request.view.quiet and (seat is None or seat.node == 0)
     with Progress(len(request.cases), enabled=shown) as progress:
         from distdemo.launcher.torch_import import load_torch
 
@@ -80,7 +80,7 @@ def _run(request: CheckRequest, start: Start) -> CheckReport:
             request.world,
             request.scope,
             request.seed,
-            request.fail_fast or (seat is not None and seat.begins_once),
+            request.fail_fast or (seat is not None and seat.one_world_only),
             request.isolate,
             gpus=gpus,
         )

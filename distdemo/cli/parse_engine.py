@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from distdemo.cli.parse import Flags, choose, parse_world_size, whole
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import engines
 from distdemo.launcher.joined.interfaces import parse_address
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 
 PORT = 29500  # torch's own default
 TERMINALS = ("nnodes", "node_rank", "master")
 
 
-def parse_seat(flags: Flags) -> Seat | None:
+def parse_seat(flags: Flags) -> Placement | None:
     """The place of this process in a world that others started too; None: it starts its own.
 
     Raises:
@@ -32,7 +31,7 @@ def parse_seat(flags: Flags) -> Seat | None:
 
 
 def size_of_world(
-    seat: Seat | None, text: str | None, default: int, smallest: int = 1, why: str = ""
+    seat: Placement | None, text: str | None, default: int, smallest: int = 1, why: str = ""
 ) -> int:
     """How many ranks: as asked for, or as many as the engine started.
 
@@ -41,9 +40,9 @@ def size_of_world(
     """
     if seat is None:
         return parse_world_size(text, default, smallest, why)
-    if seat.nodes:
+    if seat.nnodes:
         return _size_over_nodes(
-            seat, parse_world_size(text, max(default, seat.nodes), smallest, why)
+            seat, parse_world_size(text, max(default, seat.nnodes), smallest, why)
         )
     if text is not None and parse_world_size(text, default, smallest, why) != seat.world_size:
         raise UsageError(
@@ -55,23 +54,21 @@ def size_of_world(
     return seat.world_size
 
 
-def placed(seat: Seat | None, world_size: int) -> Seat | None:
+def placed(seat: Placement | None, world_size: int) -> Placement | None:
     """The seat, once the size of the world is known: which ranks a node starts depends on it."""
-    if seat is None or not seat.nodes:
+    if seat is None or not seat.nnodes:
         return seat
-    whole_world = replace(seat, world_size=world_size)
-    ranks = whole_world.ranks_of(seat.node)
-    return replace(whole_world, rank=ranks.start, ranks_here=len(ranks))
+    return seat.sized(world_size)
 
 
-def ranks_here(seat: Seat | None, world_size: int) -> int:
+def ranks_here(seat: Placement | None, world_size: int) -> int:
     """How many of the ranks this machine has to hold, as far as is known."""
     if seat is None:
         return world_size
-    return min(world_size, max(seat.local_size, seat.ranks_here))
+    return seat.ranks_here
 
 
-def _terminals(flags: Flags, launcher: str) -> Seat:
+def _terminals(flags: Flags, launcher: str) -> Placement:
     """One of several nodes on which somebody types the same command."""
     given = {name: flags.get(name) for name in TERMINALS}
     lacking = [f"--{name.replace('_', '-')}" for name, text in given.items() if text is None]
@@ -105,21 +102,19 @@ def _terminals(flags: Flags, launcher: str) -> Seat:
             "The other nodes have to know at which port node 0 listens.",
             f"Try --master {host}:{PORT}.",
         )
-    return Seat(
+    return Placement(
         engine="terminals",
         rank=0,
         world_size=0,
-        local_rank=0,
-        local_size=0,
-        node=node,
+        node_rank=node,
         master=host,
         port=PORT if port is None else port,
         why=f"--nnodes {nodes} --node-rank {node}",
-        nodes=nodes,
+        nnodes=nodes,
     )
 
 
-def check_input(seat: Seat | None, flags: Flags) -> None:
+def check_input(seat: Placement | None, flags: Flags) -> None:
     """Refuse values from standard input where it is not this process's own."""
     if seat is not None and "-" in (flags.get("values") or ()):
         raise UsageError(
@@ -139,11 +134,11 @@ def _refuse_second_engine() -> None:
         )
 
 
-def _size_over_nodes(seat: Seat, size: int) -> int:
-    if size < seat.nodes:
+def _size_over_nodes(seat: Placement, size: int) -> int:
+    if size < seat.nnodes:
         raise UsageError(
-            f"--world-size {size} is too small for {seat.nodes} nodes.",
+            f"--world-size {size} is too small for {seat.nnodes} nodes.",
             "Every node starts one rank at least.",
-            f"Try --world-size {seat.nodes}.",
+            f"Try --world-size {seat.nnodes}.",
         )
     return size

@@ -8,7 +8,7 @@ from distdemo.errors import UsageError
 from distdemo.launcher.joined import engines
 from distdemo.launcher.joined.engines import ENGINES
 from distdemo.launcher.joined.interfaces import parse_address
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 
 PORT = 29500  # torch's own default
 
@@ -17,7 +17,7 @@ __all__ = ["ENGINES", "find_placement"]
 
 def find_placement(
     launcher: str, nnodes: int | None, node_rank: int | None, master: str | None
-) -> Seat | None:
+) -> Placement | None:
     """The place of this process in a world that others start too; None: it starts its own.
 
     Args:
@@ -67,15 +67,13 @@ def find_placement(
             "The other nodes have to know the port that node 0 opens.",
             f"Try --master {host}:{PORT}.",
         )
-    return Seat(
+    return Placement(
         engine="terminals",
         rank=0,
-        world_size=0,
-        local_rank=0,
-        local_size=0,
-        node=node_rank,
+        world_size=0,  # the command will say
         master=host,
         port=port or PORT,
         why=f"--nnodes {nnodes} --node-rank {node_rank}",
-        nodes=nnodes,
+        nnodes=nnodes,
+        node_rank=node_rank,
     )

@@ -21,14 +21,12 @@ import typer
 from distdemo import backends
 from distdemo.backends.starting import prepared, run_prepared
 from distdemo.errors import EXIT_FAILED, DistdemoError, UsageError
-from distdemo.launcher.joined.errand import Errand
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.launcher.joined.follower import Follower
-    from distdemo.launcher.joined.leader import Leader
+    from distdemo.launcher.joined.join import NodeZero, OtherNode
     from distdemo.launcher.records import WorldReport
 
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -51,16 +49,16 @@ class Session:
     format: str = "table"
     quiet: bool = False
     traceback: bool = False
-    placement: Seat | None = None
-    _leader: Leader | None = field(default=None, repr=False)
-    _follower: Follower | None = field(default=None, repr=False)
+    placement: Placement | None = None
+    _node_zero: NodeZero | None = field(default=None, repr=False)
+    _other_node: OtherNode | None = field(default=None, repr=False)
 
     # ------------------------------------------------------------------------- what to start
 
     @property
     def is_first(self) -> bool:
         """Whether this process shows the result: it has rank 0."""
-        return self.placement is None or self.placement.site == 0
+        return self.placement is None or self.placement.node == 0
 
     def world_size(
         self, asked: int | None, default: int = 4, smallest: int = 1, why: str = ""
@@ -77,14 +75,14 @@ class Session:
             UsageError: too few, or another number than the engine started.
         """
         place = self.placement
-        started = 0 if place is None or place.nodes else place.world_size
+        started = 0 if place is None or place.nnodes else place.world_size
         if started and asked not in (None, started):
             raise UsageError(
                 f"--world-size {asked}, but this world has {started} ranks.",
                 f"This process is rank {place.rank} of them: {place.why}.",  # type: ignore[union-attr]  # it started some
                 "Leave out --world-size, or add --launcher local.",
             )
-        nodes = 0 if place is None else place.nodes
+        nodes = 0 if place is None else place.nnodes
         size = started or asked or max(default, nodes)
         if size < max(smallest, nodes):
             raise UsageError(
@@ -93,17 +91,12 @@ class Session:
                 f"Try --world-size {max(smallest, nodes)}.",
             )
         if place is not None and nodes:  # which ranks a node starts depends on the size
-            place = replace(place, world_size=size)
-            ranks = place.ranks_of(place.node)
-            self.placement = replace(place, rank=ranks.start, ranks_here=len(ranks))
+            self.placement = place.sized(size)
         return size
 
     def ranks_here(self, world_size: int) -> int:
         """How many of the ranks this machine has to hold, as far as is known."""
-        place = self.placement
-        if place is None:
-            return world_size
-        return min(world_size, max(place.local_size, place.ranks_here))
+        return world_size if self.placement is None else self.placement.ranks_here
 
     def world(  # noqa: PLR0913 - the settings of a world
         self,
@@ -167,7 +160,7 @@ class Session:
             and backend.engines is not None
             and place.engine not in backend.engines
         ):
-            where = "with --nnodes" if place.nodes else f"on ranks of {place.engine}"
+            where = "with --nnodes" if place.nnodes else f"on ranks of {place.engine}"
             raise UsageError(
                 f"--backend {backend.name} can't be used {where}.",
                 "Its processes find each other by what MPI's own starter tells them.",
@@ -202,7 +195,7 @@ class Session:
         for world in worlds:
             backend = backends.REGISTRY[world.backend]
             own_gpus = (
-                place is not None and not place.nodes and "CUDA_VISIBLE_DEVICES" in os.environ
+                place is not None and not place.nnodes and "CUDA_VISIBLE_DEVICES" in os.environ
             )
             here = 1 if own_gpus else self.ranks_here(world.world_size)
             backends.check_gpus(backend, world, here)
@@ -243,19 +236,19 @@ class Session:
             return run_prepared(world, target, args, **how)
         mine = prepared(world, joined=True)
         settings = (world.world_size, world.backend, world.device)
-        request = Errand(f"{self.command} {meaning or args} {settings}", shlex.join(sys.argv[1:]))
-        if place.site == 0:
-            if self._leader is None:
-                from distdemo.launcher.joined.leader import Leader
+        request = Request(f"{self.command} {meaning or args} {settings}", shlex.join(sys.argv[1:]))
+        if place.node == 0:
+            if self._node_zero is None:
+                from distdemo.launcher.joined.join import NodeZero
 
-                self._leader = Leader(place, request, world.deadline)
-            return self._leader.run(mine, target, args, order=order, **how)
-        from distdemo.launcher.joined.follower import Follower
+                self._node_zero = NodeZero(place, request, world.deadline)
+            return self._node_zero.run(mine, target, args, order=order, **how)
+        from distdemo.launcher.joined.join import OtherNode
 
-        self._follower = Follower(place, request, world.deadline)
-        code = self._follower.serve(mine, target, args, resume)
-        if place.nodes:  # somebody sits in front of this terminal
-            ranks = place.ranks_of(place.site)
+        self._other_node = OtherNode(place, request, world.deadline)
+        code = self._other_node.serve(mine, target, args, resume)
+        if place.nnodes:  # somebody sits in front of this terminal
+            ranks = place.ranks_of(place.node)
             how_it_went = "all went well" if code == 0 else f"it failed, exit code {code}"
             sys.stderr.write(
                 f"Ranks {ranks[0]} to {ranks[-1]} ran here; {how_it_went}. "
@@ -267,25 +260,25 @@ class Session:
 
     def refuse(self, error: DistdemoError) -> bool:
         """Tell rank 0 of an error found here alone; whether this process must show it itself."""
-        from distdemo.launcher.joined.follower import LeaderLostError, UnheardError
+        from distdemo.launcher.joined.join import NodeZeroLostError, UnheardError
 
         if isinstance(error, UnheardError):
-            from distdemo.launcher.joined.through_mpi import call_off
+            from distdemo.launcher.joined.meeting import abort_mpi
             from distdemo.view.console import messages, show
             from distdemo.view.failure import error_text
 
             show(messages(), error_text(error))
-            call_off()  # the engine may end this process right here
-        if self._follower is not None and not isinstance(error, LeaderLostError):
+            abort_mpi()  # the engine may end this process right here
+        if self._other_node is not None and not isinstance(error, NodeZeroLostError):
             with suppress(OSError):
-                self._follower.refuse(error)
-        return self._follower is None
+                self._other_node.refuse(error)
+        return self._other_node is None
 
     def end(self, code: int = EXIT_FAILED) -> None:
         """Whatever ended the command: the other nodes leave with this exit code."""
-        if self._leader is not None:
+        if self._node_zero is not None:
             with suppress(OSError):  # whoever read it has gone
                 sys.stdout.flush()  # an engine may kill us when the first of the others has left
-            self._leader.end(code)
-        if self._follower is not None:
-            self._follower.leave()
+            self._node_zero.end(code)
+        if self._other_node is not None:
+            self._other_node.leave()

@@ -19,12 +19,10 @@ from distdemo import backends
 from distdemo.backends.starting import prepared
 from distdemo.cli.main_exits import AlreadyTold
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DistdemoError, UsageError
-from distdemo.launcher.joined.errand import Errand
+from distdemo.launcher.joined.placement import Placement, Request
 
 if TYPE_CHECKING:
-    from distdemo.launcher.joined.follower import Follower, Resume
-    from distdemo.launcher.joined.leader import Leader
-    from distdemo.launcher.joined.seat import Seat
+    from distdemo.launcher.joined.join import NodeZero, OtherNode, Resume
     from distdemo.launcher.records import WorldReport, WorldSpec
 
 Start = Callable[..., "WorldReport"]
@@ -45,7 +43,7 @@ class Sequel:
 
 @contextmanager
 def stage(
-    seat: Seat | None, world: WorldSpec, meaning: str, sequel: Sequel | None = None
+    seat: Placement | None, world: WorldSpec, meaning: str, sequel: Sequel | None = None
 ) -> Iterator[Start]:
     """What starts worlds for this command: ``run_prepared``, or a site's part in a larger world.
 
@@ -63,24 +61,24 @@ def stage(
         from distdemo.backends.starting import run_prepared
 
         yield run_prepared
-    elif seat.site == 0:
-        from distdemo.launcher.joined.leader import Leader
+    elif seat.node == 0:
+        from distdemo.launcher.joined.join import NodeZero
 
-        with _leading(Leader(seat, _errand(meaning, world), world.deadline)) as leader:
+        with _leading(NodeZero(seat, _request(meaning, world), world.deadline)) as leader:
             yield _led(leader, sequel)
     else:
-        from distdemo.launcher.joined.follower import Follower
+        from distdemo.launcher.joined.join import OtherNode
 
-        follower = Follower(seat, _errand(meaning, world), world.deadline)
+        follower = OtherNode(seat, _request(meaning, world), world.deadline)
         with _following(follower):
             yield _followed(follower, seat, sequel)
 
 
-def _check_engine(seat: Seat | None, world: WorldSpec) -> None:
+def _check_engine(seat: Placement | None, world: WorldSpec) -> None:
     """Refuse a backend whose ranks this engine can't start."""
     wanted = backends.REGISTRY[world.backend].engines
     if seat is not None and wanted is not None and seat.engine not in wanted:
-        where = "with --nnodes" if seat.nodes else f"on ranks of {seat.engine}"
+        where = "with --nnodes" if seat.nnodes else f"on ranks of {seat.engine}"
         raise UsageError(
             f"--backend {world.backend} can't be used {where}.",
             "Its processes find each other by what MPI's own starter tells them.",
@@ -88,13 +86,13 @@ def _check_engine(seat: Seat | None, world: WorldSpec) -> None:
         )
 
 
-def _errand(meaning: str, world: WorldSpec) -> Errand:
+def _request(meaning: str, world: WorldSpec) -> Request:
     settings = (world.world_size, world.backend, world.device)
-    return Errand(f"{meaning} {settings}", shlex.join(sys.argv[1:]))
+    return Request(f"{meaning} {settings}", shlex.join(sys.argv[1:]))
 
 
 @contextmanager
-def _leading(leader: Leader) -> Iterator[Leader]:
+def _leading(leader: NodeZero) -> Iterator[NodeZero]:
     """Whatever ends the block, the other sites leave with the exit code that it means."""
     code = EXIT_FAILED
     try:
@@ -115,16 +113,16 @@ def _leading(leader: Leader) -> Iterator[Leader]:
 
 
 @contextmanager
-def _following(follower: Follower) -> Iterator[None]:
+def _following(follower: OtherNode) -> Iterator[None]:
     """An error of this site alone is told to the leader, who shows it."""
-    from distdemo.launcher.joined.follower import LeaderLostError, UnheardError
+    from distdemo.launcher.joined.join import NodeZeroLostError, UnheardError
 
     try:
         yield
     except UnheardError as error:
         _show_unheard(error)
         raise AlreadyTold(EXIT_FAILED) from error
-    except LeaderLostError:
+    except NodeZeroLostError:
         raise
     except DistdemoError as error:
         with suppress(OSError):
@@ -136,15 +134,15 @@ def _following(follower: Follower) -> Iterator[None]:
 
 def _show_unheard(error: DistdemoError) -> None:
     """Rank 0 will never know of it, so this process speaks; the engine may end it right after."""
-    from distdemo.launcher.joined.through_mpi import call_off
+    from distdemo.launcher.joined.meeting import abort_mpi
     from distdemo.view.console import messages, show
     from distdemo.view.failure import error_text
 
     show(messages(), error_text(error))
-    call_off()
+    abort_mpi()
 
 
-def _led(leader: Leader, sequel: Sequel | None) -> Start:
+def _led(leader: NodeZero, sequel: Sequel | None) -> Start:
     def start(
         world: WorldSpec,
         target: Callable[..., Any],
@@ -158,7 +156,7 @@ def _led(leader: Leader, sequel: Sequel | None) -> Start:
     return start
 
 
-def _followed(follower: Follower, seat: Seat, sequel: Sequel | None) -> Start:
+def _followed(follower: OtherNode, seat: Placement, sequel: Sequel | None) -> Start:
     def start(
         world: WorldSpec,
         target: Callable[..., Any],
@@ -167,16 +165,16 @@ def _followed(follower: Follower, seat: Seat, sequel: Sequel | None) -> Start:
     ) -> WorldReport:
         resume = None if sequel is None else sequel.resume
         code = follower.serve(prepared(world, joined=True), target, args, resume)
-        if seat.nodes:  # somebody sits in front of this terminal
+        if seat.nnodes:  # somebody sits in front of this terminal
             typer.echo(_elsewhere(seat, code), err=True)
         raise typer.Exit(code)
 
     return start
 
 
-def _elsewhere(seat: Seat, code: int) -> str:
+def _elsewhere(seat: Placement, code: int) -> str:
     """For the terminal of a node other than the first: where to look."""
-    ranks = seat.ranks_of(seat.site)
+    ranks = seat.ranks_of(seat.node)
     these = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {ranks[0]} to {ranks[-1]}"
     how = "all went well" if code == 0 else f"it failed, exit code {code}"
     return f"{these} ran here; {how}. Node 0 ({seat.master}) shows the result."

@@ -12,11 +12,11 @@ from distdemo import backends
 from distdemo.cli.parse import View
 from distdemo.cli.parse_engine import ranks_here
 from distdemo.errors import DistdemoError, UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.records import WorldReport, WorldSpec
 
 
-def check_backend(world: WorldSpec, seat: Seat | None = None) -> None:
+def check_backend(world: WorldSpec, seat: Placement | None = None) -> None:
     """Refuse a backend that this torch lacks, and more ranks than it has GPUs.
 
     Args:
@@ -37,12 +37,12 @@ def check_backend(world: WorldSpec, seat: Seat | None = None) -> None:
         )
 
 
-def ranks_sharing(seat: Seat | None, world_size: int) -> int:
+def ranks_sharing(seat: Placement | None, world_size: int) -> int:
     """How many ranks share the GPUs that this process sees, as far as is known.
 
     An engine that names GPUs to a process may have given each of them its own.
     """
-    if seat is not None and not seat.nodes and "CUDA_VISIBLE_DEVICES" in os.environ:
+    if seat is not None and not seat.nnodes and "CUDA_VISIBLE_DEVICES" in os.environ:
         return 1
     return ranks_here(seat, world_size)
 

@@ -21,7 +21,7 @@ from distdemo.demo.parse_data import (
 )
 from distdemo.demo.parse_groups import Groups, named_ranks, parse_groups
 from distdemo.errors import UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops import reduction
@@ -45,7 +45,7 @@ class Request:
     specs: tuple[OpSpec, ...]
     world: WorldSpec
     view: View
-    seat: Seat | None = None
+    seat: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def parse_explained(op: Op, flags: Flags) -> OpSpec:
     return _specs(op, {**absent, **flags}, None)[0][0]
 
 
-def _specs(op: Op, flags: Flags, seat: Seat | None) -> tuple[tuple[OpSpec, ...], int]:
+def _specs(op: Op, flags: Flags, seat: Placement | None) -> tuple[tuple[OpSpec, ...], int]:
     """The spec of each group, and the size of the world."""
     given = _given(flags)
     world_size = _world_size(op, flags, given, seat)
@@ -126,7 +126,7 @@ def _given(flags: Flags) -> _Given:
     return _Given(parse_values(values, uneven=uneven), None)
 
 
-def _world_size(op: Op, flags: Flags, given: _Given, seat: Seat | None) -> int:
+def _world_size(op: Op, flags: Flags, given: _Given, seat: Placement | None) -> int:
     """As asked for; else as many as there are rows or named ranks; else the op's default."""
     default = op.default_world
     named = named_ranks(flags.get("group"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from distdemo.doctor.seen import Seen, broken, fine, warning
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.doctor.system import Interface
-from distdemo.launcher.joined.resolving import numeric
+from distdemo.launcher.joined.interfaces import numeric
 
 SLOW = 0.5  # seconds of a look-up that show in the start of a world
 NAME_IT = "Add a line with this machine's address and {name} to /etc/hosts, or mend its DNS."

@@ -10,7 +10,7 @@ from distdemo.doctor.seen import Seen, broken, fine, plain, skipped, warning
 from distdemo.doctor.surroundings import Surroundings
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import engines
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 
 PREFIXES = (
     *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),
@@ -182,7 +182,7 @@ def engine(around: Surroundings) -> Seen:
     return fine(text, engine=seat.engine, rank=seat.rank, world_size=seat.world_size)
 
 
-def seated(around: Surroundings) -> Seat | None:
+def seated(around: Surroundings) -> Placement | None:
     """The place that an engine gives this process; None without one, and where it is not clear."""
     with suppress(UsageError):  # which the check of the engine tells
         return engines.detect(around.environ)

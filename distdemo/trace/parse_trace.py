@@ -12,7 +12,7 @@ from distdemo.cli.parse import Flags, View, parse_view
 from distdemo.cli.support import check_support
 from distdemo.demo.parse_op import Request, parse_op
 from distdemo.errors import UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
@@ -56,7 +56,7 @@ class TraceRequest:
     output: Path | None
     html: Path | None
     notes: tuple[str, ...] = ()
-    seat: Seat | None = None
+    seat: Placement | None = None
 
 
 def parse_trace(flags: Flags) -> TraceRequest:
@@ -224,9 +224,9 @@ def check_files(flags: Flags) -> None:
     check_distinct(given, EXAMPLES)
 
 
-def written(name: str, flags: Flags, seat: Seat | None) -> Path | None:
+def written(name: str, flags: Flags, seat: Placement | None) -> Path | None:
     """The file that this process writes; in a world of others rank 0's alone does."""
-    if seat is not None and seat.site != 0:
+    if seat is not None and seat.node != 0:
         return None
     example = dict(zip(FILES, EXAMPLES, strict=True))[name]
     return writable(FILES[name], flags[name], example)

@@ -16,7 +16,7 @@ from distdemo.demo.parse_data import parse_dtype, parse_factor
 from distdemo.demo.parse_op import base_spec
 from distdemo.doctor.parse_link import parse_link
 from distdemo.errors import UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.limits import check_machine, memory_text, room_beside
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
@@ -59,7 +59,7 @@ class ContestRequest:
     plot: Path | None
     html: Path | None = None
     page: TraceSpec | None = None
-    seat: Seat | None = None
+    seat: Placement | None = None
 
 
 def parse_compared(flags: Flags) -> ContestRequest:
@@ -143,7 +143,7 @@ def _asked(flags: Flags, view: View) -> _Asked:
 
 
 def _request(
-    flags: Flags, asked: _Asked, spec: ContestSpec, world: WorldSpec, seat: Seat | None
+    flags: Flags, asked: _Asked, spec: ContestSpec, world: WorldSpec, seat: Placement | None
 ) -> ContestRequest:
     """With the files that this process writes."""
     return ContestRequest(
@@ -210,8 +210,8 @@ def _one_size(
     return (spec,), notes
 
 
-def _plot(flags: Flags, seat: Seat | None) -> Path | None:
-    return None if seat is not None and seat.site != 0 else drawable(flags["trace_plot"])
+def _plot(flags: Flags, seat: Placement | None) -> Path | None:
+    return None if seat is not None and seat.node != 0 else drawable(flags["trace_plot"])
 
 
 def _check_machine(asked: _Asked, specs: Sequence[OpSpec], here: WorldSpec) -> None:

@@ -25,7 +25,7 @@ def run_compared(request: ContestRequest) -> None:
 
 def run_simulated(request: ContestRequest) -> None:
     """``distdemo trace --simulate``."""
-    if request.seat is not None and request.seat.site != 0:
+    if request.seat is not None and request.seat.node != 0:
         raise typer.Exit(EXIT_OK)  # nothing is run: rank 0 alone says what there is to say
     from distdemo.trace.simulate import simulate
 
@@ -39,7 +39,7 @@ def _compared(request: ContestRequest, start: Start) -> CompareReport:
     from distdemo.view.progress import Progress
 
     seat, sizes = request.seat, len(request.spec.ops)
-    shown = not request.view.quiet and (seat is None or seat.site == 0)
+    shown = not request.view.quiet and (seat is None or seat.node == 0)
     with Progress(sizes, enabled=shown) as bar:
 
         def watch(course: Course) -> None:

@@ -49,7 +49,7 @@ def spread(text: str) -> dict[int, str]:
 
 
 def connected(host: Host) -> bool:
-    """Whether its herald and both of its ranks talk to others: ranks begin once they are known."""
+    """Whether it and both of its ranks talk to others: ranks begin once they are known."""
     talking = [pid for pid in host.processes() if set(sockets(pid)) - LOOPBACK]
     return len(talking) >= 3
 

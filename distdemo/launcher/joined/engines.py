@@ -1,20 +1,362 @@
 """Which engine started this process as one rank of a world: one ordered table, asked in turn.
 
-To find out has no side effect: nothing is imported, resolved or connected.
+An engine sets environment variables; each function below makes a :class:`Placement` of them, or
+returns None where they are not set. Finding out has no side effect: nothing is imported, resolved
+or connected.
+
+``detect(environ)`` asks all engines, ``named(name, environ)`` one; ``ENGINES`` has a line on each.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from distdemo.errors import UsageError
-from distdemo.launcher.joined import mpiexec, slurm
-from distdemo.launcher.joined.seat import Seat
-from distdemo.launcher.joined.variables import ALONE, is_set, master, number_or, place, said
+from distdemo.launcher.joined.placement import Placement
 
-_TORCHRUN = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE")
-_BY_HAND = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+Environ = Mapping[str, str]
+
+_ALONE = "Unset it, or give --launcher local to start a world on this machine alone."
+_MOST = 2**31 - 1  # ranks and ports are C ints to every engine
+
+
+# ------------------------------------------------------------------------------ reading variables
+
+
+def _set(environ: Environ, *names: str) -> str:
+    """The first of these names that holds something; empty if none does."""
+    return next((name for name in names if environ.get(name, "").strip()), "")
+
+
+def _number(environ: Environ, name: str, least: int = 0, most: int = _MOST) -> int:
+    """The whole number that this variable holds.
+
+    Raises:
+        UsageError: it holds no such number, or one that is not within ``least`` and ``most``.
+    """
+    text = environ.get(name, "").strip()
+    value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else -1
+    if not least <= value <= most:
+        allowed = f"from {least} up" if most == _MOST else f"from {least} to {most}"
+        raise UsageError(f"{name} is {text[:60]!r}.", f"It is a whole number {allowed}.", _ALONE)
+    return value
+
+
+def _number_or_0(environ: Environ, *names: str) -> int:
+    name = _set(environ, *names)
+    return _number(environ, name) if name else 0
+
+
+def _rank_and_size(environ: Environ, rank_name: str, size_name: str) -> tuple[int, int]:
+    """The rank and the world size that these two variables hold.
+
+    Raises:
+        UsageError: one of them is missing or is no number, or there is no such rank.
+    """
+    for name, other in ((rank_name, size_name), (size_name, rank_name)):
+        if not _set(environ, name):
+            raise UsageError(
+                f"{other} is set, but {name} is not.",
+                "Together they say which rank of how many this process is.",
+                f"Set {name} too. {_ALONE}",
+            )
+    rank, size = _number(environ, rank_name), _number(environ, size_name, 1)
+    if rank >= size:
+        raise UsageError(
+            f"{rank_name} is {rank}, but {size_name} is {size}.",
+            f"The ranks of a world of {size} are numbered from 0 to {size - 1}.",
+            f"Set both as the engine that starts the ranks means them. {_ALONE}",
+        )
+    return rank, size
+
+
+def _master(environ: Environ) -> tuple[str, int]:
+    """Host and port of MASTER_ADDR and MASTER_PORT; empty and 0 for one that is not set."""
+    port = _number(environ, "MASTER_PORT", 1, 65535) if _set(environ, "MASTER_PORT") else 0
+    return environ.get("MASTER_ADDR", "").strip(), port
+
+
+def _master_or_refuse(environ: Environ) -> tuple[str, int]:
+    host, port = _master(environ)
+    for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", port)):
+        if not value:
+            raise UsageError(
+                f"RANK and WORLD_SIZE are set, but {name} is not.",
+                "The ranks meet at a port of rank 0's host, which MASTER_ADDR and MASTER_PORT say.",
+                f"Set both on all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {_ALONE}",
+            )
+    return host, port
+
+
+def _are_set(*names: str) -> str:
+    """``RANK and WORLD_SIZE are set``."""
+    return f"{', '.join(names[:-1])} and {names[-1]} are set"
+
+
+# -------------------------------------------------------------------------- torchrun, and by hand
+
+
+def _torchrun(environ: Environ) -> Placement | None:
+    """A worker of torchrun. Its agent keeps a store at MASTER_ADDR, if it says so."""
+    if not _set(environ, "TORCHELASTIC_RUN_ID"):
+        return None
+    if not _set(environ, "RANK", "WORLD_SIZE"):
+        raise UsageError(
+            "TORCHELASTIC_RUN_ID is set, but RANK and WORLD_SIZE are not.",
+            "torchrun sets all three.",
+            f"Pass on the whole environment of torchrun. {_ALONE}",
+        )
+    rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
+    host, port = _master_or_refuse(environ)
+    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "") or 0
+    return Placement(
+        engine="torchrun",
+        rank=rank,
+        world_size=size,
+        local_rank=_number_or_0(environ, "LOCAL_RANK"),
+        local_size=_number_or_0(environ, "LOCAL_WORLD_SIZE"),
+        master=host,
+        port=port,
+        hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        job=f"{environ['TORCHELASTIC_RUN_ID']}.{restart}",
+        why=_are_set("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
+    )
+
+
+def _environment(environ: Environ) -> Placement | None:
+    """A rank whose RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT somebody has set."""
+    if not _set(environ, "RANK", "WORLD_SIZE"):
+        return None
+    rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
+    host, port = _master_or_refuse(environ)
+    return Placement(
+        engine="environment",
+        rank=rank,
+        world_size=size,
+        local_rank=_number_or_0(environ, "LOCAL_RANK"),
+        local_size=_number_or_0(environ, "LOCAL_WORLD_SIZE"),
+        master=host,
+        port=port,
+        why=_are_set("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    )
+
+
+# ------------------------------------------------------------------------------------------ Slurm
+# Source: srun's manual page, OUTPUT ENVIRONMENT VARIABLES, and slurm.h for the step ids that are
+# no steps of ranks. Some names differ between releases: the first that is set counts.
+
+_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
+_TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
+_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
+_NODES = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_NO_STEP = 0xFFFFFFF0  # slurm.h: interactive, batch, extern and pending "steps" are numbered above
+
+
+def _slurm(environ: Environ) -> Placement | None:
+    """A task of an srun step.
+
+    A batch script, a shell of ``salloc`` and one of ``srun --pty`` have most of the variables, but
+    are no ranks.
+
+    The port of the meeting is 20000 + (SLURM_JOB_ID + 1009 × SLURM_STEP_ID) mod 10000, unless
+    MASTER_PORT says another: below the ports that Linux hands out by itself, and, as 1009 is a
+    prime, different for steps that run side by side unless their numbers are far apart.
+    """
+    step = _set(environ, *_STEP)
+    if not (_set(environ, "SLURM_PROCID") and environ.get(step, "").strip().isdecimal()):
+        return None
+    if _is_slurm_shell(environ):
+        return None
+    tasks = _set(environ, *_TASKS) or _TASKS[0]
+    rank, size = _rank_and_size(environ, "SLURM_PROCID", tasks)
+    job = _number(environ, _set(environ, *_JOB) or _JOB[0])
+    host, port = _master(environ)
+    return Placement(
+        engine="slurm",
+        rank=rank,
+        world_size=size,
+        local_rank=_number_or_0(environ, "SLURM_LOCALID"),
+        local_size=_slurm_tasks_here(environ),
+        master=host or _first_slurm_host(environ),
+        port=port or 20000 + (job + 1009 * _number(environ, step)) % 10000,
+        job=f"{job}.{_number(environ, step)}",
+        why=_are_set("SLURM_PROCID", step, tasks),
+    )
+
+
+def _is_slurm_shell(environ: Environ) -> bool:
+    """Whether this process runs in a shell that Slurm gave a terminal, as one task alone."""
+    step = environ.get(_set(environ, *_STEP), "").strip()
+    if not (_set(environ, "SLURM_PROCID") and step.isdecimal()):
+        return False
+    alone = environ.get(_set(environ, *_TASKS), "").strip() == "1"
+    return int(step) >= _NO_STEP or (alone and bool(_set(environ, "SLURM_PTY_PORT")))
+
+
+def _slurm_tasks_here(environ: Environ) -> int:
+    """Tasks of the step on this host, from ``2(x3),1``; 0 if Slurm doesn't say."""
+    if not _set(environ, "SLURM_NODEID"):
+        return 0
+    host = _number(environ, "SLURM_NODEID")
+    counts: list[int] = []
+    text = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+    for tasks, hosts in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(tasks)] * min(int(hosts or 1), host + 1)
+    return counts[host] if host < len(counts) else 0
+
+
+def _first_slurm_host(environ: Environ) -> str:
+    """The first host of the step, where Slurm puts rank 0.
+
+    ``node[01-04,7],gpu3`` begins with node01, and ``rack[0-1]n[1-2]`` with rack0n1.
+
+    Raises:
+        UsageError: there is no list of hosts, or it can't be read.
+    """
+    name = _set(environ, *_NODES)
+    text = environ[name].strip() if name else ""
+    while True:  # the innermost brackets first: each stands for the first of what is in it
+        first = re.sub(r"\[([^][,-]+)[^][]*\]", r"\1", text)
+        if first == text:
+            break
+        text = first
+    host = re.split(r"[,\s]", text)[0]
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
+        problem = f"{name} is {environ[name][:60]!r}" if name else f"{_NODES[0]} is not set"
+        raise UsageError(
+            f"This is a task of a Slurm step, but {problem}.",
+            "The ranks meet at the first host of that list, such as node[01-04,07],gpu3.",
+            f"Set MASTER_ADDR to the host of rank 0. {_ALONE}",
+        )
+    return host
+
+
+# -------------------------------------------------------------------------------------------- MPI
+
+
+@dataclass(frozen=True, slots=True)
+class _Mpi:
+    """The variables of one kind of MPI; where ``rank`` is set, it started the process.
+
+    Attributes:
+        job: tells this start from another, on all its ranks alike.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_rank: tuple[str, ...]
+    local_size: tuple[str, ...]
+    job: tuple[str, ...] = ()
+
+
+_HYDRA = _Mpi(  # MPICH, Intel MPI, Cray's PALS with its PMI, srun --mpi=pmi2, MS-MPI
+    "PMI",
+    "PMI_RANK",
+    "PMI_SIZE",
+    ("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+    ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
+    ("I_MPI_HYDRA_UUID", "PALS_APID", "PMI_JOBID"),
+)
+_PMIX = _Mpi(  # PRRTE with a program that is not Open MPI's; it doesn't say the size
+    "PMIx",
+    "PMIX_RANK",
+    "WORLD_SIZE",
+    ("PMIX_LOCAL_RANK",),
+    ("PMIX_LOCAL_SIZE",),
+    ("PMIX_NAMESPACE",),
+)
+_MPIS = (
+    _Mpi(
+        "Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        ("OMPI_COMM_WORLD_LOCAL_RANK",),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        ("PMIX_NAMESPACE",),
+    ),
+    _Mpi(
+        "MVAPICH",
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        ("MV2_COMM_WORLD_LOCAL_RANK",),
+        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    _HYDRA,
+    _PMIX,
+)
+
+
+def _mpi(environ: Environ) -> Placement | None:
+    """A rank that an mpiexec started; where the ranks meet only MASTER_* could say."""
+    kind = _kind_of_mpi(environ)
+    if kind is None:
+        return None
+    rank, size = _mpi_rank(environ, kind)
+    host, port = _master(environ)
+    return Placement(
+        engine="mpi",
+        rank=rank,
+        world_size=size,
+        local_rank=_number_or_0(environ, *kind.local_rank),
+        local_size=_number_or_0(environ, *kind.local_size),
+        master=host if port else "",
+        port=port if host else 0,
+        job=environ.get(_set(environ, *kind.job), "").strip(),
+        why=_are_set(kind.rank, kind.size),
+    )
+
+
+def _kind_of_mpi(environ: Environ) -> _Mpi | None:
+    """Whose variables are there; one of a pair is enough to ask for the other.
+
+    Slurm sets PMI's and PMIx's too, in shells that are no ranks.
+    """
+    for kind in _MPIS:
+        by_slurm = kind is _PMIX and environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
+        in_shell = kind is _HYDRA and _is_slurm_shell(environ)
+        if by_slurm or (in_shell and not _set(environ, *kind.local_rank)):
+            continue
+        if _set(environ, kind.rank) or (kind is not _PMIX and _set(environ, kind.size)):
+            return kind
+    return None
+
+
+def _mpi_rank(environ: Environ, kind: _Mpi) -> tuple[int, int]:
+    if kind is _PMIX and not _set(environ, kind.size):
+        raise UsageError(
+            "PMIX_RANK is set, but nothing says how many ranks there are.",
+            "PMIx tells the number only to programs that ask its server, as an MPI library does.",
+            f"Set WORLD_SIZE on all ranks, or start them with Open MPI's mpiexec. {_ALONE}",
+        )
+    return _rank_and_size(environ, kind.rank, kind.size)
+
+
+def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
+    """Whether an mpiexec started this process as part of another world than Slurm's step.
+
+    mpiexec within a Slurm job starts its helpers through srun, so the ranks inherit the variables
+    of a step of helpers, one a host. srun itself sets PMI's and PMIx's variables as its own.
+
+    Raises:
+        UsageError: both worlds have as many ranks, but number this process differently.
+    """
+    kind = _kind_of_mpi(environ)
+    if kind is None or kind is _PMIX:
+        return kind is _PMIX
+    rank, size = _mpi_rank(environ, kind)
+    if size == placement.world_size and rank != placement.rank:
+        raise UsageError(
+            f"SLURM_PROCID is {placement.rank}, but {kind.rank} is {rank}.",
+            f"Both Slurm and {kind.name} speak of a world of {size} ranks, but not of the same.",
+            "Say which to follow: --launcher slurm or --launcher mpi.",
+        )
+    return size != placement.world_size
+
+
+# -------------------------------------------------------------------------------------- the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,203 +364,94 @@ class Engine:
     """One engine that starts ranks.
 
     Attributes:
-        summary: one line of what it is.
-        looked_for: the variables that tell of it; one of them is enough if ``any_of``.
-        find: the seat that the environment gives this process, or None.
+        summary: one line on what it is.
+        find: the placement that the environment gives this process, or None.
+        looks_for: the variables, for people.
         start: how people start ranks with it.
-        overruled: says whether another engine's variables are nearer to this process.
-        sets_rank: RANK and WORLD_SIZE are its own; those of others must agree with it.
     """
 
-    name: str
     summary: str
-    looked_for: tuple[str, ...]
-    find: Callable[[Mapping[str, str]], Seat | None]
+    find: Callable[[Environ], Placement | None]
+    looks_for: str
     start: str
-    any_of: bool = False
-    overruled: Callable[[Mapping[str, str], Seat], bool] | None = None
-    sets_rank: bool = True
 
 
-def torchrun(environ: Mapping[str, str]) -> Seat | None:
-    """The seat of a worker of torchrun.
-
-    Raises:
-        UsageError: its variables contradict themselves, or some of them are gone.
-    """
-    if not is_set(environ, "TORCHELASTIC_RUN_ID"):
-        return None
-    rank, size = _ranked(environ)
-    host, port = _master_or_refuse(environ)
-    run, restart = (environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
-    return Seat(
-        engine="torchrun",
-        rank=rank,
-        world_size=size,
-        local_rank=number_or(environ, "LOCAL_RANK", 0),
-        local_size=number_or(environ, "LOCAL_WORLD_SIZE", 0),
-        node=number_or(environ, "GROUP_RANK", -1),
-        master=host,
-        port=port,
-        hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        job=f"{run}.{restart or 0}",
-        why=said(_TORCHRUN),
-    )
-
-
-def environment(environ: Mapping[str, str]) -> Seat | None:
-    """The seat that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT give, whoever set them.
-
-    Raises:
-        UsageError: some of them are missing, or contradict the others.
-    """
-    if not (is_set(environ, "RANK") or is_set(environ, "WORLD_SIZE")):
-        return None
-    rank, size = place(environ, "RANK", "WORLD_SIZE")
-    host, port = _master_or_refuse(environ)
-    return Seat(
-        engine="environment",
-        rank=rank,
-        world_size=size,
-        local_rank=number_or(environ, "LOCAL_RANK", 0),
-        local_size=number_or(environ, "LOCAL_WORLD_SIZE", 0),
-        node=number_or(environ, _node_name(environ), -1),
-        master=host,
-        port=port,
-        why=said(_BY_HAND),
-    )
-
-
-TABLE = (
-    Engine(
-        "torchrun",
+TABLE = {
+    "torchrun": Engine(
         "a worker of torchrun, on one host or many",
-        _TORCHRUN,
-        torchrun,
-        "torchrun --nproc-per-node 4 -m distdemo …",
+        _torchrun,
+        "TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE",
+        "torchrun --nproc-per-node 4 -m distdemo ...",
     ),
-    Engine(
-        "slurm",
+    "slurm": Engine(
         "a task of a Slurm step",
-        slurm.VARIABLES,
-        slurm.find,
-        "srun -n 4 distdemo …",
-        overruled=mpiexec.contradicts,
-        sets_rank=False,
+        _slurm,
+        "SLURM_PROCID, SLURM_STEP_ID and SLURM_STEP_NUM_TASKS",
+        "srun -n 4 distdemo ...",
     ),
-    Engine(
-        "mpi",
+    "mpi": Engine(
         "a rank of an mpiexec: Open MPI, MPICH, Intel MPI, PMIx",
-        mpiexec.VARIABLES,
-        mpiexec.find,
-        "mpiexec -n 4 distdemo …",
-        any_of=True,
-        sets_rank=False,
+        _mpi,
+        " or ".join(kind.rank for kind in _MPIS),
+        "mpiexec -n 4 distdemo ...",
     ),
-    Engine(
-        "environment",
+    "environment": Engine(
         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, set by hand or an operator",
-        _BY_HAND,
-        environment,
-        "RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 distdemo …",
+        _environment,
+        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+        "RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 distdemo ...",
     ),
-)
+}
 """In the order in which they are asked: who sets the variables nearest to the process comes first.
 torchrun may have been started by srun, mpiexec or an operator; none of these is started by it."""
 
-ENGINES: dict[str, str] = {engine.name: engine.summary for engine in TABLE}
-"""What ``--launcher`` may name beside ``auto`` and ``local``, each with one line of what it is."""
+ENGINES: dict[str, str] = {name: engine.summary for name, engine in TABLE.items()}
+"""What ``--launcher`` may name beside ``auto`` and ``local``, each with one line on what it is."""
 
 
-def detect(environ: Mapping[str, str]) -> Seat | None:
-    """The seat of this process, or None: no engine started it.
+def detect(environ: Environ) -> Placement | None:
+    """The placement of this process, or None: no engine started it.
 
     Raises:
         UsageError: variables are only half there or contradict each other, so that which rank this
             is could only be guessed.
     """
-    for engine in TABLE:
-        seat = engine.find(environ)
-        if seat is None or (engine.overruled and engine.overruled(environ, seat)):
+    for name, engine in TABLE.items():
+        placement = engine.find(environ)
+        if placement is None or (name == "slurm" and _mpi_is_nearer(environ, placement)):
             continue
-        if not engine.sets_rank:
-            _hold_against_rank(environ, seat)
-        return seat
+        if name in ("slurm", "mpi") and all(_set(environ, n) for n in ("RANK", "WORLD_SIZE")):
+            _check_rank_agrees(environ, placement)
+        return placement
     return None
 
 
-def named(name: str, environ: Mapping[str, str]) -> Seat:
-    """The seat that this engine gives, whatever the others say.
+def named(name: str, environ: Environ) -> Placement:
+    """The placement that this engine gives, whatever the others say.
 
     Raises:
         UsageError: it did not start this process, or its variables contradict themselves.
-        ValueError: there is no such engine.
+        KeyError: there is no such engine.
     """
-    engine = next((each for each in TABLE if each.name == name), None)
-    if engine is None:
-        raise ValueError(f"there is no engine {name!r}: {', '.join(ENGINES)}")
-    seat = engine.find(environ)
-    if seat is None:
-        listed = f"{' or '.join(engine.looked_for)}" if engine.any_of else _both(engine.looked_for)
+    engine = TABLE[name]
+    placement = engine.find(environ)
+    if placement is None:
         raise UsageError(
             f"--launcher {name}, but this process is no rank of {name}.",
-            f"It looked for {listed} in the environment.",
-            f"Start it so: {engine.start} Without an engine leave --launcher out.",
+            f"It looked for {engine.looks_for} in the environment.",
+            f"Start it like this: {engine.start} Without an engine leave out --launcher.",
         )
-    return seat
+    return placement
 
 
-# -------------------------------------------------------------------------------------- the parts
-
-
-def _hold_against_rank(environ: Mapping[str, str], seat: Seat) -> None:
+def _check_rank_agrees(environ: Environ, placement: Placement) -> None:
     """Refuse a RANK and WORLD_SIZE that speak of another world than the engine."""
-    if not (is_set(environ, "RANK") and is_set(environ, "WORLD_SIZE")):
-        return
-    rank, size = place(environ, "RANK", "WORLD_SIZE")
-    if (rank, size) == (seat.rank, seat.world_size):
-        return
-    raise UsageError(
-        f"RANK and WORLD_SIZE say rank {rank} of {size}; {seat.engine} says rank {seat.rank} of "
-        f"{seat.world_size}.",
-        f"{seat.why} too, and this process can be in one world only.",
-        f"Unset RANK and WORLD_SIZE, or say which to follow: --launcher {seat.engine}, or "
-        "--launcher environment.",
-    )
-
-
-def _ranked(environ: Mapping[str, str]) -> tuple[int, int]:
-    if not (is_set(environ, "RANK") or is_set(environ, "WORLD_SIZE")):
+    rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
+    if (rank, size) != (placement.rank, placement.world_size):
         raise UsageError(
-            "TORCHELASTIC_RUN_ID is set, but RANK and WORLD_SIZE are not.",
-            "torchrun sets all three; the others say which rank of how many this process is.",
-            f"Pass the environment of torchrun on whole. {ALONE}",
+            f"RANK and WORLD_SIZE say rank {rank} of {size}; {placement.engine} says rank "
+            f"{placement.rank} of {placement.world_size}.",
+            f"{placement.why} too, and this process can be in one world only.",
+            f"Unset RANK and WORLD_SIZE, or say which to follow: --launcher {placement.engine}, or "
+            "--launcher environment.",
         )
-    return place(environ, "RANK", "WORLD_SIZE")
-
-
-def _master_or_refuse(environ: Mapping[str, str]) -> tuple[str, int]:
-    """Where the ranks meet.
-
-    Raises:
-        UsageError: it is not there, or not whole.
-    """
-    host, port = master(environ)
-    missing = [n for n, v in (("MASTER_ADDR", host), ("MASTER_PORT", port)) if not v]
-    if missing:
-        raise UsageError(
-            f"RANK and WORLD_SIZE are set, but {' and '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not.",
-            "The ranks meet at a port of the host of rank 0, which these two name.",
-            f"Set them alike for all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {ALONE}",
-        )
-    return host, port
-
-
-def _node_name(environ: Mapping[str, str]) -> str:
-    """The variable that numbers the hosts; different operators name it differently."""
-    return next((n for n in ("GROUP_RANK", "NODE_RANK") if is_set(environ, n)), "")
-
-
-def _both(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

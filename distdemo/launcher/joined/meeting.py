@@ -1,24 +1,221 @@
-"""Where the sites of a world meet: a store over TCP that one of them, or the engine, holds."""
+"""How the ranks of a world that spans several nodes find each other: three ways to one store.
+
+- Somebody named the master: node 0 opens a port for each world, and tells the other nodes its
+  number; the process of rank 0 keeps the store there.
+- torchrun's agent keeps a store already: the ranks use that, with keys of their own.
+- mpiexec names no address, so the ranks ask each other over MPI (:class:`MpiRendezvous`).
+
+The ports are open on one address only: the one that was named, or that the others reach.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from select import select
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+from distdemo.launcher.joined import interfaces
+from distdemo.launcher.surroundings import take_interface
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import Store
+
+    from distdemo.launcher.rank import Rank
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the store of the sites is.
+class TcpRendezvous:
+    """A store over TCP that rank 0 keeps, or an engine.
 
     Attributes:
-        host: its address.
-        port: its port.
-        prefix: before all keys, so that several worlds can share a store.
-        listening: the socket on which this site holds the store itself; None: another one does.
-        litter: files in memory that the ranks of this site share, which stay if they are killed.
+        listening: on node 0, the socket on which rank 0 keeps it.
+        prefix: before all keys, where worlds share a store.
     """
 
     host: str
     port: int
-    prefix: str
-    listening: int | None = None
-    litter: tuple[str, ...] = ()
+    listening: socket.socket | None = None
+    prefix: str = ""
+    directory: None = None
+
+    def store(self, rank: Rank, patience: timedelta) -> Store:
+        """Keep the store if this is rank 0's part, or connect to it."""
+        from torch._C._distributed_c10d import PrefixStore
+
+        made = _tcp_store(self.host, self.port, patience, self.listening, keep=rank.rank == 0)
+        return PrefixStore(self.prefix, made) if self.prefix else made
+
+    def leave(self) -> None:
+        """Nothing: the store ends with the process that keeps it."""
+
+
+def _tcp_store(
+    host: str, port: int, patience: timedelta, listening: socket.socket | None, *, keep: bool
+) -> Store:
+    from torch._C._distributed_c10d import TCPStore
+
+    if listening is not None and keep:
+        fd = listening.detach()
+        return TCPStore(
+            host, port, None, True, patience, wait_for_workers=False, master_listen_fd=fd
+        )
+    if listening is not None:
+        listening.close()  # a rank beside rank 0
+    return TCPStore(host, port, None, False, patience, wait_for_workers=False)
+
+
+# ------------------------------------------------------------------------------------- over MPI
+
+BRIDGE = "distdemo.mpi.runtime"
+"""Begins MPI in a rank; loaded by name, as the launcher knows no backend."""
+_WITHIN_A_HOST = {"UCX_TLS": "self,sysv", "I_MPI_FABRICS": "shm"}
+"""Keeps MPICH (over UCX) and Intel MPI to shared memory: they would open sockets, too."""
+_ADDRESS_BYTES = 256  # in which rank 0 says where the others find node 0 and the store
+_MEMORY = "/dev/shm/"  # noqa: S108 - looked at only
+_ANSWER = 2.0  # seconds for hydra to acknowledge a farewell
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What a rank tells its node once MPI has begun.
+
+    Attributes:
+        host: where node 0 listens for the other nodes.
+        port: likewise.
+        leftovers: files in memory that MPI's ranks share, which stay if they are killed.
+    """
+
+    host: str
+    port: int
+    leftovers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MpiRendezvous:
+    """A store whose address the ranks tell each other over MPI.
+
+    Attributes:
+        offers: on node 0, the addresses and ports at which the other nodes could meet it: on
+            loopback, and on an address that other hosts reach, if there is one.
+        one_host: it is known that all ranks are on this host.
+    """
+
+    offers: tuple[tuple[str, int], ...]
+    one_host: bool
+    directory: None = None
+
+    def store(self, rank: Rank, patience: timedelta) -> Store:
+        """Collective: begin MPI, agree on the addresses, tell the node, and connect.
+
+        Raises:
+            UsageError: MPI can't be begun, or no address leads to the other hosts.
+        """
+        if self.one_host:
+            for name, value in _WITHIN_A_HOST.items():
+                os.environ.setdefault(name, value)
+        import_module(BRIDGE).begin()
+        world = import_module("mpi4py.MPI").COMM_WORLD
+        mine = hashlib.sha256(socket.gethostname().encode()).digest()
+        everyones = bytearray(len(mine) * world.Get_size())
+        world.Allgather(bytearray(mine), everyones)
+        together = bytes(everyones) == mine * world.Get_size()
+
+        listening = None
+        address = bytearray(_ADDRESS_BYTES)
+        if world.Get_rank() == 0 and (together or len(self.offers) > 1):
+            host, port = self.offers[0 if together else 1]
+            listening = interfaces.listening_socket(host, 0)
+            text = f"{host} {port} {listening.getsockname()[1]}".encode()
+            address[: len(text)] = text
+        world.Bcast(address, root=0)
+        said = address.rstrip(b"\0").decode().split()
+        if not said:
+            raise UsageError(
+                "The ranks have no address to meet at.",
+                "They are on several hosts, and the host of rank 0 has no address of its own.",
+                "Set MASTER_ADDR and MASTER_PORT on all ranks.",
+            )
+        host, port = said[0], int(said[1])
+        own = "" if together else interfaces.address_towards(host, port)
+        take_interface(interfaces.interface_of(own) or "")
+        rank.tell(Agreed(host, port, _shared_files()))
+        return _tcp_store(host, int(said[2]), patience, listening, keep=True)
+
+    def leave(self) -> None:
+        """Collective: end MPI; mpiexec takes a rank that ends without this for a crash."""
+        mpi = import_module("mpi4py.MPI")
+        if mpi.Is_initialized() and not mpi.Is_finalized():
+            mpi.Finalize()
+        # MPICH itself tells hydra when the process exits through the C library (PMI-1's finalize,
+        # over the descriptor that PMI_FD names). Ranks leave without that, as torch's static
+        # objects would be taken apart beside its threads.
+        if (hydra := _hydra()) is not None:
+            with suppress(OSError):  # the library has signed off, and closed it
+                os.write(hydra, b"cmd=finalize\n")
+                select([hydra], [], [], _ANSWER)
+
+
+def mpi_offers() -> list[socket.socket]:
+    """Two sockets that are bound and don't listen yet: on loopback, and on this host's address.
+
+    The second is its name's, else its first interface's, if there is one that others reach.
+
+    Raises:
+        UsageError: mpi4py is not installed, so the ranks could not ask MPI.
+    """
+    check_mpi4py()
+    reachable = [each for each in interfaces.reachable_addresses() if ":" not in each]
+    with suppress(OSError):
+        reachable.sort(key=socket.gethostbyname(socket.gethostname()).__ne__)
+    made = []
+    for address in ("127.0.0.1", *reachable[:1]):
+        made.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        made[-1].bind((address, 0))
+    return made
+
+
+def check_mpi4py() -> None:
+    """Refuse to go on where the ranks could not ask MPI.
+
+    Raises:
+        UsageError: mpi4py is not installed.
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        raise UsageError(
+            "mpiexec started this process, but it does not say where the ranks can meet.",
+            "With mpi4py they would ask MPI; it is not installed.",
+            "Try pip install 'distdemo[mpi]', or set MASTER_ADDR and MASTER_PORT on all ranks.",
+        )
+
+
+def abort_mpi() -> None:
+    """Have hydra end all ranks: those that wait for one in MPI, before they could meet, hang.
+
+    It does so by itself only for a process that was killed, or had begun MPI.
+    """
+    if (hydra := _hydra()) is not None:
+        with suppress(OSError):  # nobody listens any more
+            os.write(hydra, b"cmd=abort exitcode=1\n")
+
+
+def _hydra() -> int | None:
+    """The descriptor on which MPICH's and Intel MPI's starter listens, if it started us."""
+    number = os.environ.get("PMI_FD", "")
+    return int(number) if number.isdigit() else None
+
+
+def _shared_files() -> tuple[str, ...]:
+    with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        names = {line.split()[-1] for line in maps if line.rpartition(" ")[2].startswith(_MEMORY)}
+        return tuple(sorted(names))
+    return ()

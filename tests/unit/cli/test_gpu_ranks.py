@@ -12,7 +12,7 @@ from distdemo.check.run_check import _on_these_gpus
 from distdemo.cli import options
 from distdemo.demo.execute import check_backend, ranks_sharing
 from distdemo.errors import UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.records import WorldSpec
 
 
@@ -21,8 +21,8 @@ def check(**flags: str) -> CheckRequest:
     return parse_check({name: options.ALL[name][1] for name in options.CHECK} | flags)
 
 
-def seat(local_size: int, nodes: int = 0, here: int = 1) -> Seat:
-    return Seat("torchrun", 0, 8, 0, local_size, 0, why="said so", nodes=nodes, ranks_here=here)
+def seat(local_size: int, nodes: int = 0) -> Placement:
+    return Placement("torchrun", 0, 6 if nodes else 8, 0, local_size, why="said so", nnodes=nodes)
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def test_the_ranks_of_a_host_share_its_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert ranks_sharing(None, 4) == 4
     assert ranks_sharing(seat(local_size=4), 8) == 4
-    assert ranks_sharing(seat(local_size=0, nodes=2, here=3), 6) == 3
+    assert ranks_sharing(seat(local_size=0, nodes=2), 6) == 3
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # the engine gave each rank its own
     assert ranks_sharing(seat(local_size=4), 8) == 1
-    assert ranks_sharing(seat(local_size=0, nodes=2, here=3), 6) == 3
+    assert ranks_sharing(seat(local_size=0, nodes=2), 6) == 3
     assert ranks_sharing(None, 4) == 4
 
 

@@ -14,7 +14,7 @@ from distdemo.cli.parse_engine import (
     size_of_world,
 )
 from distdemo.errors import UsageError
-from distdemo.launcher.joined.seat import Seat
+from distdemo.launcher.joined.placement import Placement
 
 FLAGS: dict[str, Any] = {"launcher": "auto", "nnodes": None, "node_rank": None, "master": None}
 WORLD = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
@@ -27,7 +27,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {})
 
 
-def engine(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> Seat:
+def engine(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> Placement:
     """The seat that these variables give."""
     monkeypatch.setattr("os.environ", variables)
     seat = parse_seat(FLAGS)
@@ -35,7 +35,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> Seat:
     return seat
 
 
-def node(number: int = 0, of: int = 2, master: str = "10.0.0.1", **more: Any) -> Seat:
+def node(number: int = 0, of: int = 2, master: str = "10.0.0.1", **more: Any) -> Placement:
     """The seat of a terminal."""
     flags = {"nnodes": str(of), "node_rank": str(number), "master": master, **more}
     seat = parse_seat(FLAGS | flags)
@@ -62,7 +62,7 @@ def test_without_an_engine_and_without_nodes_the_world_is_our_own() -> None:
 
 def test_a_terminal_says_which_node_it_is_and_where_the_first_one_is() -> None:
     seat = node(1, 3, "node0:1234")
-    assert (seat.engine, seat.node, seat.nodes) == ("terminals", 1, 3)
+    assert (seat.engine, seat.node_rank, seat.nnodes) == ("terminals", 1, 3)
     assert (seat.master, seat.port, seat.hosted) == ("node0", 1234, False)
     assert seat.why == "--nnodes 3 --node-rank 1"
 

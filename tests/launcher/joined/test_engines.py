@@ -1,0 +1,399 @@
+"""Environment variables, as engines set them, to the placement that they mean."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdemo.errors import UsageError
+from distdemo.launcher.joined.engines import ENGINES, TABLE, detect, named
+from distdemo.launcher.joined.placement import Placement
+
+# As torch 2.13's torchrun, MPICH 5.0, Open MPI 5.0 and Intel MPI 2021 set them for the second of
+# two ranks on one machine.
+TORCHRUN = {
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "h0",
+    "MASTER_PORT": "34167",
+    "RANK": "3",
+    "ROLE_NAME": "default",
+    "ROLE_RANK": "3",
+    "ROLE_WORLD_SIZE": "4",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+    "TORCHELASTIC_RUN_ID": "7810781e-dcb9",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "WORLD_SIZE": "4",
+}
+MPICH = {
+    "HYDI_CONTROL_FD": "7",
+    "MPI_LOCALNRANKS": "2",
+    "MPI_LOCALRANKID": "1",
+    "PMI_FD": "11",
+    "PMI_HOSTNAME": "vm",
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+}
+INTEL = {
+    "HYDRA_BSTRAP_NODE_ID": "0",
+    "I_MPI_HYDRA_UUID": "ae750000-b16f",
+    "MPI_LOCALNRANKS": "2",
+    "MPI_LOCALRANKID": "1",
+    "PMI_FD": "11",
+    "PMI_RANK": "1",
+    "PMI_SIZE": "2",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_NODE_RANK": "1",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-vm-30114@1",
+    "PMIX_RANK": "1",
+    "PMIX_SERVER_URI2": "prterun-vm-30114@0.0;tcp4://127.0.0.1:34639",
+}
+PALS = {
+    "PALS_APID": "6c4a",
+    "PALS_LOCAL_RANKID": "3",
+    "PALS_LOCAL_SIZE": "4",
+    "PALS_NODEID": "1",
+    "PALS_RANKID": "7",
+    "PMI_RANK": "7",
+    "PMI_SIZE": "8",
+}
+STEP = {
+    "SLURM_JOB_ID": "1234",
+    "SLURM_JOB_NODELIST": "node[01-04]",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "2",
+    "SLURM_NTASKS": "5",
+    "SLURM_PROCID": "4",
+    "SLURM_STEP_ID": "3",
+    "SLURM_STEP_NODELIST": "node[02-04]",
+    "SLURM_STEP_NUM_NODES": "3",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_TASKS_PER_NODE": "1,2(x2)",
+}
+OLD_STEP = {
+    "SLURM_JOBID": "77",
+    "SLURM_STEPID": "2",
+    "SLURM_PROCID": "1",
+    "SLURM_NPROCS": "2",
+    "SLURM_NODELIST": "n[1-3]",
+}
+HAND = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+SHELL = {"SLURM_PTY_PORT": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
+
+PMI = "PMI_RANK and PMI_SIZE are set"
+OMPI = "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set"
+PLACEMENTS = {
+    "torchrun": (
+        TORCHRUN,
+        Placement(
+            "torchrun",
+            3,
+            4,
+            1,
+            2,
+            "h0",
+            34167,
+            hosted=True,
+            job="7810781e-dcb9.2",
+            why="TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are set",
+        ),
+    ),
+    "MPICH": (MPICH, Placement("mpi", 1, 2, 1, 2, why=PMI)),
+    "Intel MPI": (INTEL, Placement("mpi", 1, 2, 1, 2, job="ae750000-b16f", why=PMI)),
+    "Open MPI": (OPEN_MPI, Placement("mpi", 1, 2, 1, 2, job="prterun-vm-30114@1", why=OMPI)),
+    "PALS": (PALS, Placement("mpi", 7, 8, 3, 4, job="6c4a", why=PMI)),
+    "Slurm": (
+        STEP,
+        Placement(
+            "slurm",
+            4,
+            5,
+            1,
+            2,
+            "node02",
+            20000 + (1234 + 1009 * 3) % 10000,
+            job="1234.3",
+            why="SLURM_PROCID, SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are set",
+        ),
+    ),
+    "old Slurm": (
+        OLD_STEP,
+        Placement(
+            "slurm",
+            1,
+            2,
+            0,
+            0,
+            "n1",
+            20000 + 77 + 1009 * 2,
+            job="77.2",
+            why="SLURM_PROCID, SLURM_STEPID and SLURM_NPROCS are set",
+        ),
+    ),
+    "by hand": (
+        HAND,
+        Placement(
+            "environment",
+            1,
+            3,
+            master="10.0.0.1",
+            port=29500,
+            why="RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set",
+        ),
+    ),
+}
+
+
+def found(environ: dict[str, str]) -> Placement:
+    placement = detect(environ)
+    assert placement is not None
+    return placement
+
+
+def refusal(environ: dict[str, str]) -> tuple[str, str, str]:
+    """What detect says of these variables: all three parts, none of them empty."""
+    with pytest.raises(UsageError) as caught:
+        detect(environ)
+    assert all((caught.value.what, caught.value.why, caught.value.hint))
+    return caught.value.what, caught.value.why, caught.value.hint
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_the_variables_of_an_engine_say_the_placement(name: str) -> None:
+    environ, expected = PLACEMENTS[name]
+    assert detect(environ) == expected
+    assert named(expected.engine, environ) == expected
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"HOME": "/root", "MASTER_ADDR": "h0", "MASTER_PORT": "1", "RANK": ""}]
+)
+def test_without_an_engine_there_is_no_placement(environ: dict[str, str]) -> None:
+    assert detect(environ) is None
+
+
+def test_looking_has_no_side_effects() -> None:
+    """No import that a command line would pay for, no name resolved, nothing set."""
+    script = (
+        "import os, socket, sys\n"
+        "before = dict(os.environ)\n"
+        "def refuse(*a, **k): raise AssertionError('a name was looked up')\n"
+        "socket.getaddrinfo = socket.gethostbyname = refuse\n"
+        "from distdemo.launcher.joined import engines, interfaces\n"
+        f"for environ in {[environ for environ, _ in PLACEMENTS.values()]!r}:\n"
+        "    assert engines.detect(environ)\n"
+        "assert before == dict(os.environ)\n"
+        "print([m for m in ('torch', 'mpi4py', 'rich', 'typer') if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+# ------------------------------------------------------------------------ one engine in another
+
+HELPER = {**STEP, "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+NESTED: list[tuple[dict[str, str], tuple[Any, ...]]] = [
+    # torchrun within any other engine is torchrun.
+    *(({**outer, **TORCHRUN}, ("torchrun", 3, 4)) for outer in (STEP, MPICH, OPEN_MPI)),
+    # srun that speaks PMI or PMIx is Slurm, because that knows the master.
+    ({**STEP, "PMI_RANK": "4", "PMI_SIZE": "5", "PMI_JOBID": "1234.3"}, ("slurm", 4, 5)),
+    ({**STEP, "PMIX_RANK": "4", "PMIX_NAMESPACE": "slurm.pmix.1234.3"}, ("slurm", 4, 5)),
+    # An mpiexec that started its helpers through srun is mpi.
+    ({**HELPER, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"}, ("mpi", 5, 8)),
+    (
+        {**HELPER, **OPEN_MPI, "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"},
+        ("mpi", 5, 8),
+    ),
+    (
+        {**HELPER, "PMIX_NAMESPACE": "prterun-n1-9@1", "PMIX_RANK": "5", "WORLD_SIZE": "8"},
+        ("mpi", 5, 8),
+    ),
+    # An mpiexec in a shell within Slurm starts ranks.
+    *(({**STEP, **SHELL, **spoken}, ("mpi", 1, 2)) for spoken in (MPICH, INTEL, OPEN_MPI)),
+    # RANK and WORLD_SIZE may repeat what the engine says, and MASTER_* be set beside it.
+    ({**MPICH, **HAND, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "10.0.0.1", 29500)),
+    ({**OPEN_MPI, **HAND, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "10.0.0.1", 29500)),
+    ({**STEP, **HAND, "RANK": "4", "WORLD_SIZE": "5"}, ("slurm", 4, 5, "10.0.0.1", 29500)),
+    ({**OPEN_MPI, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "", 0)),
+    ({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-vm-1@1", "WORLD_SIZE": "4"}, ("mpi", 1, 4)),
+    # Half an address is none, where the ranks can find out by themselves.
+    ({**MPICH, "MASTER_ADDR": "h0"}, ("mpi", 1, 2, "", 0)),
+]
+
+
+@pytest.mark.parametrize(("environ", "expected"), NESTED)
+def test_of_several_engines_the_nearest_one_counts(
+    environ: dict[str, str], expected: tuple[Any, ...]
+) -> None:
+    here = found(environ)
+    told = (here.engine, here.rank, here.world_size, here.master, here.port)
+    assert told[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("spoken", [{}, {"PMIX_NAMESPACE": "slurm.pmix.1.0", "PMIX_RANK": "0"}])
+@pytest.mark.parametrize(
+    "shell",
+    [
+        {"SLURM_STEP_ID": "4294967290", "SLURM_PTY_PORT": "34889"},  # salloc's interactive step
+        {"SLURM_STEP_ID": "4294967291"},  # a batch script
+        {"SLURM_STEP_ID": "0", "SLURM_PTY_PORT": "34889"},  # srun --pty bash
+        {"SLURM_STEP_ID": ""},  # a batch script, as older releases set it
+    ],
+)
+def test_a_shell_within_slurm_is_no_rank(shell: dict[str, str], spoken: dict[str, str]) -> None:
+    environ = {**STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", **shell}
+    assert detect({**environ, **spoken}) is None
+    with pytest.raises(UsageError, match="no rank of slurm"):
+        named("slurm", environ)
+
+
+CONTRADICTIONS = [
+    ({**STEP, "PMI_RANK": "3", "PMI_SIZE": "5"}, "SLURM_PROCID is 4, but PMI_RANK is 3."),
+    ({**MPICH, **HAND, "RANK": "0"}, "RANK and WORLD_SIZE say rank 0 of 3; mpi says rank 1 of 2."),
+    ({**STEP, **HAND}, "RANK and WORLD_SIZE say rank 1 of 3; slurm says rank 4 of 5."),
+    ({"PMIX_RANK": "1"}, "PMIX_RANK is set, but nothing says how many ranks there are."),
+    ({**HAND, "WORLD_SIZE": "0"}, "WORLD_SIZE is '0'."),
+    ({**HAND, "RANK": "3"}, "RANK is 3, but WORLD_SIZE is 3."),
+    ({**STEP, "SLURM_PROCID": "5"}, "SLURM_PROCID is 5, but SLURM_STEP_NUM_TASKS is 5."),
+    ({**HAND, "MASTER_ADDR": ""}, "RANK and WORLD_SIZE are set, but MASTER_ADDR is not."),
+    ({**TORCHRUN, "MASTER_PORT": ""}, "RANK and WORLD_SIZE are set, but MASTER_PORT is not."),
+    ({**MPICH, "MASTER_PORT": "65536"}, "MASTER_PORT is '65536'."),
+    ({**STEP, "MASTER_PORT": "http"}, "MASTER_PORT is 'http'."),
+    (
+        {"TORCHELASTIC_RUN_ID": "none"},
+        "TORCHELASTIC_RUN_ID is set, but RANK and WORLD_SIZE are not.",
+    ),
+    (
+        {**STEP, "SLURM_STEP_NODELIST": "n[1-"},
+        "This is a task of a Slurm step, but SLURM_STEP_NODELIST is 'n[1-'.",
+    ),
+    ({**OLD_STEP, "SLURM_NODELIST": ""}, "This is a task of a Slurm step, but "),
+]
+PAIRS = [
+    ("RANK", "WORLD_SIZE", HAND),
+    ("PMI_RANK", "PMI_SIZE", MPICH),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", OPEN_MPI),
+    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {**STEP, "SLURM_NTASKS": ""}),
+]
+
+
+@pytest.mark.parametrize(("environ", "what"), CONTRADICTIONS)
+def test_a_contradiction_is_an_error(environ: dict[str, str], what: str) -> None:
+    assert refusal(environ)[0].startswith(what)
+
+
+@pytest.mark.parametrize(("name", "other", "environ"), PAIRS)
+def test_half_of_a_pair_and_what_is_no_number_are_errors(
+    name: str, other: str, environ: dict[str, str]
+) -> None:
+    assert refusal({**environ, name: ""})[0] == f"{other} is set, but {name} is not."
+    for value in ("two", "-1", "1.0", "9" * 40, "٣"):
+        what, why, _ = refusal({**environ, name: value})
+        assert what.startswith(f"{name} is ")
+        assert "whole number" in why
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_named_engine_that_started_nothing_says_what_it_looked_for(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        named(name, {"HOME": "/root"})
+    assert caught.value.what == f"--launcher {name}, but this process is no rank of {name}."
+    assert TABLE[name].looks_for in caught.value.why
+    assert TABLE[name].start in caught.value.hint
+
+
+def test_a_named_engine_counts_whatever_the_others_say() -> None:
+    assert named("environment", {**MPICH, **HAND}).rank == 1
+    assert named("mpi", {**STEP, "PMI_RANK": "3", "PMI_SIZE": "5"}).rank == 3
+
+
+# ------------------------------------------------------------------------------------------ Slurm
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("node1", "node1"),
+        ("node[01-04,7],gpu3", "node01"),
+        ("gpu3,node[9-11]", "gpu3"),
+        ("node[5]", "node5"),
+        ("n[1-2]-ib", "n1-ib"),
+        ("rack[0-1]n[1-2]", "rack0n1"),
+        ("n[2[3-4],x]", "n23"),
+        ("a b,c", "a"),
+        ("node.example.org", "node.example.org"),
+        ("n[0-999999999]m[0-999999999]", "n0m0"),
+    ],
+)
+def test_the_first_host_of_a_list_is_the_master(text: str, host: str) -> None:
+    assert found({**STEP, "SLURM_STEP_NODELIST": text}).master == host
+
+
+@given(st.text(alphabet="ab1-,[] $", max_size=20))
+def test_any_list_has_a_first_host_or_is_refused(text: str) -> None:
+    with suppress(UsageError):
+        assert found({**STEP, "SLURM_STEP_NODELIST": text or "[]"}).master
+
+
+def test_steps_and_jobs_side_by_side_have_ports_of_their_own() -> None:
+    ports = {
+        found({**STEP, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}).port
+        for job in range(5_000_000, 5_000_200)
+        for step in range(4)
+    }
+    assert len(ports) == 200 * 4
+    assert all(20000 <= port < 30000 for port in ports)
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "expected"),
+    [
+        ("2(x3),1", 0, 2),
+        ("2(x3),1", 2, 2),
+        ("2(x3),1", 3, 1),
+        ("2(x3),1", 4, 0),
+        ("", 0, 0),
+        ("8(x4000000000)", 1, 8),
+    ],
+)
+def test_tasks_of_a_host(text: str, node: int, expected: int) -> None:
+    environ = {**STEP, "SLURM_STEP_TASKS_PER_NODE": text, "SLURM_NODEID": str(node)}
+    assert found(environ).local_size == expected
+
+
+# -------------------------------------------------------------------------------------- placement
+
+
+@given(st.integers(1, 60), st.data())
+def test_every_rank_is_on_one_node_in_order_and_the_first_nodes_have_one_more(
+    size: int, data: st.DataObject
+) -> None:
+    nnodes = data.draw(st.integers(1, size))
+    place = Placement("terminals", 0, 0, nnodes=nnodes, node_rank=nnodes - 1).sized(size)
+    shares = [place.ranks_of(node) for node in range(place.nodes)]
+    assert [rank for share in shares for rank in share] == list(range(size))
+    assert sorted({len(share) for share in shares}) == sorted({len(shares[-1]), len(shares[0])})
+    assert 0 <= len(shares[0]) - len(shares[-1]) <= 1
+    assert (place.rank, place.ranks_here) == (shares[-1].start, len(shares[-1]))
+
+
+def test_under_an_engine_each_rank_is_a_node_of_its_own() -> None:
+    place = Placement("torchrun", 2, 4, 0, 2)
+    assert (place.node, place.nodes, place.ranks_here) == (2, 4, 2)
+    assert [place.ranks_of(node) for node in range(4)] == [range(n, n + 1) for n in range(4)]
