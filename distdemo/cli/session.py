@@ -9,6 +9,7 @@ others do as it says and leave with the exit code that it finds.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -236,7 +237,9 @@ class Session:
             return run_prepared(world, target, args, **how)
         mine = prepared(world, joined=True)
         settings = (world.world_size, world.backend, world.device)
-        request = Request(f"{self.command} {meaning or args} {settings}", shlex.join(sys.argv[1:]))
+        # What has no text of its own shows its address, which differs between processes.
+        asked = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
+        request = Request(f"{self.command} {asked} {settings}", shlex.join(sys.argv[1:]))
         if place.node == 0:
             if self._node_zero is None:
                 from distdemo.launcher.joined.join import NodeZero
@@ -248,12 +251,11 @@ class Session:
         self._other_node = OtherNode(place, request, world.deadline)
         code = self._other_node.serve(mine, target, args, resume)
         if place.nnodes:  # somebody sits in front of this terminal
-            ranks = place.ranks_of(place.node)
+            first, last = place.rank, place.rank + place.ranks_here - 1
+            which = f"Rank {first}" if first == last else f"Ranks {first} to {last}"
             how_it_went = "all went well" if code == 0 else f"it failed, exit code {code}"
-            sys.stderr.write(
-                f"Ranks {ranks[0]} to {ranks[-1]} ran here; {how_it_went}. "
-                f"Node 0 ({place.master}) shows the result.\n"
-            )
+            node_zero = f"Node 0 ({place.master}) shows the result."
+            sys.stderr.write(f"{which} ran here; {how_it_went}. {node_zero}\n")
         raise typer.Exit(code)
 
     # ------------------------------------------------------------------------------- the end

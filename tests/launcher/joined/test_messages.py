@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from distdemo.demo.records import Piece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdemo.demo.holdings import Piece
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.joined.interfaces import listening_socket
 from distdemo.launcher.joined.messages import (
@@ -146,9 +146,9 @@ def test_records_come_back_as_themselves() -> None:
     "data",
     [
         7,
-        {"type": "distdemo.demo.holdings:Piece", "value": {"shape": "x"}},
-        {"type": "distdemo.demo.holdings:Nothing", "value": {}},
-        {"type": "distdemo.demo.holdings:Any", "value": {}},
+        {"type": "distdemo.demo.records:Piece", "value": {"shape": "x"}},
+        {"type": "distdemo.demo.records:Nothing", "value": {}},
+        {"type": "distdemo.demo.records:Any", "value": {}},
         {"type": "distdemo.launcher.joined.messages:connect", "value": {}},
         {"type": "distdemo.never.imported:Piece", "value": {}},
         {"type": "os:system", "value": "true"},
