@@ -271,10 +271,11 @@ class Session:
 
             show(messages(), error_text(error))
             abort_mpi()  # the engine may end this process right here
+            return False
         if self._other_node is not None and not isinstance(error, NodeZeroLostError):
             with suppress(OSError):
                 self._other_node.refuse(error)
-        return self._other_node is None
+        return True
 
     def end(self, code: int = EXIT_FAILED) -> None:
         """Whatever ended the command: the other nodes leave with this exit code."""

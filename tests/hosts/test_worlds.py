@@ -161,4 +161,4 @@ def test_mpiexec_over_two_hosts_makes_one_world_over_gloo_and_over_mpi(hosts: Ho
     ):
         assert code == 0, out + err
         assert spread(out) == hosts_of
-        assert json.loads(out)["world"]["backend"] == backend
+        assert json.loads(out)["world"]["world"]["backend"] == backend

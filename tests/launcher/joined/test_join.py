@@ -187,7 +187,7 @@ def test_a_killed_rank_of_another_node_is_named_and_all_end(temporary):
     (error,) = document["errors"]
     assert error["ranks"] == [3]
     assert "SIGKILL" in error["what"]
-    assert document["ranks"][3]["outcome"] == "died"
+    assert document["world"]["outcomes"][3]["kind"] == "died"
 
 
 def test_a_killed_node_is_named_with_all_its_ranks(temporary):
@@ -308,8 +308,8 @@ def test_torchrun_starts_one_world_that_speaks_once(temporary):
     assert code == 0
     document = json.loads(out)
     assert document["ok"]
-    assert document["world"].items() >= {"launcher": "torchrun", "world_size": 2}.items()
-    assert [rank["after"] for rank in document["ranks"]] == [[10.0, 12.0, 14.0, 16.0]] * 2
+    assert document["world"]["engine"] == "torchrun"
+    assert [each["kind"] for each in document["world"]["outcomes"]] == ["returned", "returned"]
 
 
 # -------------------------------------------------------------------------------------- mpiexec
@@ -324,8 +324,8 @@ def test_mpiexec_starts_one_world_over_mpi(temporary):
         code, out, err = run.finish()
         assert (code, err) == (0, "")
         world = json.loads(out)["world"]
-        assert (world["launcher"], world["backend"]) == ("mpi", "mpi")
-        assert (world["world_size"], world["hosts"]) == (2, None)
+        assert (world["engine"], world["world"]["backend"]) == ("mpi", "mpi")
+        assert (len(world["outcomes"]), world["hosts"]) == (2, [])
         run.leaves_nothing()
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from distdemo.demo.records import Piece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distdemo.demo.records import Piece
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.joined.interfaces import listening_socket
 from distdemo.launcher.joined.messages import (
