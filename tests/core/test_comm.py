@@ -1,0 +1,319 @@
+"""``distdemo.comm`` on real ranks, and in a program that was started alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from functools import partial
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore  # torch.distributed's own, typed
+
+import distdemo
+from distdemo import comm
+from distdemo.errors import DistdemoError
+
+launch = partial(distdemo.launch, start_method="fork")
+WORLDS = pytest.mark.parametrize("world_size", [1, 3, 5])
+SIZES = (3, 0, 7, 1, 2)
+"""Rows of ranks 0 to 4."""
+
+
+def value_of(rank):
+    """Another size and another form on each rank, with a tensor inside."""
+    return {"rank": rank, "deep": [("x" * 1000 * rank, None)] * rank, "t": torch.full((rank,), 7)}
+
+
+def rows_of(rank, *trailing, dtype=torch.float32):
+    count = SIZES[rank] * torch.Size(trailing).numel()
+    return (torch.arange(count) + 10 * rank).reshape(SIZES[rank], *trailing).to(dtype)
+
+
+def same(left, right):
+    return repr(left) == repr(right)
+
+
+def error_of(call):
+    """What a call raises, in words."""
+    try:
+        call()
+    except DistdemoError as error:
+        return str(error)
+    return None
+
+
+# -------------------------------------------------------------------------------------- alone
+
+
+def test_torch_is_neither_imported_nor_needed() -> None:
+    script = """
+import sys
+sys.modules["torch"] = None  # any import of it raises
+from distdemo import comm
+assert (comm.get_rank(), comm.get_world_size(), comm.is_main()) == (0, 1, True)
+comm.synchronize()
+assert comm.all_gather_objects({"a": 1}) == [{"a": 1}]
+assert comm.gather_objects("x") == ["x"]
+assert comm.broadcast_object("x") == "x"
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_world_of_one_gives_objects_themselves_and_copies_of_tensors() -> None:
+    value: Any = [lambda: 0]  # doesn't pickle, and needn't
+    assert comm.all_gather_objects(value)[0] is value
+    assert (comm.gather_objects(value) or [])[0] is value
+    assert comm.broadcast_object(value) is value
+    views = (
+        torch.nn.Parameter(torch.ones(2)),
+        torch.arange(6.0).reshape(2, 3).t(),
+        torch.arange(6, dtype=torch.int16)[::2],
+        torch.tensor([1 + 2j, 3 - 4j]).conj(),
+        torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
+        torch.ones(1).expand(4),
+        torch.ones(3, 0),
+    )
+    for view in views:
+        steps: list[tuple[str, int]] = []
+
+        def note(name: str, _: object, sent: int, to: list[tuple[str, int]] = steps) -> None:
+            to.append((name, sent))
+
+        (found,) = comm.all_gather_uneven(view, note=note)
+        assert torch.equal(found, view)
+        assert not found.requires_grad
+        assert type(found) is torch.Tensor
+        assert found.numel() == 0 or found.data_ptr() != view.data_ptr()
+        assert steps == [
+            ("all_gather the sizes", 0),
+            ("pad to the largest", 0),
+            ("all_gather", 0),
+            ("trim", 0),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: comm.gather_objects("x", dst=1), "Rank 1 can't be the root."),
+        (lambda: comm.broadcast_object("x", src=-1), "The group has 1 rank, counted from 0."),
+        (
+            lambda: comm.all_gather_objects("x", cast("Any", dist.GroupMember.NON_GROUP_MEMBER)),
+            "The group is not there any more.",
+        ),
+        (lambda: comm.all_gather_uneven(torch.tensor(1.0)), "a float32 tensor without dimensions"),
+        (lambda: comm.all_gather_uneven(torch.eye(2).to_sparse()), "tensor that is not dense"),
+        (lambda: comm.all_gather_uneven(cast("Any", [1, 2])), "Rank 0: list, no tensor."),
+    ],
+)
+def test_mistakes_in_a_world_of_one(call, complaint):
+    with pytest.raises(DistdemoError) as caught:
+        call()
+    assert complaint in str(caught.value)
+
+
+# -------------------------------------------------------------------------------------- on ranks
+
+
+@WORLDS
+def test_objects_and_tensors_of_unequal_size_reach_every_rank(world_size):
+    last = world_size - 1
+
+    def work(rank):
+        found: list[Any] = [comm.get_rank(), comm.get_world_size(), comm.is_main()]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            comm.synchronize()
+            for _ in range(2):
+                found += [
+                    comm.all_gather_objects(value_of(rank)),
+                    comm.gather_objects(value_of(rank), dst=last),
+                    [
+                        comm.broadcast_object(value_of(src) if rank == src else lambda: 0, src)
+                        for src in range(world_size)
+                    ],
+                    comm.all_gather_uneven(rows_of(rank).requires_grad_()),
+                    comm.all_gather_uneven(rows_of(rank, 2, 0)),
+                ]
+        return found, [str(each.message) for each in caught]
+
+    values = [value_of(rank) for rank in range(world_size)]
+    rows = [[rows_of(r, *more) for r in range(world_size)] for more in ((), (2, 0))]
+    for rank, (found, warned) in enumerate(launch(work, world_size=world_size)):
+        expected = [values, values if rank == last else None, values, *rows]
+        assert same(found, [rank, world_size, rank == 0, *expected, *expected])
+        assert warned == []
+
+
+def test_nobody_leaves_synchronize_before_all_have_come(tmp_path):
+    def meet(rank):
+        (tmp_path / str(rank)).touch()
+        comm.synchronize()
+        return len(list(tmp_path.iterdir()))
+
+    assert launch(meet, world_size=3) == [3, 3, 3]
+
+
+def test_any_dtype_travels_and_results_share_no_memory():
+    dtypes = (torch.bool, torch.int16, torch.bfloat16, torch.complex64, torch.float8_e4m3fn)
+
+    def gather(rank):
+        found = []
+        for dtype in dtypes:
+            mine = rows_of(rank, 2, dtype=dtype)
+            parts = comm.all_gather_uneven(mine)
+            assert [part.dtype for part in parts] == [dtype] * 3
+            found.append([part.view(torch.uint8).tolist() for part in parts])
+            sizes = [part.untyped_storage().nbytes() for part in parts]
+            assert sizes == [part.nbytes for part in parts]  # no padding
+            parts[rank].zero_()
+            assert torch.equal(
+                mine.view(torch.uint8), rows_of(rank, 2, dtype=dtype).view(torch.uint8)
+            )
+        return found
+
+    expected = [
+        [rows_of(rank, 2, dtype=dtype).view(torch.uint8).tolist() for rank in range(3)]
+        for dtype in dtypes
+    ]
+    assert launch(gather, world_size=3) == [expected] * 3
+
+
+def test_the_steps_are_told_with_what_is_held_and_sent():
+    def gather(rank):
+        steps = []
+
+        def note(name, held, sent):
+            steps.append((name, [tensor.tolist() for tensor in held], sent))
+
+        comm.all_gather_uneven(rows_of(rank)[:2], note=note)
+        return steps
+
+    padded = [[0.0, 1.0], [0.0, 0.0], [20.0, 21.0]]
+    assert launch(gather, world_size=3) == [
+        [
+            ("all_gather the sizes", [[2, 0, 2]], 256),
+            ("pad to the largest", [padded[rank]], 0),
+            ("all_gather", padded, 8),
+            ("trim", [[0.0, 1.0], [], [20.0, 21.0]], 0),
+        ]
+        for rank in range(3)
+    ]
+
+
+def test_roots_count_in_the_group_and_ranks_outside_are_told_so():
+    def subgroup(rank):
+        group = dist.new_group([1, 3, 4])
+        alone = [dist.new_group([each]) for each in range(5)][rank]
+        value = object()
+        assert comm.all_gather_objects(value, alone)[0] is value
+        if rank in (0, 2):
+            return error_of(lambda: comm.all_gather_objects(rank, group))
+        found = (
+            comm.all_gather_objects(rank, group),
+            comm.gather_objects(rank, dst=2, group=group),
+            comm.broadcast_object(rank, src=1, group=group),
+            [part.tolist() for part in comm.all_gather_uneven(rows_of(rank), group)],
+        )
+        dist.destroy_process_group(group)
+        gone = error_of(lambda: comm.all_gather_objects(rank, group))
+        assert "The group is not there any more." in gone
+        return found
+
+    rows = [rows_of(rank).tolist() for rank in (1, 3, 4)]
+    first, *found = launch(subgroup, world_size=5)
+    assert "Rank 0 is not in the group that it was given." in first
+    assert found[0] == found[2] == ([1, 3, 4], None, 3, rows)
+    assert found[3] == ([1, 3, 4], [1, 3, 4], 3, rows)
+
+
+class Unreadable:
+    """Pickles; unpickles to an error."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+MISTAKES = (
+    # what a rank calls; what every rank is told
+    (
+        lambda rank: comm.all_gather_objects((lambda: 0) if rank == 1 else rank),
+        "The value of rank 1 can't be sent.",
+    ),
+    (lambda rank: comm.broadcast_object(lambda: 0, src=1), "lambda"),
+    (lambda rank: comm.gather_objects(0, dst=rank % 2), "Ranks 0, 2: root 0. Rank 1: root 1."),
+    (lambda rank: comm.broadcast_object(0, src=3), "The group has 3 ranks, counted from 0."),
+    (lambda rank: comm.gather_objects(0, dst=-1), "Rank -1 can't be the root."),
+    (
+        lambda rank: (comm.broadcast_object if rank == 1 else comm.all_gather_objects)(rank),
+        "Ranks 0, 2: all_gather_objects. Rank 1: broadcast_object.",
+    ),
+    (
+        lambda rank: comm.all_gather_uneven(torch.ones(3, 5 if rank == 1 else 4)),
+        "Ranks 0, 2: float32 [*, 4] on cpu. Rank 1: float32 [*, 5] on cpu.",
+    ),
+    (
+        lambda rank: comm.all_gather_uneven(torch.ones(3).double() if rank else torch.tensor(2)),
+        "Rank 0: a int64 tensor without dimensions. Ranks 1, 2: float64 [*] on cpu.",
+    ),
+    (lambda rank: comm.all_gather_uneven(cast("Any", None)), "Ranks 0, 1, 2: NoneType, no tensor"),
+)
+
+
+def test_a_mistake_is_an_error_of_every_rank_and_the_group_is_as_good_as_before():
+    def work(rank):
+        errors = [error_of(lambda call=call: call(rank)) for call, _ in MISTAKES]
+        unread = error_of(lambda: comm.broadcast_object(Unreadable(), src=0))
+        return errors, unread, comm.all_gather_objects(rank)
+
+    for rank, (errors, unread, good) in enumerate(launch(work, world_size=3)):
+        for (_, complaint), error in zip(MISTAKES, errors, strict=True):
+            assert complaint in error
+        assert good == [0, 1, 2]
+        if rank == 0:  # keeps its own
+            assert unread is None
+        else:
+            assert "A value that arrived can't be read on this rank." in unread
+            assert "ValueError: invalid literal" in unread
+
+
+@pytest.mark.parametrize("backend", ["gloo", "cuda:gloo"], ids=["CPU tensors", "no CPU tensors"])
+def test_a_group_destroyed_and_initialised_again(backend, tmp_path):
+    def again(rank, size):
+        found: list[Any] = []
+        for name in "ab":
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            store = FileStore(str(tmp_path / name), size)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+            old, before = dist.group.WORLD, dist.get_pg_count()
+            for _ in range(2):
+                found += [comm.all_gather_objects(rank), comm.gather_objects(rank, 1)]
+                found.append([len(part) for part in comm.all_gather_uneven(rows_of(rank))])
+            comm.synchronize()
+            found.append(dist.get_pg_count() - before)  # one beside, for CPU tensors
+        held = len(comm._cpu_groups)
+        dist.destroy_process_group()
+        gone = error_of(partial(comm.all_gather_objects, rank, old))
+        del old
+        left = len(comm._cpu_groups)
+        return found, gone, held, left, comm.get_world_size(), comm.all_gather_objects(rank)
+
+    beside = int(backend != "gloo")
+    for rank, ended in enumerate(launch(again, world_size=3)):
+        once = [[0, 1, 2], [0, 1, 2] if rank == 1 else None, [3, 0, 7]]
+        assert ended[0] == [*once, *once, beside] * 2
+        assert "The group is not there any more." in ended[1]
+        assert ended[2:] == (beside, 0, 1, [rank])
+
+
+def test_who_said_what_is_grouped_and_cut() -> None:
+    assert comm._by_rank(["a", "b", "a"]) == "Ranks 0, 2: a. Rank 1: b."
+    assert comm._by_rank(["a"] * 10) == "Ranks 0, 1, 2, 3, 4, 5, 6, 7, …: a."
