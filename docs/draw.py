@@ -27,8 +27,8 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.torch_import import load_torch
 from distdemo.ops.spec import OpSpec
-from distdemo.trace.tracing import TraceReport, TraceSpec
-from distdemo.trace.view_rounds import Rounds, preamble
+from distdemo.trace.records import TraceReport, TraceSpec
+from distdemo.trace.view import Rounds, preamble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,12 +176,12 @@ def traced() -> TraceReport:
     Raises:
         SystemExit: it failed or its result was wrong; nothing is drawn then.
     """
-    from distdemo.trace.report import report
-    from distdemo.trace.run import trace
+    from distdemo.trace.rank import trace
+    from distdemo.trace.report import make_report
 
     spec = TraceSpec(OpSpec("all_reduce", RANKS, reduce_op="sum"), "ring")
     world = run_world(WorldSpec(RANKS, capture=True, lazy=False), trace, (spec,))
-    result = report(spec, world)
+    result = make_report(spec, world)
     if not result.ok:
         raise SystemExit(f"the trace went wrong: {world.verdict or 'its result differs'}")
     return result

@@ -1,4 +1,4 @@
-"""Draw the picture of the page that ``distdemo trace --html`` writes: docs/trace-page.png.
+"""Draw the picture of the page that ``distdemo trace --output`` writes: docs/trace-page.png.
 
 Run by ``make picture``. The page of a ring that has just been run is opened in the system's own
 Chromium, in the middle of a round. Where there is none nothing is drawn, and the reason is told.
@@ -15,7 +15,7 @@ from pathlib import Path
 from draw import traced  # the folder of a script is on its path
 
 from distdemo.launcher.torch_import import load_torch
-from distdemo.trace.view_page import trace_page
+from distdemo.trace.page import page as page_of
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("chromium", "google-chrome", "google-chrome-stable")
@@ -36,7 +36,7 @@ def main(file: Path) -> None:
     load_torch()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "page.html")
-        page.write_text(trace_page(traced()), encoding="utf-8")
+        page.write_text(page_of(traced()), encoding="utf-8")
         photograph(browser, page, file)
 
 

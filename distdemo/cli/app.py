@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("bench", "distdemo.bench.command:bench", MEASURE),
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
     ("bench compare", "distdemo.bench.compare.command:compare", MEASURE),
+    ("trace", "distdemo.trace.command:trace", COLLECTIVES),
     ("train", "distdemo.train.command:train", PROGRAMS),
     ("rpc", "distdemo.rpc.command:rpc", PROGRAMS),
     ("hello", "distdemo.demo.command:hello", AROUND),
@@ -171,18 +172,6 @@ def _plain(text: str) -> str:
     """The text with what typer's help would take for markup of its own."""
     return text.replace("[", "\\[")
 
-
-app.command(
-    "trace",
-    help="How a collective is done, step by step, with every byte counted: an algorithm as a "
-    "schedule of messages, run for real on isend and irecv, shown round by round with whose "
-    "contribution is where, verified, and held against its formulas. Side by side with the other "
-    "algorithms and the backend's own (--compare), or on paper for a million ranks (--simulate).",
-    short_help="How a collective is done, step by step, with every byte counted.",
-    epilog="Try: distdemo trace; distdemo trace broadcast -a chain -n 5 --animate; distdemo trace "
-    "--html ring.html; distdemo trace --compare; distdemo trace --list",
-    rich_help_panel=COLLECTIVES,
-)(options.with_options(_later("trace", "run_trace"), options.TRACE))
 
 app.command(
     "bench fit",

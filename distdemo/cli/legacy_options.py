@@ -14,7 +14,6 @@ from distdemo.cli.option_table import OPTIONS
 from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
 from distdemo.run.run_options import RUN_OPTIONS
-from distdemo.trace.trace_options import TRACE_OPTIONS
 
 ALL = (
     OPTIONS
@@ -23,7 +22,6 @@ ALL = (
     | DOCTOR_OPTIONS
     | RUN_OPTIONS
     | FIT_OPTIONS
-    | TRACE_OPTIONS
 )
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
@@ -82,20 +80,6 @@ RUN = (
     "traceback",
 )
 FIT = (*FIT_OPTIONS, "format", "quiet")
-TRACE = (
-    *TRACE_OPTIONS,
-    "root",
-    "factor",
-    "dtype",
-    "values",
-    "fill",
-    "seed",
-    *WORLD[1:],
-    "format",
-    "ranks",
-    "quiet",
-    "traceback",
-)
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""
 VIEW = ("format", "ranks", "explain", "quiet", "traceback")

@@ -52,7 +52,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     def run(**values: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotations
         given = {key: values.pop(key) for key in shared}
         session = Session(name, given["format"], given["quiet"], given["traceback"])
-        output: Path | None = given["output"]
+        session.output = given["output"]
         code = EXIT_FAILED
         try:
             if traits.joins:
@@ -62,7 +62,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             if "session" in own:
                 values["session"] = session
             result = function(**values)
-            code = _conclude(session, result, output)
+            code = _conclude(session, result)
             if result.interrupted:  # the result says so itself
                 raise AlreadyTold(code)
         except typer.Exit as end:
@@ -173,7 +173,7 @@ def _shared(traits: Traits) -> dict[str, inspect.Parameter]:
 # ---------------------------------------------------------------------------------- the result
 
 
-def _conclude(session: Session, result: Result, output: Path | None) -> int:
+def _conclude(session: Session, result: Result) -> int:
     """Show the result, write the files, and say the exit code.
 
     It is shown first: whatever may happen to a file, minutes of work are not lost.
@@ -187,7 +187,7 @@ def _conclude(session: Session, result: Result, output: Path | None) -> int:
             _show(session, result, world, document, view)
             sys.stdout.flush()
     finally:  # where standard output is full, the files are all that is left
-        unwritten = list(_write(session, result, output, document, view))
+        unwritten = list(_write(session, result, document, view))
     if unwritten:
         from distdemo.view.console import messages, show
         from distdemo.view.failure import error_text
@@ -259,7 +259,6 @@ def _show(
 def _write(
     session: Session,
     result: Result,
-    output: Path | None,
     document: Callable[[], str],
     view: Any,  # noqa: ANN401 - a module
 ) -> Iterator[DistdemoError]:
@@ -272,6 +271,7 @@ def _write(
     if not session.is_first or (world is not None and not world.ok and not result.partial):
         return
     files = list(result.files)
+    output = session.output
     if output is not None:
         made = {
             ".json": lambda: document() + "\n",

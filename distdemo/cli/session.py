@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -44,6 +45,7 @@ class Session:
         quiet: print the verdict alone.
         traceback: show the traceback of the rank at fault.
         placement: of this process in a world that others start too; None: it starts its own.
+        output: the file that the result will be written to.
     """
 
     command: str
@@ -51,6 +53,7 @@ class Session:
     quiet: bool = False
     traceback: bool = False
     placement: Placement | None = None
+    output: Path | None = None
     _node_zero: NodeZero | None = field(default=None, repr=False)
     _other_node: OtherNode | None = field(default=None, repr=False)
 

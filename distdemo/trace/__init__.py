@@ -1,1 +1,9 @@
-"""Algorithms as schedules: run on real ranks, counted on paper, and made ready to be drawn."""
+"""Algorithms as schedules: played, run, counted; and side by side.
+
+What other features may use:
+
+- ``algorithms``: the one registry of names, by op;
+- ``count.cost(op, algorithm, n)``: rounds and bytes of an algorithm on n ranks for a payload of S
+  bytes, as ``rounds · α + share · S · β``, with ``costs`` and ``crossovers`` of several;
+- ``records.Link`` and ``records.Crossover``.
+"""

@@ -1,4 +1,4 @@
-"""The launcher's side of ``trace --compare``: one world, and the report of what its ranks tell.
+"""Algorithms side by side: on paper (``--simulate``), or all run in one world (``--compare``).
 
 Whatever ends the world early (a rank that dies, Ctrl-C, SIGTERM) leaves the sizes that were
 finished.
@@ -8,279 +8,213 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distdemo import backends, ops
 from distdemo.bench.environment import cores
-from distdemo.bench.old_records import Course
-from distdemo.bench.sizes import size_text
-from distdemo.bench.summary import interval, median
-from distdemo.check.checker import OUTER_LIMIT, Start
+from distdemo.bench.statistics import interval, median
+from distdemo.dtypes import DTYPES
 from distdemo.errors import Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.launcher.start_method import choose
+from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
-from distdemo.trace import links
-from distdemo.trace.accounts import Circumstances
-from distdemo.trace.contending import Arena, CompareReport, Contender, ContestSpec, Timing
-from distdemo.trace.contest import LINKS, Begun, Entry, Lineup, Said, Told, contest
-from distdemo.trace.order import order
-from distdemo.trace.paper import Paper
-from distdemo.trace.scheduling import About
+from distdemo.trace import algorithms
+from distdemo.trace.count import checks, cost, counted, crossovers, infos, predicted
+from distdemo.trace.records import (
+    Candidate,
+    ComparedSize,
+    Comparison,
+    ComparisonSpec,
+    Link,
+    Timing,
+)
 from distdemo.versions import versions
 
-Watch = Callable[[Course], object]
+if TYPE_CHECKING:
+    from distdemo.trace.compare_rank import Entry
+
+SMALL = 64  # bytes of the small message that the link is measured with
+LEAST, MOST = 1 << 16, 1 << 22
+"""Bytes of the large one: as many as the largest payload has, between these."""
+LINK = -1
+"""The place of the link among the sizes that ranks tell of."""
 
 
-def compare(spec: ContestSpec, start: Start, watch: Watch | None = None) -> CompareReport:
+def simulate(spec: ComparisonSpec) -> Comparison:
+    """Count all algorithms at all sizes, and predict their times where the link is known."""
+    return _comparison(
+        spec,
+        [ComparedSize(op, _traffic(op), _on_paper(spec, op, spec.link)) for op in spec.ops],
+        spec.link,
+    )
+
+
+def _comparison(
+    spec: ComparisonSpec, sizes: Sequence[ComparedSize], link: Link | None
+) -> Comparison:
+    op, n = spec.ops[0].op, spec.ops[0].group_size
+    lines = [cost(op, name, n, spec.chunks) for name in spec.algorithms]
+    changes = (
+        [] if link is None or n == 1 else crossovers(lines, link.alpha_s, link.beta_s_per_byte)
+    )
+    return Comparison(
+        world_size=n,
+        simulated=True,
+        chunks=spec.chunks,
+        algorithms=infos(algorithms.find(op, name) for name in spec.algorithms),
+        sizes=tuple(sizes),
+        sizes_asked=len(spec.ops),
+        link=link,
+        crossovers=tuple(changes),
+        versions=versions(),
+    )
+
+
+def _on_paper(spec: ComparisonSpec, op: OpSpec, link: Link | None) -> tuple[Candidate, ...]:
+    """All algorithms at this size."""
+    found = []
+    for name in spec.algorithms:
+        plan = algorithms.plan(op, name, spec.chunks)
+        counts = counted(plan, DTYPES[op.dtype].itemsize, spec.chunks)
+        found.append(
+            Candidate(
+                name,
+                counts=counts,
+                checks=checks(plan, counts, _payload(op)),
+                predicted_s=None if link is None else predicted(counts, link),
+            )
+        )
+    return tuple(found)
+
+
+def _traffic(op: OpSpec) -> Traffic:
+    return ops.REGISTRY[op.op].traffic(op)
+
+
+# -------------------------------------------------------------------------------------- for real
+
+
+def compare(
+    spec: ComparisonSpec,
+    world: WorldSpec,
+    start: Callable[..., WorldReport],
+    watch: Callable[[int, str], object],
+) -> Comparison:
     """Run all algorithms and the backend's own call, at all sizes, in one world.
 
     Args:
-        spec: what to run. Where its world has no patience, its timeout becomes that: the time that
-            may pass without a word of any rank.
-        start: starts a world.
-        watch: called when something is begun, or done.
-
-    Raises:
-        UsageError: the op has no such algorithm.
+        spec: what to run.
+        world: that runs it.
+        start: starts a world, as ``Session.start`` does.
+        watch: called with the number of sizes that are done and what was begun last.
     """
-    run = _Run(spec, watch)
-    world = None
-    try:
-        world = start(
-            _world(spec.world),
-            contest,
-            (spec, run.lineups, run.exchanged, _crowded(spec)),
-            hear=run.hear,
-        )
-    except (KeyboardInterrupt, Terminated):
-        run.interrupted = True
-    return run.report(world)
+    from distdemo.trace.compare_rank import Begun, Told, compare_on_rank
 
+    op, n = spec.ops[0], world.world_size
+    refused = backends.REGISTRY[world.backend].refuses(ops.REGISTRY[op.op], op, world.device) or ""
+    messages: tuple[int, ...] = ()
+    if spec.link is None and n > 1:
+        messages = SMALL, min(MOST, max(LEAST, *map(_payload, spec.ops)))
+    shared = cores().effective
+    crowded = world.device == "cpu" and n > shared
+    told: dict[int, dict[int, Told]] = {}
 
-def _world(world: WorldSpec) -> WorldSpec:
-    if world.stall is not None:
-        return world
-    return replace(world, deadline=OUTER_LIMIT, stall=world.deadline)
-
-
-def _crowded(spec: ContestSpec) -> bool:
-    return spec.world.device == "cpu" and spec.world.world_size > _cores()
-
-
-class _Run:
-    """What was heard so far.
-
-    Args:
-        spec: what is run.
-        watch: who wants to know; None: nobody.
-    """
-
-    def __init__(self, spec: ContestSpec, watch: Watch | None) -> None:
-        self.interrupted = False
-        self._spec = spec
-        self._watch = watch
-        self._method = choose(spec.world.start_method, spec.world.device).name
-        self._paper = Paper(spec)
-        self._drafts = [_draft(self._paper, op, spec.world) for op in spec.ops]
-        self._link = spec.link
-        self._now = LINKS if self.exchanged else 0
-        self._open: dict[int, dict[int, Told]] = {}
-        self._told: dict[int, list[Told]] = {}
-
-    @property
-    def lineups(self) -> tuple[Lineup, ...]:
-        """Who runs at each size."""
-        return tuple(draft.lineup for draft in self._drafts)
-
-    @property
-    def exchanged(self) -> tuple[int, ...]:
-        """Bytes of the messages that links are measured with; none: they are not."""
-        if self._spec.link is not None or self._spec.world.world_size == 1:
-            return ()
-        return links.sizes([_payload(op) for op in self._spec.ops])
-
-    # --------------------------------------------------------------------------------- hearing
-
-    def hear(self, rank: int, said: Said) -> bool:
-        """Note what a rank says."""
+    def hear(rank: int, said: Begun | Told | None) -> bool:
         if isinstance(said, Told):
-            self._note(rank, said)
-        elif isinstance(said, Begun):
-            self._now = said.place
-            self._show()
+            told.setdefault(said.place, {})[rank] = said
+        if isinstance(said, Begun):
+            done = sum(len(each) == n for place, each in told.items() if place != LINK)
+            watch(done, "the link" if said.place == LINK else f"{_payload(spec.ops[said.place])} B")
         return False
 
-    def _note(self, rank: int, told: Told) -> None:
-        told_by = self._open.setdefault(told.place, {})
-        told_by[rank] = told
-        if len(told_by) < self._spec.world.world_size:
-            return
-        whole = self._told[told.place] = [told_by[each] for each in sorted(told_by)]
-        if told.place == LINKS:
-            self._link = links.measured(self.exchanged, _slowest(whole))
-        self._show()
-
-    def _show(self) -> None:
-        """Let whoever watches know what is done, and what was begun last."""
-        if self._watch is None:
-            return
-        count, links_now = len(self._drafts), self._now == LINKS
-        done = sum(place != LINKS for place in self._told)
-        named = "the links" if links_now else _named(_payload(self._spec.ops[self._now]))
-        self._watch(Course(done / count, (count - done) * self._spec.budget, named))
-
-    # ------------------------------------------------------------------------------- the report
-
-    def report(self, world: WorldReport | None) -> CompareReport:
-        """All that is known.
-
-        Args:
-            world: how it went; None if it was interrupted.
-        """
-        ended = world is not None and world.interrupted_by is not None
-        failed = world is not None and not world.ok and not ended
-        shared_cores = _shared_cores(world)
-        made = CompareReport(
-            n=self._spec.world.world_size,
-            arenas=tuple(self._arenas(shared_cores)),
-            link=self._link,
-            crossovers=self._paper.crossovers(self._link),
-            world=self._world(world),
-            failure=world if failed else None,
-            interrupted=self.interrupted or ended,
-            versions=versions() | backends.versions_of(self._spec.world),
-            cores=shared_cores,
-        )
-        return replace(made, notes=tuple(self._notes(made)))
-
-    def _world(self, world: WorldReport | None) -> WorldSpec:
-        """That ran it, with the start method that was taken."""
-        if world is not None:
-            return replace(world.world, start_method=world.start_method)
-        return replace(self._spec.world, start_method=self._method)
-
-    def _arenas(self, shared_cores: float | None) -> list[Arena]:
-        return [
-            self._arena(draft, self._told[place], shared_cores)
-            for place, draft in enumerate(self._drafts)
-            if place in self._told
-        ]
-
-    def _arena(self, draft: _Draft, told: Sequence[Told], shared_cores: float | None) -> Arena:
-        """A finished size."""
-        on_paper = self._paper.contenders(draft.op, self._link)
-        entries = iter(zip(*(each.entries for each in told), strict=True))
-        found = [draft.own if draft.own.refused else _timed(draft.own, next(entries))]
-        for contender in on_paper:
-            why = draft.refused
-            found.append(
-                replace(contender, refused=why) if why else _timed(contender, next(entries))
-            )
-        circumstances = Circumstances(
-            self._spec.world.backend, self._spec.world.world_size, shared_cores, self._link
-        )
-        traffic = ops.REGISTRY[draft.op.op].traffic(draft.op)
-        return Arena(draft.op, traffic, tuple(found), tuple(order(found, circumstances)))
-
-    def _notes(self, made: CompareReport) -> list[str]:
-        """What a reader should know."""
-        notes = list(self._spec.notes)
-        if made.cores is not None and made.n > made.cores:
-            notes.append(
-                f"{made.n} ranks share {made.cores:g} cores: they wait for each other's turns, "
-                "which the model knows nothing of."
-            )
-        missing = len(self._drafts) - len(made.arenas)
-        if missing:
-            why = "The run was interrupted" if made.interrupted else "The world failed"
-            notes.append(f"{why}: {missing} of {len(self._drafts)} sizes are missing.")
-        return notes
-
-
-# ------------------------------------------------------------------------------ who can run
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A size before it was run.
-
-    Attributes:
-        own: the backend's call, with the reason why it can't run, if so.
-        refused: why no algorithm can run; empty: all can.
-    """
-
-    op: OpSpec
-    own: Contender
-    lineup: Lineup
-    refused: str = ""
-
-
-def _draft(paper: Paper, op: OpSpec, world: WorldSpec) -> _Draft:
-    """What the backend is known to refuse is not tried."""
-    about = About(
-        op.op, f"However {world.backend} does it: its schedule is not known.", world.backend
+    report, interrupted = None, False
+    try:
+        report = start(world, compare_on_rank, (spec, not refused, messages, crowded), hear=hear)
+        interrupted = report.interrupted_by is not None
+    except (KeyboardInterrupt, Terminated):
+        interrupted = True
+    whole = {
+        place: [each[rank] for rank in sorted(each)]
+        for place, each in told.items()
+        if len(each) == n
+    }
+    link = spec.link
+    if LINK in whole:
+        times = [_slowest([each.entries[place].times for each in whole[LINK]]) for place in (0, 1)]
+        link = _link_through(messages, times)
+    sizes = []
+    for place, each in enumerate(spec.ops):
+        if place not in whole:
+            continue
+        entries = iter(zip(*(rank.entries for rank in whole[place]), strict=True))
+        own = Candidate(op.op, own=True, refused=refused)
+        waiting = [*([] if refused else [own]), *_on_paper(spec, each, link)]
+        ran = [_with_times(candidate, next(entries)) for candidate in waiting]
+        sizes.append(ComparedSize(each, _traffic(each), tuple([own, *ran] if refused else ran)))
+    several_hosts = report is not None and len(set(report.hosts)) > 1
+    method = world.start_method if report is None else report.start_method
+    return replace(
+        _comparison(spec, sizes, link),
+        simulated=False,
+        settings=replace(world, start_method=method),
+        interrupted=interrupted,
+        cores=None if several_hosts else shared,
+        world=None if interrupted else report,
+        versions=versions() | backends.versions_of(world),
     )
-    own = Contender(about, own=True, refused=_refusal(world, op))
-    message = OpSpec("p2p", max(2, op.group_size), "uint8", op.shape, pattern="pair", src=0, dst=1)
-    refused = _refusal(world, message) if op.group_size > 1 else ""
-    names = () if refused else tuple(each.about.name for each in paper.contenders(op, None))
-    return _Draft(op, own, Lineup(not own.refused, names), refused)
 
 
-def _refusal(world: WorldSpec, op: OpSpec) -> str:
-    """Why the backend can't run this; empty: it can, as far as anybody knows."""
-    backend = backends.REGISTRY.get(world.backend)
-    if backend is None:
-        return ""
-    return backend.refuses(ops.REGISTRY[op.op], op, world.device) or ""
+def _slowest(times: Sequence[bytes]) -> list[float]:
+    """The slowest rank's time of each run, from every rank's."""
+    return list(map(max, zip(*(array("d", each) for each in times), strict=True)))
 
 
-# ------------------------------------------------------------------------------- the times
+def _link_through(messages: Sequence[int], times: Sequence[Sequence[float]]) -> Link:
+    """The line through two points; neither α nor β is below 0."""
+    small, large = messages
+    first, second = map(median, times)
+    beta = max(0.0, (second - first) / (large - small))
+    return Link(max(0.0, first - beta * small), beta, "measured", (small, large), len(times[0]))
 
 
-def _slowest(told: Sequence[Told]) -> list[list[float]]:
-    """By entry, the slowest rank's time of each run."""
-    return [
-        _joined([each.entries[place] for each in told]) for place in range(len(told[0].entries))
-    ]
-
-
-def _joined(entries: Sequence[Entry]) -> list[float]:
-    return list(map(max, zip(*(array("d", each.times) for each in entries), strict=True)))
-
-
-def _timed(contender: Contender, entries: Sequence[Entry]) -> Contender:
+def _with_times(candidate: Candidate, entries: Sequence[Entry]) -> Candidate:
     """The same with what came of its runs, an entry a rank."""
-    times = _joined(entries)
+    times = _slowest([each.times for each in entries])
     low, high = interval(times) or (min(times), max(times))
-    timing = Timing(
-        median(times),
-        low,
-        high,
-        runs=len(times),
-        wrong=sum(each.wrong for each in entries),
-        checked=sum(each.checked for each in entries),
+    wrong, checked = (sum(getattr(each, name) for each in entries) for name in ("wrong", "checked"))
+    return replace(
+        candidate,
+        timing=Timing(median(times), low, high, len(times), wrong, checked),
+        handed_bytes=None if candidate.own else sum(each.sent_bytes for each in entries),
     )
-    handed = None if contender.own else sum(each.handed or 0 for each in entries)
-    return replace(contender, timing=timing, handed=handed)
 
 
-def _named(size: int) -> str:
-    """Bytes as a reader knows them: ``16 MiB``, ``36 B``."""
-    text = size_text(size)
-    return f"{text} B" if text.isdigit() else f"{text[:-1]} {text[-1]}iB"
+def link_of_files(paths: Sequence[Path], op: str) -> Link:
+    """α and β as ``bench fit`` finds them in files of ``bench``.
+
+    Of several operations this one is taken, else point-to-point, else the first.
+
+    Args:
+        paths: of the files.
+        op: torch's name of what is to be predicted.
+
+    Raises:
+        UsageError: one can't be read, or nothing in them can be fitted.
+    """
+    from distdemo.bench.fit import fit
+    from distdemo.bench.reading import read
+
+    fitted, _ = fit([read(path) for path in paths])
+    wanted = (op, "p2p")
+    best = min(fitted, key=lambda each: wanted.index(each.op) if each.op in wanted else 2)
+    worlds = " and ".join(map(str, best.worlds))
+    key, link = best.key, best.best.link
+    series = f"{key.command} over {key.backend} on {worlds} ranks, taken for {best.chosen}"
+    return Link(link.alpha, link.beta, "fitted", files=tuple(map(str, paths)), series=series)
 
 
 def _payload(op: OpSpec) -> int:
-    return ops.REGISTRY[op.op].traffic(op).payload_bytes
-
-
-def _cores() -> float:
-    return cores().effective
-
-
-def _shared_cores(world: WorldReport | None) -> float | None:
-    """That the ranks share; None where they live on several hosts."""
-    several = world is not None and len(set(world.hosts)) > 1
-    return None if several else _cores()
+    """Bytes of B."""
+    return _traffic(op).payload_bytes

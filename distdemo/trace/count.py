@@ -1,23 +1,134 @@
-"""A schedule counted: rounds, messages, and the bytes of every rank. No process, no data.
+"""A schedule counted: rounds, messages and the bytes of every rank. No process, no data.
 
 The rounds are generated and forgotten. Most say "every rank sends the chunks from its own number
 on" or "every rank sends so much", and are counted in one go, however many ranks there are: 200,000
 rounds of a ring of 100,000 ranks take seconds. The others are counted rank by rank.
+
+What others may use, by names of ops and algorithms alone: ``cost`` and ``crossovers``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 
+from distdemo.trace import algorithms
 from distdemo.trace.algorithms.contract import Algorithm
-from distdemo.trace.algorithms.plan import Plan
-from distdemo.trace.algorithms.schedule import Block, Flip, Round, Sends, Shift, Sizes, Window
-from distdemo.trace.scheduling import Checked, Counts, Misprint
+from distdemo.trace.records import AlgorithmInfo, Check, Counts, Crossover, Link
+from distdemo.trace.schedule import Block, Flip, Plan, Round, Sends, Shift, Sizes, Window
+
+# ------------------------------------------------------------------------------ the cost of an op
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an algorithm costs on n ranks with a payload of S bytes: ``rounds · α + share · S · β``.
+
+    Exact where all chunks are equal. S is what ``Op.traffic`` counts: one rank's tensor, or all n
+    parts where a rank has one for each.
+
+    Attributes:
+        rounds: how often α is paid.
+        share: how often S is paid.
+    """
+
+    algorithm: str
+    rounds: int
+    share: Fraction
+
+    def seconds(self, size_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
+        """What it should take."""
+        return self.rounds * alpha_s + float(self.share) * size_bytes * beta_s_per_byte
+
+
+def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
+    """The cost of this algorithm (``ring``) of this op (``all_reduce``), counted on n ranks.
+
+    Args:
+        op: torch's name of it.
+        algorithm: its name; ``algorithms.of_op(op)`` has them all.
+        n: ranks, up to a million.
+        chunks: of an algorithm that leaves it open; None: as many as it likes.
+
+    Raises:
+        UsageError: there is no such algorithm.
+    """
+    counts = _unit_counts(op, algorithm, n, chunks)
+    made = Plan.of(algorithms.find(op, algorithm), n, 1, chunks=chunks)
+    # A payload with chunks of one byte: all chunks of the tensor, or the n parts.
+    payload = made.sizes.chunks if made.task.whole else n
+    return Cost(algorithm, counts.alpha_rounds, Fraction(counts.beta_bytes, payload))
+
+
+def costs(op: str, n: int, chunks: int | None = None) -> list[Cost]:
+    """The cost of every algorithm of this op; none if it has none."""
+    return [cost(op, each.name, n, chunks) for each in algorithms.of_op(op)]
+
+
+def crossovers(found: Sequence[Cost], alpha_s: float, beta_s_per_byte: float) -> list[Crossover]:
+    """Where the fastest algorithm changes: r₁α + s₁Sβ = r₂α + s₂Sβ gives S in closed form.
+
+    The times are straight lines in S. The fastest at each size make their lower envelope, on which
+    the slope only falls: from the fewest rounds at 0 B on, the next is the line that is met first.
+    """
+    changes: list[Crossover] = []
+    now = min(found, key=lambda each: (each.rounds, each.share))
+    while beta_s_per_byte > 0:
+        met = [
+            (
+                (each.rounds - now.rounds)
+                * alpha_s
+                / (float(now.share - each.share) * beta_s_per_byte),
+                each,
+            )
+            for each in found
+            if each.share < now.share
+        ]
+        if not met:
+            break
+        size, following = min(met, key=lambda pair: (pair[0], pair[1].share))
+        changes.append(Crossover(size, now.algorithm, following.algorithm))
+        now = following
+    return changes
+
+
+@lru_cache(maxsize=256)
+def _unit_counts(op: str, algorithm: str, n: int, chunks: int | None) -> Counts:
+    """With chunks of one byte each: where chunks are equal, all sizes do the same."""
+    made = Plan.of(algorithms.find(op, algorithm), n, 1, chunks=chunks)
+    return count(replace(made, sizes=Sizes(made.sizes.chunks, 1)), 1)
+
+
+def counted(plan: Plan, itemsize: int, chunks: int | None = None) -> Counts:
+    """As ``count``; where all chunks are equal it is counted once for all sizes.
+
+    Args:
+        plan: with rank 0 as the root; which rank that is changes nothing but ``busiest_rank``.
+        itemsize: bytes of an element.
+        chunks: that the plan was made with.
+    """
+    if plan.sizes.larger or not plan.sizes.each:
+        return count(plan, itemsize)
+    unit = _unit_counts(plan.algorithm.op, plan.algorithm.name, plan.n, chunks)
+    names = ("sent_bytes", "busiest_bytes", "total_bytes", "beta_bytes")
+    factor = plan.sizes.each * itemsize
+    scaled = {name: getattr(unit, name) * factor for name in names}
+    return replace(unit, busiest_rank=(unit.busiest_rank + plan.root) % plan.n, **scaled)
+
+
+def predicted(counts: Counts, link: Link) -> float:
+    """Seconds by the α–β model: α for each round, and β for each byte of its largest message."""
+    return counts.alpha_rounds * link.alpha_s + counts.beta_bytes * link.beta_s_per_byte
+
+
+# ---------------------------------------------------------------------------------------- counting
 
 
 def count(plan: Plan, itemsize: int) -> Counts:
-    """Everything that can be counted.
+    """All that can be counted.
 
     Args:
         plan: of any number of ranks.
@@ -26,27 +137,32 @@ def count(plan: Plan, itemsize: int) -> Counts:
     tally = Tally(plan.n, plan.sizes)
     for each in plan.rounds():
         tally.add(each)
-    sent, received = (
-        tuple(itemsize * number for number in side.turned(plan.root))
-        for side in (tally.sent, tally.received)
-    )
+    sent, received = (side.by_rank() for side in (tally.sent, tally.received))
     through = [a + b for a, b in zip(sent, received, strict=True)]
     busiest = max(through)
     return Counts(
         rounds=tally.rounds,
         messages=tally.messages,
-        sent=sent,
-        received=received,
-        sent_least=min(sent),
-        sent_most=max(sent),
-        received_least=min(received),
-        received_most=max(received),
-        busiest=busiest,
-        busiest_rank=through.index(busiest),
-        total=sum(sent),
-        alphas=tally.alphas,
-        serial=itemsize * tally.serial,
+        sent_bytes=itemsize * max(sent),
+        busiest_bytes=itemsize * busiest,
+        busiest_rank=(through.index(busiest) + plan.root) % plan.n,
+        busiest_ranks=through.count(busiest),
+        total_bytes=itemsize * sum(sent),
+        alpha_rounds=tally.alphas,
+        beta_bytes=itemsize * tally.serial,
     )
+
+
+def count_by_rank(plan: Plan, itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes that each rank sends, and that each receives."""
+    tally = Tally(plan.n, plan.sizes)
+    for each in plan.rounds():
+        tally.add(each)
+    sides = (side.by_rank() for side in (tally.sent, tally.received))
+    sent, received = (
+        [*side[-plan.root :], *side[: -plan.root]] if plan.root else side for side in sides
+    )
+    return tuple(itemsize * each for each in sent), tuple(itemsize * each for each in received)
 
 
 class Side:
@@ -54,52 +170,44 @@ class Side:
 
     Windows that turn with the rank are kept as their ends: how much of them is on rank i + 1 and
     was not on rank i are the chunks at their ends, so all ranks follow from the first in one walk.
-
-    Args:
-        n: ranks.
-        sizes: of the chunks.
     """
 
     def __init__(self, n: int, sizes: Sizes) -> None:
         self._n = n
         self._sizes = sizes
-        self._each = 0
+        self._everyone = 0
         self._own = [0] * n
         self._steps = [0] * (n + 1)
         self._first = 0
         self._ends = [0] * sizes.chunks if sizes.chunks <= 2 * n else []
 
-    def everyone(self, elements: int) -> None:
-        """So many for every rank."""
-        self._each += elements
+    def add_everyone(self, elements: int) -> None:
+        """This many on every rank."""
+        self._everyone += elements
 
-    def one(self, rank: int, elements: int) -> None:
-        """So many for this one."""
+    def add(self, rank: int, elements: int) -> None:
+        """This many on this rank."""
         self._own[rank] += elements
 
-    def several(self, first: int, width: int, elements: int) -> None:
-        """So many for each of some ranks in a row."""
+    def add_row(self, first: int, width: int, elements: int) -> None:
+        """This many on each of some ranks in a row."""
         self._steps[first] += elements
         self._steps[first + width] -= elements
 
-    def turning(self, first: int, width: int) -> None:
-        """For every rank so many chunks in a row, from ``first`` + rank on."""
+    def add_turning(self, first: int, width: int) -> None:
+        """On every rank some chunks in a row, from ``first`` + rank on."""
         chunks = self._sizes.chunks
         self._first += self._sizes.within(first, first + width)
         self._ends[first % chunks] -= 1
         self._ends[(first + width) % chunks] += 1
 
-    def turned(self, root: int) -> list[int]:
-        """Of every rank, as the root has them turned around."""
-        found = [
-            self._each + own + part + block
-            for own, part, block in zip(
-                self._own, self._windows(), accumulate(self._steps[:-1]), strict=True
-            )
-        ]
-        return found[-root:] + found[:-root] if root else found
+    def by_rank(self) -> list[int]:
+        """The sum of each rank, rank 0 being the root."""
+        rows = accumulate(self._steps[:-1])
+        columns = zip(self._own, self._turning(), rows, strict=True)
+        return [self._everyone + own + turning + row for own, turning, row in columns]
 
-    def _windows(self) -> list[int]:
+    def _turning(self) -> list[int]:
         """Rank by rank: with the next one, chunks come in at the ends and go out at the starts."""
         larger, chunks = self._sizes.larger, self._sizes.chunks
         if not larger or not self._ends:
@@ -114,12 +222,7 @@ class Side:
 
 
 class Tally:
-    """The counts so far, in elements.
-
-    Args:
-        n: ranks.
-        sizes: of the chunks.
-    """
+    """The counts so far, in elements."""
 
     def __init__(self, n: int, sizes: Sizes) -> None:
         self._n, self._sizes = n, sizes
@@ -134,61 +237,56 @@ class Tally:
         self.serial += largest
 
     def _add(self, sends: Sends) -> int:
-        """Count a part of a round; its largest message."""
-        if len(sends.ranks) == self._n and isinstance(sends.to, Shift):
-            if isinstance(sends.chunks, Window) and sends.chunks.turn == 1:
-                return self._add_turning(sends.chunks, sends.to)
-            if not isinstance(sends.chunks, Block) and not _turns(sends.chunks):
-                return self._add_alike(sends)
-        if isinstance(sends.chunks, Block) and isinstance(sends.to, Flip) and not sends.ranks.start:
-            return self._add_blocks(sends, sends.chunks, sends.to)
+        """Count a part of a round in as few steps as it allows; its largest message."""
+        to, chunks = sends.to, sends.chunks
+        if len(sends.ranks) == self._n and isinstance(to, Shift):
+            turning = isinstance(chunks, Window) and chunks.turn != 0
+            if isinstance(chunks, Window) and chunks.turn == 1:
+                return self._add_turning(chunks, to)
+            if not isinstance(chunks, Block) and not turning:
+                elements = chunks.elements(0, to.of(0, self._n), self._n, self._sizes)
+                self.sent.add_everyone(elements)
+                self.received.add_everyone(elements)
+                self.messages += self._n if elements else 0
+                return elements
+        if isinstance(chunks, Block) and isinstance(to, Flip) and not sends.ranks.start:
+            return self._add_blocks(len(sends.ranks), chunks, to)
         return max((self._add_one(sends, rank) for rank in sends.ranks), default=0)
 
     def _add_turning(self, window: Window, to: Shift) -> int:
         sizes = self._sizes
-        self.sent.turning(window.first, window.width)
-        self.received.turning(window.first - to.by, window.width)
+        self.sent.add_turning(window.first, window.width)
+        self.received.add_turning(window.first - to.by, window.width)
         filled = min(self._n, sizes.larger + window.width - 1) if sizes.larger else 0
         self.messages += self._n if sizes.each else filled
         return sizes.most(window.width)
 
-    def _add_blocks(self, sends: Sends, block: Block, to: Flip) -> int:
+    def _add_blocks(self, senders: int, block: Block, to: Flip) -> int:
         """Ranks of one block send as much as each other, and all to one block."""
         most = 0
-        for first in range(0, len(sends.ranks), block.width):
-            width = min(block.width, len(sends.ranks) - first)
+        for first in range(0, senders, block.width):
+            width = min(block.width, senders - first)
             receiver = to.of(first, self._n) // block.width * block.width
             elements = block.elements(first, receiver, self._n, self._sizes)
-            self.sent.several(first, width, elements)
-            self.received.several(receiver, width, elements)
+            self.sent.add_row(first, width, elements)
+            self.received.add_row(receiver, width, elements)
             self.messages += width * (elements > 0)
             most = max(most, elements)
         return most
 
-    def _add_alike(self, sends: Sends) -> int:
-        elements = sends.chunks.elements(0, sends.to.of(0, self._n), self._n, self._sizes)
-        self.sent.everyone(elements)
-        self.received.everyone(elements)
-        self.messages += self._n if elements else 0
-        return elements
-
     def _add_one(self, sends: Sends, rank: int) -> int:
         receiver = sends.to.of(rank, self._n)
         elements = sends.chunks.elements(rank, receiver, self._n, self._sizes)
-        self.sent.one(rank, elements)
-        self.received.one(receiver, elements)
+        self.sent.add(rank, elements)
+        self.received.add(receiver, elements)
         self.messages += elements > 0
         return elements
 
 
-def _turns(chunks: object) -> bool:
-    return isinstance(chunks, Window) and chunks.turn != 0
+# ----------------------------------------------------------------------------- beside the formulas
 
 
-# -------------------------------------------------------------------------- beside the formulas
-
-
-def checks(plan: Plan, counts: Counts, payload: int) -> tuple[Checked, ...]:
+def checks(plan: Plan, counts: Counts, payload: int) -> tuple[Check, ...]:
     """The algorithm's formulas beside what was counted.
 
     Args:
@@ -198,32 +296,36 @@ def checks(plan: Plan, counts: Counts, payload: int) -> tuple[Checked, ...]:
     """
     formulas, chunks = plan.algorithm.formulas, plan.sizes.chunks
     equal = plan.sizes.larger == 0
-    found = [
-        Checked(
-            "rounds",
-            formulas.rounds.words,
-            Fraction(formulas.rounds.value(plan.n, chunks)),
-            counts.rounds,
-        )
-    ]
-    for name, formula, counted in (
-        ("sent", formulas.sent, counts.sent_most),
-        ("busiest", formulas.busiest, counts.busiest),
-        ("total", formulas.total, counts.total),
+    found = []
+    for name, formula, counted_ in (
+        ("rounds", formulas.rounds, counts.rounds),
+        ("sent_bytes", formulas.sent, counts.sent_bytes),
+        ("busiest_bytes", formulas.busiest, counts.busiest_bytes),
+        ("total_bytes", formulas.total, counts.total_bytes),
     ):
-        value = Fraction(formula.value(plan.n, chunks)) * payload
-        found.append(Checked(name, formula.words, value, counted, equal or value == counted))
+        times = 1 if name == "rounds" else payload
+        value = Fraction(formula.value(plan.n, chunks)) * times
+        shown = value.numerator if value.denominator == 1 else float(value)
+        same = value == counted_
+        found.append(
+            Check(name, formula.words, shown, counted_, same, equal or same or name == "rounds")
+        )
     return tuple(found)
 
 
-def misprints(algorithm: Algorithm, n: int, chunks: int, payload: int) -> tuple[Misprint, ...]:
-    """Other formulas for the bytes in all, where they give another number and any are sent."""
-    if n == 1 or not payload:
-        return ()
-    right = Fraction(algorithm.formulas.total.value(n, chunks))
-    found = ((each, Fraction(each.formula.value(n, chunks))) for each in algorithm.formulas.printed)
-    return tuple(
-        Misprint(each.formula.words, value * payload, each.why)
-        for each, value in found
-        if value != right
-    )
+def info(algorithm: Algorithm) -> AlgorithmInfo:
+    """The algorithm in words."""
+    formulas = algorithm.formulas
+    named = {
+        "rounds": formulas.rounds,
+        "sent": formulas.sent,
+        "busiest": formulas.busiest,
+        "total": formulas.total,
+    }
+    words = {name: formula.words for name, formula in named.items()}
+    return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, words)
+
+
+def infos(found: Iterable[Algorithm]) -> tuple[AlgorithmInfo, ...]:
+    """All of them in words."""
+    return tuple(map(info, found))

@@ -1,4 +1,7 @@
-"""The report of a traced run: the picture, the counts beside their formulas, and what is wrong."""
+"""The report of a traced run: what all held round by round, counts beside formulas, what is wrong.
+
+Whose contributions are where follows from the schedule; the numbers are those that the ranks had.
+"""
 
 from __future__ import annotations
 
@@ -6,116 +9,200 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from typing import Any
 
 from distdemo import backends, ops
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.trace.algorithms.plan import Plan
-from distdemo.trace.count import checks, count, misprints
-from distdemo.trace.picture import Picture, picture
-from distdemo.trace.plans import about, divides, plan_for
-from distdemo.trace.tracing import RankTrace, TraceReport, TraceSpec, WrongChunk
-from distdemo.trace.truth import untrue
+from distdemo.ops.reduction import REDUCTIONS, wrapped
+from distdemo.ops.spec import Number
+from distdemo.trace import algorithms
+from distdemo.trace.count import checks, count, count_by_rank, info
+from distdemo.trace.play import Contributions, Holdings, contributions, played, steps
+from distdemo.trace.records import (
+    Cell,
+    Moment,
+    PlayedRound,
+    RankTrace,
+    Step,
+    TraceReport,
+    TraceSpec,
+    WrongChunk,
+)
+from distdemo.trace.schedule import Plan
 from distdemo.versions import versions
 
+Place = tuple[int, int]
+"""A rank and a chunk."""
+Known = tuple["Number | None", ...]
+"""The first numbers of a chunk; None where a dtype may have rounded."""
 
-def report(spec: TraceSpec, world: WorldReport) -> TraceReport:
-    """Everything that the views of a real run are drawn from.
 
-    Of a world that failed there is no picture: no start and no rounds, only what was counted.
+def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceReport:
+    """Everything that the views are drawn from.
+
+    Of a world that failed there is no start and no round: nobody knows what its ranks held.
 
     Args:
         spec: what every rank ran.
-        world: how its ranks ended.
+        world: how its ranks ended; None: on paper, whose contributions are where, without numbers
+            and moments.
     """
-    plan = plan_for(spec)
-    traces = [outcome.value for outcome in world.outcomes if isinstance(outcome, Returned)]
-    found = replace(
-        _counted(spec, plan),
-        verifications=tuple(each.verification for each in traces),
-        world=world,
-        versions=versions() | backends.versions_of(world.world),
-    )
-    return _shown(found, plan, traces, world) if world.ok else found
-
-
-def _shown(
-    found: TraceReport, plan: Plan, traces: Sequence[RankTrace], world: WorldReport
-) -> TraceReport:
-    """With the picture, and all that it tells."""
-    spec = found.spec
-    seen = picture(spec, plan, traces, world.hosts)
-    strange = tuple(untrue(spec.op, plan, [each.step for each in seen.rounds], traces))
-    wrong = _with(tuple(_wrong(plan, seen, traces)), strange)
-    more = _on_harmless(spec, seen, wrong), _on_clocks(world), _on_strange(strange)
-    return replace(
-        found,
-        start=seen.start,
-        rounds=seen.rounds,
-        handed=tuple(each.sent for each in traces),
-        wrong=wrong,
-        notes=(*_notes(spec), *chain(*more)),
-    )
-
-
-def on_paper(spec: TraceSpec) -> TraceReport:
-    """The same without any rank: whose contributions are where, without numbers and moments."""
-    plan = plan_for(spec)
-    seen = picture(spec, plan, ())
-    wrong = _with(tuple(_wrong(plan, seen, ())), ())
-    return replace(
-        _counted(spec, plan),
-        start=seen.start,
-        rounds=seen.rounds,
-        wrong=wrong,
-        notes=(*_notes(spec), *_on_harmless(spec, seen, wrong)),
-        versions=versions(),
-    )
-
-
-# ------------------------------------------------------------------------------------- the parts
-
-
-def _counted(spec: TraceSpec, plan: Plan) -> TraceReport:
-    """What needs no run, and no picture."""
-    op, sizes, chosen = spec.op, plan.sizes, plan.algorithm
+    op, plan = spec.op, algorithms.plan(spec.op, spec.algorithm, spec.chunks)
     traffic = ops.REGISTRY[op.op].traffic(op)
-    counts = count(plan, DTYPES[op.dtype].itemsize)
-    return TraceReport(
+    itemsize = DTYPES[op.dtype].itemsize
+    counts = count(plan, itemsize)
+    sent, received = count_by_rank(plan, itemsize)
+    outcomes = () if world is None else world.outcomes
+    traces = [each.value for each in outcomes if isinstance(each, Returned)]
+    found = TraceReport(
         spec=spec,
-        about=about(chosen),
+        algorithm=info(plan.algorithm),
         traffic=traffic,
-        chunk_elements=tuple(sizes.within(each, each + 1) for each in range(sizes.chunks)),
-        chunk_names=tuple(map(plan.name, range(sizes.chunks))),
+        element_bytes=itemsize,
+        chunk_elements=tuple(map(plan.sizes.of, range(plan.sizes.chunks))),
+        chunk_names=tuple(map(plan.name, range(plan.sizes.chunks))),
         wanted=tuple(tuple(plan.due(rank)) for rank in range(plan.n)),
         start=(),
         rounds=(),
         counts=counts,
+        sent_bytes=sent,
+        received_bytes=received,
         checks=checks(plan, counts, traffic.payload_bytes),
-        misprints=misprints(chosen, plan.n, sizes.chunks, traffic.payload_bytes),
+        verifications=tuple(each.verification for each in traces),
+        world=world,
+        versions=versions() | ({} if world is None else backends.versions_of(world.world)),
+    )
+    if world is not None and not world.ok:
+        return found
+    start, rounds, held = _rounds(spec, plan, traces, () if world is None else world.hosts)
+    wrong = {(each.rank, each.chunk): each for each in _wrong(spec, plan, held, traces)}
+    for each in untrue(spec, plan, traces):
+        # Rank and chunk of one that is known by its result get the round; others are new.
+        known = wrong.get((each.rank, each.chunk), each)
+        wrong[each.rank, each.chunk] = (
+            replace(known, round=each.round) if known.round is None else known
+        )
+    return replace(
+        found,
+        start=start,
+        rounds=rounds,
+        handed_bytes=tuple(each.sent_bytes for each in traces),
+        wrong=tuple(sorted(wrong.values(), key=_age)),
     )
 
 
-def _wrong(plan: Plan, seen: Picture, traces: Sequence[RankTrace]) -> Iterator[WrongChunk]:
+def _age(wrong: WrongChunk) -> tuple[float, int, int]:
+    """Where the fault began comes first."""
+    return (math.inf if wrong.round is None else wrong.round, wrong.rank, wrong.chunk)
+
+
+# ------------------------------------------------------------------------------------- the rounds
+
+
+def _rounds(
+    spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace], hosts: Sequence[str]
+) -> tuple[
+    tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...], tuple[dict[int, Contributions], ...]
+]:
+    """What all hold at the start, each round with what changed, and what is where at the end."""
+    due = [plan.due(rank) for rank in range(plan.n)]
+
+    def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> Cell:
+        values: tuple[Number | str, ...] = ()
+        if traces:
+            trace = traces[rank]
+            values = (trace.values[number - 1] if number else trace.start).get(chunk, ())
+        return Cell(chunk, ranks, values, ranks == plan.complete(chunk))
+
+    held = contributions(plan, forgiving=True).held
+    start = tuple(
+        tuple(cell(rank, chunk, held[rank][chunk], 0) for chunk in sorted(held[rank]))
+        for rank in range(plan.n)
+    )
+    moments = on_one_clock(traces, hosts)
+    found = []
+    for step, now in played(plan, spec.fault):
+        held = now.held
+        # Where all is divided at the end, whatever a rank must hold has changed as well.
+        divided = spec.divides and step.number == len(moments)
+        arrived: list[set[int]] = [set(chunks) if divided else set() for chunks in due]
+        gone: list[set[int]] = [set() for _ in held]
+        for each in step.transfers:
+            arrived[each.dst].update(each.chunks)
+            gone[each.src].update(each.chunks)
+        cells = tuple(
+            tuple(
+                cell(rank, chunk, held[rank][chunk], step.number)
+                for chunk in sorted(chunks)
+                if chunk in held[rank]
+            )
+            for rank, chunks in enumerate(arrived)
+        )
+        left = tuple(
+            tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
+        )
+        times = moments[step.number - 1] if moments else ()
+        found.append(PlayedRound(step.number, step.phase, step.transfers, cells, left, times))
+    return start, tuple(found), held
+
+
+def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tuple[Moment, ...]]:
+    """The moments of each round, counted from where the first rank began the first one.
+
+    Args:
+        traces: one a rank.
+        hosts: of the ranks; with several each counts from its own first moment, as their clocks
+            can't be compared.
+    """
+    homes = hosts or [""] * len(traces)
+    first: dict[str, float] = {}
+    for home, trace in zip(homes, traces, strict=True):
+        for moment in trace.moments[:1]:
+            first[home] = min(first.get(home, moment.began_s), moment.began_s)
+    return [
+        tuple(
+            Moment(
+                moment.began_s - first[home],
+                moment.posted_s - first[home],
+                moment.arrived_s - first[home],
+                moment.ended_s - first[home],
+            )
+            for home, moment in zip(homes, moments, strict=True)
+        )
+        for moments in zip(*(trace.moments for trace in traces), strict=True)
+    ]
+
+
+# ----------------------------------------------------------------------------------- what is wrong
+
+
+def _wrong(
+    spec: TraceSpec,
+    plan: Plan,
+    held: Sequence[dict[int, Contributions]],
+    traces: Sequence[RankTrace],
+) -> Iterator[WrongChunk]:
     """Each chunk that is not what it should be, with whose contributions it lacks or has too many.
 
     By its numbers, or, though those happen to be right, by what is in it.
     """
-    found = {(each.rank, each.chunk): each for trace in traces for each in trace.wrong}
+    by_numbers = {(each.rank, each.chunk): each for trace in traces for each in trace.wrong}
+    since = {} if spec.fault is None else _since(spec, plan)
     for rank in range(plan.n):
         for chunk in plan.due(rank):
-            held = seen.held[rank].get(chunk, ())
-            right = plan.complete(chunk)
-            by_numbers = found.get((rank, chunk))
-            if by_numbers is None and (held == right or not plan.sizes.within(chunk, chunk + 1)):
-                continue
-            times, needed = Counter(held), set(right)
+            here, right = held[rank].get(chunk, ()), plan.complete(chunk)
+            found = by_numbers.get((rank, chunk))
+            if found is None:
+                if here == right or not plan.sizes.of(chunk):
+                    continue
+                found = _by_contributions(rank, chunk, traces)
+            times, needed = Counter(here), set(right)
             yield replace(
-                by_numbers or _by_contributions(rank, chunk, traces),
+                found,
                 missing=tuple(each for each in right if each not in times),
                 extra=tuple(each for each in times if times[each] > 1 or each not in needed),
-                round=seen.since.get((rank, chunk)),
+                round=since.get((rank, chunk)),
             )
 
 
@@ -129,56 +216,93 @@ def _by_contributions(rank: int, chunk: int, traces: Sequence[RankTrace]) -> Wro
     return WrongChunk(rank, chunk, 0, number, number)
 
 
-def _with(wrong: Sequence[WrongChunk], strange: Sequence[WrongChunk]) -> tuple[WrongChunk, ...]:
-    """All of them, those of one place once, in the order in which they came to be."""
-    since = {(each.rank, each.chunk): each.round for each in strange}
-    known = {(each.rank, each.chunk) for each in wrong}
-    told = [
-        each if each.round is not None else replace(each, round=since.get((each.rank, each.chunk)))
-        for each in wrong
-    ]
-    told += [each for each in strange if (each.rank, each.chunk) not in known]
-    return tuple(sorted(told, key=_age))
+def _since(spec: TraceSpec, plan: Plan) -> dict[Place, int]:
+    """The round after which each place first differed from the right schedule's."""
+    found: dict[Place, int] = {}
+    for (right, wanted), (wrong, got) in zip(played(plan), played(plan, spec.fault), strict=True):
+        for each in (*right.transfers, *wrong.transfers):
+            for rank in (each.src, each.dst):
+                for chunk in each.chunks:
+                    if wanted.held[rank].get(chunk) != got.held[rank].get(chunk):
+                        found.setdefault((rank, chunk), right.number)
+    return found
 
 
-def _age(wrong: WrongChunk) -> tuple[float, int, int]:
-    """Where the fault began comes first."""
-    return (math.inf if wrong.round is None else wrong.round, wrong.rank, wrong.chunk)
+# --------------------------------------------------------------- are the numbers in between right?
 
 
-def _notes(spec: TraceSpec) -> tuple[str, ...]:
-    """What is done to the numbers outside the rounds."""
-    op = spec.op
-    if op.reduce_op == "premul_sum":
-        return (f"Before the first round every rank multiplies what it holds by {op.factor:g}.",)
-    if divides(op):
-        return (f"After the last round every rank divides its result by {op.group_size}.",)
-    return ()
+def untrue(spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace]) -> Iterator[WrongChunk]:
+    """Each place whose numbers, after some round, were not what the schedule makes of the start.
+
+    The numbers that each rank noted before the first round are sent and reduced here in plain
+    Python, as the schedule has it, and compared with those that it noted after each. Where a dtype
+    may have rounded, nothing is compared.
+    """
+    if not traces:
+        return
+    sums = Sums(spec)
+    start = [{chunk: sums.known(each) for chunk, each in trace.start.items()} for trace in traces]
+    holdings = Holdings(plan, start, sums.combined, absent=())
+    every: list[Step] = list(steps(plan, spec.fault))
+    found: set[Place] = set()
+    for number, step in enumerate(every, start=1):
+        holdings.play(step)
+        for rank, trace in enumerate(traces):
+            for chunk, values in trace.values[number - 1].items():
+                wanted = holdings.held[rank].get(chunk, ())
+                miss = sums.difference(values, wanted, final=number == len(every))
+                if miss is not None and (rank, chunk) not in found:
+                    found.add((rank, chunk))
+                    yield WrongChunk(rank, chunk, *miss, round=number)
 
 
-def _on_harmless(spec: TraceSpec, seen: Picture, wrong: Sequence[WrongChunk]) -> tuple[str, ...]:
-    """A fault that the result does not suffer from, or that its numbers do not show."""
-    if spec.fault is None:
-        return ()
-    if not wrong:
-        ranks = ", ".join(str(rank) for rank in sorted({rank for rank, _ in seen.since}))
-        between = f" What differs in between is on ranks {ranks}." if ranks else ""
-        return (f"This fault does no harm: every rank gets all that it has to.{between}",)
-    if any(each.element is not None and each.got == each.expected for each in wrong):
-        return ("Some numbers are right by chance: what is in the chunks is wrong all the same.",)
-    return ()
+class Sums:
+    """The reduction of an op on first numbers, in plain Python."""
 
+    def __init__(self, spec: TraceSpec) -> None:
+        self._spec, self._dtype = spec, DTYPES[spec.op.dtype]
+        self._reduction = REDUCTIONS[spec.op.reduce_op or "sum"]
 
-def _on_clocks(world: WorldReport) -> tuple[str, ...]:
-    if len(set(world.hosts)) > 1:
-        return ("Moments are counted on each host from its own first one.",)
-    return ()
+    def known(self, values: Sequence[Number | str]) -> Known:
+        """The numbers, as far as they can be computed with."""
+        return tuple(None if isinstance(each, str) else each for each in values)
 
+    def combined(self, held: Known, came: Known) -> Known:
+        """What was held and what came, as one."""
+        return tuple(self._combine(a, b) for a, b in zip(held, came, strict=False))
 
-def _on_strange(strange: Sequence[WrongChunk]) -> tuple[str, ...]:
-    """Ranks held what the schedule does not say: the picture would not be of this run."""
-    return tuple(
-        f"Rank {each.rank} held {each.got} in chunk {each.chunk} after round {each.round}, where "
-        f"this schedule makes {each.expected}: the fault is the backend's or this program's."
-        for each in strange[:1]
-    )
+    def _combine(self, held: Number | None, came: Number | None) -> Number | None:
+        if held is None or came is None or held != held or came != came:  # noqa: PLR0124 - NaN
+            return None
+        total: Number = wrapped(self._reduction.combine(held, came), self._spec.op.dtype)
+        return total if not self._reduction.rounds or self._is_exact(total) else None
+
+    def _is_exact(self, number: Number) -> bool:
+        """Whether the dtype holds it, whole."""
+        if self._dtype.kind in ("int", "bool"):
+            return True
+        whole = complex(number)
+        parts = (whole.real, whole.imag)
+        return all(part.is_integer() and abs(part) <= self._dtype.exact for part in parts)
+
+    def difference(
+        self, values: Sequence[Number | str], wanted: Known, *, final: bool
+    ) -> tuple[int, Number | str, Number] | None:
+        """The first number that is not what it should be: its place, itself, and what should be.
+
+        Args:
+            values: that were there.
+            wanted: that should have been, before any division.
+            final: the last round is over: what is divided is divided by now.
+        """
+        divisor = self._spec.op.group_size if final and self._spec.divides else 1
+        for place, (got, number) in enumerate(zip(values, wanted, strict=False)):
+            if number is None or number != number:  # noqa: PLR0124 - NaN
+                continue
+            right: Any = number if divisor == 1 else number / divisor
+            if isinstance(got, str):
+                return place, got, right
+            rounded = divisor > 1 and abs(got - right) <= self._dtype.epsilon * abs(right)
+            if got != right and not rounded:
+                return place, got, right
+        return None

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers import MARK, marked_processes, wait_until
 
-from distdemo.trace.tracing import TraceReport
-from distdemo.trace.view_page import trace_page
+from distdemo.trace.page import page as page_of
+from distdemo.trace.records import TraceReport
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -71,7 +71,7 @@ def open_page(tab: Page, tmp_path: Path, complaints: list[str]) -> Iterator[Call
 
     def opened(report: TraceReport, width: int = SIZE["width"], **how: Any) -> Page:
         file = tmp_path / "page.html"
-        file.write_text(trace_page(report), encoding="utf-8")
+        file.write_text(page_of(report), encoding="utf-8")
         usual = {"media": "screen", "color_scheme": "light", "reduced_motion": "no-preference"}
         tab.emulate_media(**usual | how)
         tab.set_viewport_size({**SIZE, "width": width})  # type: ignore[typeddict-item]  # both are there

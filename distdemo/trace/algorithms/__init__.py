@@ -1,61 +1,46 @@
-"""The algorithms: one a file behind one contract, and the registry that is their only list."""
+"""The algorithms: a file an op, and the registry that is their only list."""
 
 from __future__ import annotations
 
-from distdemo.trace.algorithms.all_gather_bruck import BruckAllGather
-from distdemo.trace.algorithms.all_gather_doubling import DoublingAllGather
-from distdemo.trace.algorithms.all_gather_ring import RingAllGather
-from distdemo.trace.algorithms.all_reduce_aggregator import AggregatorAllReduce
-from distdemo.trace.algorithms.all_reduce_binary_tree import BinaryTreeAllReduce
-from distdemo.trace.algorithms.all_reduce_doubling import DoublingAllReduce
-from distdemo.trace.algorithms.all_reduce_halving_doubling import HalvingDoublingAllReduce
-from distdemo.trace.algorithms.all_reduce_naive import NaiveAllReduce
-from distdemo.trace.algorithms.all_reduce_ring import RingAllReduce
-from distdemo.trace.algorithms.all_to_all_bruck import BruckAllToAll
-from distdemo.trace.algorithms.all_to_all_pairwise import PairwiseAllToAll
-from distdemo.trace.algorithms.broadcast_chain import ChainBroadcast
-from distdemo.trace.algorithms.broadcast_flat import FlatBroadcast
-from distdemo.trace.algorithms.broadcast_tree import TreeBroadcast
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+from distdemo.trace.algorithms import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
 from distdemo.trace.algorithms.contract import Algorithm
-from distdemo.trace.algorithms.gather_flat import FlatGather
-from distdemo.trace.algorithms.gather_tree import TreeGather
-from distdemo.trace.algorithms.reduce_chain import ChainReduce
-from distdemo.trace.algorithms.reduce_flat import FlatReduce
-from distdemo.trace.algorithms.reduce_scatter_halving import HalvingReduceScatter
-from distdemo.trace.algorithms.reduce_scatter_ring import RingReduceScatter
-from distdemo.trace.algorithms.reduce_tree import TreeReduce
-from distdemo.trace.algorithms.scatter_flat import FlatScatter
-from distdemo.trace.algorithms.scatter_tree import TreeScatter
+from distdemo.trace.schedule import Plan
+
+if TYPE_CHECKING:
+    from distdemo.ops.spec import OpSpec
 
 REGISTRY: tuple[Algorithm, ...] = (
-    RingAllReduce(),
-    NaiveAllReduce(),
-    AggregatorAllReduce(),
-    BinaryTreeAllReduce(),
-    DoublingAllReduce(),
-    HalvingDoublingAllReduce(),
-    RingReduceScatter(),
-    HalvingReduceScatter(),
-    RingAllGather(),
-    DoublingAllGather(),
-    BruckAllGather(),
-    TreeBroadcast(),
-    FlatBroadcast(),
-    ChainBroadcast(),
-    TreeReduce(),
-    FlatReduce(),
-    ChainReduce(),
-    TreeScatter(),
-    FlatScatter(),
-    TreeGather(),
-    FlatGather(),
-    PairwiseAllToAll(),
-    BruckAllToAll(),
+    *all_reduce.ALGORITHMS,
+    *reduce_scatter.ALGORITHMS,
+    *all_gather.ALGORITHMS,
+    *broadcast.ALGORITHMS,
+    *reduce.ALGORITHMS,
+    *scatter.ALGORITHMS,
+    *gather.ALGORITHMS,
+    *all_to_all.ALGORITHMS,
 )
-"""Every algorithm; an op's first is what ``trace`` takes if nobody says which."""
+"""Every algorithm; an op's first is the usual one."""
 
 if len({(each.op, each.name) for each in REGISTRY}) != len(REGISTRY):
     raise RuntimeError("two algorithms of one op have the same name")
+
+
+def ops() -> tuple[str, ...]:
+    """Torch's names of the ops that have any."""
+    return tuple(dict.fromkeys(each.op for each in REGISTRY))
 
 
 def of_op(op: str) -> tuple[Algorithm, ...]:
@@ -63,6 +48,39 @@ def of_op(op: str) -> tuple[Algorithm, ...]:
     return tuple(each for each in REGISTRY if each.op == op)
 
 
-def ops() -> tuple[str, ...]:
-    """Torch's names of the ops that have any."""
-    return tuple(dict.fromkeys(each.op for each in REGISTRY))
+def find(op: str, name: str | None = None) -> Algorithm:
+    """The algorithm of this op with this name; None: the op's first.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = {each.name: each for each in of_op(op)}
+    command = op.replace("_", "-")
+    if not known:
+        raise UsageError(
+            f"No algorithm of {command} is known here.",
+            f"These operations have some: {', '.join(each.replace('_', '-') for each in ops())}.",
+            f"Try distdemo explain {command}, or distdemo trace --list.",
+        )
+    if name is None:
+        return next(iter(known.values()))
+    word = name.strip().lower().replace("_", "-")
+    if word not in known:
+        near = get_close_matches(word, known, n=1) or list(known)
+        raise UsageError(
+            f"{command} has no algorithm {name!r}.",
+            f"It has {', '.join(known)}.",
+            f"Try --algorithm {near[0]}.",
+        )
+    return known[word]
+
+
+def plan(op: OpSpec, name: str, chunks: int | None = None) -> Plan:
+    """What the ranks have to do by this algorithm.
+
+    Args:
+        op: with its ranks, its root and the shape of one tensor, or of one part.
+        name: of the algorithm.
+        chunks: in how many it cuts, if it leaves that open; None: as many as it likes.
+    """
+    return Plan.of(find(op.op, name), op.group_size, op.numel, op.root or 0, chunks)

@@ -1,8 +1,8 @@
-"""The algorithm contract: a schedule, the formulas that it is known for, and where they are from.
+"""The algorithm contract: a schedule, what it is known to cost, and who says so.
 
 An algorithm is data. For n ranks and a payload in so many chunks it gives rounds (``rounds``).
-Three engines read these and nothing else: one runs them on real ranks, one counts them, one draws
-them. None of them knows an algorithm by name.
+Three engines read these and nothing else: one runs them on real ranks, one plays them on paper, one
+counts them. None of them knows an op or an algorithm by name.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from distdemo.trace.algorithms.schedule import Round, with_bit
-from distdemo.trace.algorithms.task import TASKS
+from distdemo.trace.schedule import Chunks, Flip, Round, Sends, Shift, Task, with_bit
 
 Number = int | Fraction
+
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
 """Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1)."""
 CHAN = "Chan, Heimlich, Purkayastha, van de Geijn 2007"
@@ -25,6 +25,10 @@ PATARASUK = "Patarasuk, Yuan 2009"
 """Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 69(2)."""
 BRUCK = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"
 """Efficient algorithms for all-to-all communications in multiport systems, IEEE TPDS 8(11)."""
+PJESIVAC = (
+    "Pješivac-Grbović et al., Performance analysis of MPI collective operations, "
+    "Cluster Computing 10(2), 2007"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +37,12 @@ class Formula:
 
     Attributes:
         words: as people write it. n ranks, C chunks, lg the logarithm to base 2 rounded up, p the
-            largest power of 2 that is not above n, e = n − p, B what ``traffic`` counts.
-        value: of bytes, as a multiple of B, exact where all chunks are equal.
+            largest power of 2 that is not above n, e = n − p, B the payload (``Op.traffic``).
+        value: a number of rounds, or bytes as a multiple of B, exact where all chunks are equal.
     """
 
     words: str
     value: Callable[[int, int], Number]
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """A formula for the bytes in all that is in print as well, and does not count the same.
-
-    Attributes:
-        formula: as a multiple of B.
-        why: where it differs, in a sentence.
-    """
-
-    formula: Formula
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +51,15 @@ class Formulas:
 
     Attributes:
         rounds: how many; α is paid in each.
-        sent: bytes that the rank which sends most sends.
-        busiest: bytes through the busiest rank, those that it sends and those that it receives.
+        sent: bytes that the rank that sends most sends.
+        busiest: bytes through the busiest rank, sent and received together.
         total: bytes that all ranks send together.
-        printed: other formulas for the total that people will find.
     """
 
     rounds: Formula
     sent: Formula
     busiest: Formula
     total: Formula
-    printed: tuple[Printed, ...] = ()
 
 
 class Algorithm(ABC):
@@ -78,6 +67,7 @@ class Algorithm(ABC):
 
     Class attributes:
         op: torch's name of what it does.
+        task: what the op asks for.
         name: ``ring``, ``halving-doubling``, ...
         summary: how, in a sentence.
         source: the paper or textbook, and the place in it.
@@ -86,6 +76,7 @@ class Algorithm(ABC):
     """
 
     op: ClassVar[str]
+    task: ClassVar[Task]
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
@@ -93,12 +84,12 @@ class Algorithm(ABC):
     chunked: ClassVar[bool] = False
 
     def chunks(self, n: int) -> int:
-        """In how many chunks it cuts a tensor on n ranks; of ops with a part a rank: how many."""
-        return TASKS[self.op].pieces(n)
+        """Number of chunks on n ranks; by default the op's pieces as they are."""
+        return self.task.pieces(n)
 
     @abstractmethod
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """The schedule for n ranks, 1 or more, one round after the other; root is rank 0.
+        """The schedule for n ranks, 1 or more, one round after the other; the root is rank 0.
 
         Args:
             n: ranks.
@@ -106,7 +97,7 @@ class Algorithm(ABC):
         """
 
 
-# ---------------------------------------------------------------------------- for the formulas
+# --------------------------------------------------------------------------------- for the formulas
 
 
 def log(n: int) -> int:
@@ -134,6 +125,11 @@ def several(n: int) -> int:
     return int(n > 1)
 
 
+def others(n: int) -> Fraction:
+    """All parts but a rank's own: (n − 1) / n."""
+    return Fraction(n - 1, n)
+
+
 def masks(n: int) -> tuple[int, ...]:
     """1, 2, 4, ... below n."""
     return tuple(1 << bit for bit in range(log(n)))
@@ -142,3 +138,61 @@ def masks(n: int) -> tuple[int, ...]:
 def bits_set(n: int) -> int:
     """How many bits are set in all the numbers below n: how often what goes bit by bit is sent."""
     return sum(with_bit(n, bit) for bit in masks(n))
+
+
+# -------------------------------------------------------------------- beyond the largest power of 2
+#
+# Algorithms that halve or double need p = 2^k ranks. The e = n − p others hand what they have to a
+# partner first, rank p + i to rank i, and get the result from it last (Thakur et al. 2005, 4.5;
+# there it is even ranks that hand to odd ones, which costs the same).
+
+
+def fold(n: int, chunks: Chunks, *, reduce: bool) -> Iterator[Round]:
+    """A round in which the ranks beyond p send to their partners; none if n is a power of 2."""
+    core = power(n)
+    if core != n:
+        yield Round((Sends(range(core, n), Shift(-core), chunks, reduce),), "fold")
+
+
+def unfold(n: int, chunks: Chunks) -> Iterator[Round]:
+    """A round in which the partners send back; none if n is a power of 2."""
+    core = power(n)
+    if core != n:
+        yield Round((Sends(range(n - core), Shift(core), chunks),), "unfold")
+
+
+def flip(n: int, bit: int, chunks: Chunks, phase: str, *, reduce: bool = False) -> Round:
+    """A round in which each of the p ranks exchanges with the one that differs in a bit."""
+    return Round((Sends(range(power(n)), Flip(bit), chunks, reduce),), phase)
+
+
+def stood_for(n: int) -> int:
+    """Ranks beyond p that rank 0's block stands for, over all blocks from 1 rank to p / 2."""
+    core = power(n)
+    return sum(min(bit, n - core) for bit in masks(core))
+
+
+# ------------------------------------------------------------------------------------------ chains
+
+MOST_USUAL = 16  # chunks; more cost α, fewer leave ranks idle at both ends
+PIPELINE = Formulas(
+    rounds=Formula("n−1 + C−1, n > 1", lambda n, c: several(n) * (n - 1 + c - 1)),
+    sent=Formula("B", lambda n, _: several(n)),
+    busiest=Formula("B, 2B from n = 3", lambda n, _: min(n - 1, 2)),
+    total=Formula("(n−1)B", lambda n, _: n - 1),
+)
+"""What chunks cost that follow each other down a chain of ranks."""
+
+
+def pipeline_chunks(n: int) -> int:
+    """As many as ranks: then at most half of the rounds are for filling and draining the chain."""
+    return max(1, min(n, MOST_USUAL))
+
+
+def pipeline(n: int, chunks: int) -> Iterator[tuple[int, range]]:
+    """Round by round its number t, and the links that carry a chunk in it; link i begins at rank i.
+
+    In round t link i carries chunk t − i.
+    """
+    for step in range(n - 1 + chunks - 1 if n > 1 else 0):
+        yield step, range(max(0, step - chunks + 1), min(step, n - 2) + 1)

@@ -60,9 +60,9 @@ function wrongAt(k, rank, chunk) {
 
 // When the first rank began a round and the last one ended it, in seconds; null on paper.
 function span(round) {
-  const busy = DATA.rounds[round - 1].moments.filter(([began, ended]) => ended > began);
+  const busy = DATA.rounds[round - 1].moments.filter((each) => each[3] > each[0]);
   if (!busy.length) return null;
-  return [Math.min(...busy.map((each) => each[0])), Math.max(...busy.map((each) => each[1]))];
+  return [Math.min(...busy.map((each) => each[0])), Math.max(...busy.map((each) => each[3]))];
 }
 
 const TIMED = DATA.rounds.some((_, at) => span(at + 1) !== null);

@@ -1,4 +1,4 @@
-// When each rank was busy with which round, as it was measured.
+// When each rank worked, and when it waited for its messages, as it was measured.
 
 const MARGIN = 62; // for the names of ranks
 const AXIS = 20; // for the scale
@@ -8,11 +8,12 @@ function drawTimes() {
   const frame = document.getElementById("times");
   document.getElementById("no-times").hidden = TIMED;
   frame.hidden = !TIMED;
+  document.getElementById("times-legend").hidden = !TIMED;
   if (!TIMED) return;
   frame.replaceChildren();
   const height = DATA.n <= 16 ? 16 : 8;
   const width = Math.max(frame.clientWidth || 600, LAST * 5 + MARGIN + 20, 320);
-  const total = Math.max(...DATA.rounds.flatMap((each) => each.moments.map((m) => m[1])));
+  const total = Math.max(...DATA.rounds.flatMap((each) => each.moments.map((m) => m[3])));
   const x = (seconds) => MARGIN + (seconds / total) * (width - MARGIN - 16);
   const size = { width, height: DATA.n * height + AXIS };
   const picture = svg("svg", { ...size, role: "img", "aria-label": timeWords(total) }, frame);
@@ -45,15 +46,25 @@ function drawNames(picture, height) {
   }
 }
 
+// A rank works while it packs, posts, and reduces what came; in between it waits: a thin line.
 function drawBusy(picture, x, height, { moments, phase }, round) {
-  const group = svg("g", { class: `busy${round % 2 ? " odd" : ""}` }, picture);
-  moments.forEach(([began, ended], rank) => {
+  const group = svg("g", { class: "busy" }, picture);
+  moments.forEach(([began, posted, arrived, ended], rank) => {
     if (ended <= began) return;
-    const width = Math.max(1, x(ended) - x(began) - 0.5);
-    const box = { x: x(began), y: rank * height + 2, width, height: height - 3 };
-    const bar = svg("rect", { ...box, "data-round": round }, group);
-    const words = `Round ${round}${phase && `, ${phase}`}: rank ${rank}, ${duration(ended - began)}`;
-    svg("title", {}, bar).textContent = words;
+    const y = rank * height + 2;
+    const row = svg("g", { "data-round": round }, group);
+    const line = (from, to, name, top, thick) => svg("rect", {
+      class: name, x: x(from), y: top, width: Math.max(0.5, x(to) - x(from)), height: thick,
+    }, row);
+    line(began, ended, "whole", y, height - 3); // the place to point at
+    line(posted, arrived, "waits", y + (height - 3) / 2 - 1, 2);
+    line(began, posted, "works", y, height - 3);
+    line(arrived, ended, "works", y, height - 3);
+    svg("line", { class: "begins", x1: x(began), x2: x(began), y1: y, y2: y + height - 3 }, row);
+    const name = `Round ${round}${phase && `, ${phase}`}: rank ${rank}`;
+    const words = `worked ${duration(posted - began + ended - arrived)}, `
+      + `waited ${duration(arrived - posted)}`;
+    svg("title", {}, row).textContent = `${name} ${words}`;
   });
   return group;
 }

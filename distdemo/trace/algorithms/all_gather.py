@@ -1,0 +1,131 @@
+"""all_gather: every rank gets all ranks' tensors. Chunk r is rank r's tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from distdemo.trace.algorithms.contract import (
+    BRUCK,
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    Number,
+    flip,
+    floor_log,
+    fold,
+    log,
+    masks,
+    odd,
+    others,
+    power,
+    stood_for,
+    unfold,
+)
+from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window
+
+
+class AllGather(Algorithm):
+    """One tensor a rank, never cut."""
+
+    op = "all_gather"
+    task = Task("own", "all")
+
+
+class Ring(AllGather):
+    """Each passes on what it got last.
+
+    Three ranks, whose tensors each holds::
+
+        0   0 2   0 1 2  # rank 0
+        1   0 1   0 1 2  # rank 1
+        2   1 2   0 1 2  # rank 2
+    """
+
+    name = "ring"
+    summary = "Each passes on to the right neighbour what it got last: its own tensor first."
+    source = f"{THAKUR}, 4.1 (ring)"
+    formulas = Formulas(
+        rounds=Formula("n−1", lambda n, _: n - 1),
+        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """In round k rank i passes on chunk i − k."""
+        for step in range(n - 1):
+            yield Round((Sends(range(n), Shift(1), Window(-step)),))
+
+
+def _sent_doubling(n: int, _: int = 0) -> Number:
+    """By rank 0: its block at each doubling, with those that it stands for; then all but one."""
+    core = power(n)
+    if core == n:
+        return others(n)
+    return Fraction(core - 1 + stood_for(n) + n - 1, n)
+
+
+class Doubling(AllGather):
+    """Ranks 1, 2, 4, ... apart exchange all that they have.
+
+    Four ranks::
+
+        0   0 1   0 1 2 3  # rank 0
+        1   0 1   0 1 2 3  # rank 1
+        2   2 3   0 1 2 3  # rank 2
+        3   2 3   0 1 2 3  # rank 3
+    """
+
+    name = "doubling"
+    summary = "Ranks 1, 2, 4, ... apart exchange all that they have: it doubles each time."
+    source = f"{THAKUR}, 4.1 (recursive doubling; beyond a power of 2 with partners, as in 4.5)"
+    formulas = Formulas(
+        rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
+        sent=Formula("(n−1)/n·B; e>0: (n+p−2 + Σ min(2^k, e))/n·B", _sent_doubling),
+        busiest=Formula(
+            "2(n−1)/n·B; e>0: (2n+p−3 + Σ min(2^k, e))/n·B",
+            lambda n, _: _sent_doubling(n) + others(n),
+        ),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """The lowest bit of the rank's number first; partners get all but their own at the end."""
+        core = power(n)
+        yield from fold(n, Window(0), reduce=False)
+        for bit in masks(core):
+            yield flip(n, bit, Block(bit, receivers=False, core=core), "doubling")
+        yield from unfold(n, Window(core + 1, n - 1))
+
+
+class Bruck(AllGather):
+    """Rank i gets from i + 1, i + 2, i + 4, ... what comes next after what it has.
+
+    Five ranks::
+
+        0   0 1   0 1 2 3   0 1 2 3 4  # rank 0
+        1   1 2   1 2 3 4   1 2 3 4 0  # rank 1
+        2   2 3   2 3 4 0   2 3 4 0 1  # rank 2
+        3   3 4   3 4 0 1   3 4 0 1 2  # rank 3
+        4   4 0   4 0 1 2   4 0 1 2 3  # rank 4
+    """
+
+    name = "bruck"
+    summary = "From ranks 1, 2, 4, ... further on comes what follows: lg n rounds for every n."
+    source = f"{BRUCK}; {THAKUR}, 4.1 (Bruck)"
+    formulas = Formulas(
+        rounds=Formula("lg n", lambda n, _: log(n)),
+        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """All that a rank has, in the last round no more than is lacking."""
+        for have in masks(n):
+            yield Round((Sends(range(n), Shift(-have), Window(0, min(have, n - have))),))
+
+
+ALGORITHMS = (Ring(), Doubling(), Bruck())

@@ -1,0 +1,72 @@
+"""all_to_all: every rank has a part for every rank. Chunk i·n + j is rank i's part for rank j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from distdemo.trace.algorithms.contract import (
+    BRUCK,
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    bits_set,
+    log,
+    masks,
+    others,
+)
+from distdemo.trace.schedule import Part, PartsWithBit, Round, Sends, Shift, Task
+
+
+class AllToAll(Algorithm):
+    """n parts a rank, never cut."""
+
+    op = "all_to_all"
+    task = Task("from", "to", moved=True)
+
+
+class Pairwise(AllToAll):
+    """In round k rank i sends to i + k its part, and gets one from i − k."""
+
+    name = "pairwise"
+    summary = "In round k everyone sends k places further the part that is meant for there."
+    source = f"{THAKUR}, 4.3 (long messages)"
+    formulas = Formulas(
+        rounds=Formula("n−1", lambda n, _: n - 1),
+        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """One for each distance."""
+        for distance in range(1, n):
+            yield Round((Sends(range(n), Shift(distance), Part()),))
+
+
+class Bruck(AllToAll):
+    """A part for the rank 5 = 1 + 4 places further goes 1 place in round 1 and 4 in round 3."""
+
+    name = "bruck"
+    summary = "Parts go 1, 2, 4, ... places, as the bits of their way say: lg n rounds, more bytes."
+    source = f"{BRUCK}; {THAKUR}, 4.3 (short messages)"
+    formulas = Formulas(  # a part for the rank d further is sent once for each bit of d
+        rounds=Formula("lg n", lambda n, _: log(n)),
+        sent=Formula(
+            "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
+        ),
+        busiest=Formula(
+            "2 · bits set in 1..n−1, /n·B; lg n·B where e=0",
+            lambda n, _: Fraction(2 * bits_set(n), n),
+        ),
+        total=Formula("bits set in 1..n−1, ·B; ½n lg n·B where e=0", lambda n, _: bits_set(n)),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """One bit of the way after the other."""
+        for bit in masks(n):
+            yield Round((Sends(range(n), Shift(bit), PartsWithBit(bit)),))
+
+
+ALGORITHMS = (Pairwise(), Bruck())

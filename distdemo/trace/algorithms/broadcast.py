@@ -1,0 +1,98 @@
+"""broadcast: every rank gets the root's tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdemo.trace.algorithms.contract import (
+    CHAN,
+    PIPELINE,
+    PJESIVAC,
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    log,
+    masks,
+    pipeline,
+    pipeline_chunks,
+)
+from distdemo.trace.schedule import Round, Sends, Shift, Task, Window, everything
+
+
+class Broadcast(Algorithm):
+    """The root's tensor, cut in C chunks."""
+
+    op = "broadcast"
+    task = Task("root", "all", whole=True)
+
+
+class Tree(Broadcast):
+    """Whoever has the tensor sends it to one who has not, so that twice as many have it.
+
+    Six ranks: ``0→1``; ``0→2 1→3``; ``0→4 1→5``.
+    """
+
+    name = "tree"
+    summary = "All who have the tensor send it to one more rank each: twice as many every round."
+    source = f"{THAKUR}, 4.2; {CHAN} (binomial, or minimum spanning tree)"
+    formulas = Formulas(
+        rounds=Formula("lg n", lambda n, _: log(n)),
+        sent=Formula("lg n·B", lambda n, _: log(n)),
+        busiest=Formula("lg n·B", lambda n, _: log(n)),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """In round k the ranks below 2^k send that far."""
+        for have in masks(n):
+            senders = range(min(have, n - have))
+            yield Round((Sends(senders, Shift(have), everything(chunks)),))
+
+
+class Flat(Broadcast):
+    """``0→1``, ``0→2``, ``0→3``, ...: all of it goes through the root."""
+
+    name = "flat"
+    summary = "The root sends the whole tensor to each rank in turn."
+    source = f"{PJESIVAC} (flat tree)"
+    formulas = Formulas(
+        rounds=Formula("n−1", lambda n, _: n - 1),
+        sent=Formula("(n−1)B", lambda n, _: n - 1),
+        busiest=Formula("(n−1)B", lambda n, _: n - 1),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """One a rank."""
+        for rank in range(1, n):
+            yield Round((Sends(range(1), Shift(rank), everything(chunks)),))
+
+
+class Chain(Broadcast):
+    """Each rank passes a chunk on while the next one comes.
+
+    Three ranks, two chunks::
+
+        0 1   0 1   0 1   0 1  # rank 0
+              0     0 1   0 1  # rank 1
+                    0     0 1  # rank 2
+    """
+
+    name = "chain"
+    summary = "Chunks follow each other from rank to rank: every link is busy at once."
+    source = f"{PJESIVAC} (pipeline)"
+    formulas = PIPELINE
+    chunked = True
+
+    def chunks(self, n: int) -> int:
+        """As many as ranks, 16 at most."""
+        return pipeline_chunks(n)
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """In round t rank i passes on chunk t − i."""
+        for step, links in pipeline(n, chunks):
+            yield Round((Sends(links, Shift(1), Window(step, turn=-1)),))
+
+
+ALGORITHMS = (Tree(), Flat(), Chain())

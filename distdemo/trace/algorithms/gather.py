@@ -1,0 +1,88 @@
+"""gather: the root gets all ranks' tensors. Chunk r is rank r's tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from distdemo.trace.algorithms.contract import (
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    Number,
+    bits_set,
+    log,
+    masks,
+    others,
+    several,
+)
+from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window
+
+
+class Gather(Algorithm):
+    """One tensor a rank, never cut."""
+
+    op = "gather"
+    task = Task("own", "root", moved=True)
+
+
+def _sent_in_tree(n: int, _: int) -> Number:
+    """By the rank with the highest bit alone, or the one half as far: parts of all behind it."""
+    if n == 1:
+        return 0
+    highest = masks(n)[-1]
+    return Fraction(max(n - highest, highest // 2), n)
+
+
+class Tree(Gather):
+    """Each hands on all that it has gathered.
+
+    Five ranks, tensors that each has::
+
+        0   0 1   0 1 2 3   0 1 2 3 4  # rank 0
+        1                              # rank 1
+        2   2 3                        # rank 2
+        3                              # rank 3
+        4   4     4                    # rank 4
+    """
+
+    name = "tree"
+    summary = "Ranks hand on what they have gathered, 1, 2, 4, ... tensors: fewest rounds."
+    source = f"{THAKUR}, 4.5 (binomial)"
+    formulas = Formulas(
+        rounds=Formula("lg n", lambda n, _: log(n)),
+        sent=Formula("max(n−m, m/2)/n·B, m the highest power of 2 below n", _sent_in_tree),
+        busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        # A tensor travels once for each bit that is set in its rank's number.
+        total=Formula(
+            "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
+        ),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """Every odd m-th rank hands all that it has m places back."""
+        for m in masks(n):
+            yield Round((Sends(range(m, n, 2 * m), Shift(-m), Block(m, receivers=False)),))
+
+
+class Flat(Gather):
+    """``1→0``, ``2→0``, ``3→0``, ...: nothing travels twice."""
+
+    name = "flat"
+    summary = "Each rank in turn sends its tensor to the root: nothing travels twice."
+    source = f"folklore; the linear scatter backwards, {THAKUR}, 4.4"
+    formulas = Formulas(
+        rounds=Formula("n−1", lambda n, _: n - 1),
+        sent=Formula("B/n", lambda n, _: Fraction(several(n), n)),
+        busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """One a rank."""
+        for rank in range(1, n):
+            yield Round((Sends(range(rank, rank + 1), Shift(-rank), Window(0)),))
+
+
+ALGORITHMS = (Tree(), Flat())

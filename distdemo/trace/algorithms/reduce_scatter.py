@@ -1,0 +1,99 @@
+"""reduce_scatter: rank r gets the reduction of all ranks' parts r, which are chunk r."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from distdemo.trace.algorithms.contract import (
+    PATARASUK,
+    THAKUR,
+    Algorithm,
+    Formula,
+    Formulas,
+    Number,
+    flip,
+    floor_log,
+    fold,
+    masks,
+    odd,
+    others,
+    power,
+    stood_for,
+    unfold,
+)
+from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window, everything
+
+
+class ReduceScatter(Algorithm):
+    """n parts a rank, never cut."""
+
+    op = "reduce_scatter"
+    task = Task("all", "own", reduced=True)
+
+
+class Ring(ReduceScatter):
+    """Sums of a chunk go around and grow; the one for rank r begins at its right neighbour.
+
+    Three ranks; the chunk that a rank has just got, and whose parts are in it::
+
+        -   1: 2   0: 1 2  # rank 0
+        -   2: 0   1: 2 0  # rank 1
+        -   0: 1   2: 0 1  # rank 2
+    """
+
+    name = "ring"
+    summary = "A sum of one chunk at a time goes to the right neighbour, and grows on its way."
+    source = f"{PATARASUK}; {THAKUR}, 4.4 (pairwise has the same cost)"
+    formulas = Formulas(
+        rounds=Formula("n−1", lambda n, _: n - 1),
+        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
+        total=Formula("(n−1)B", lambda n, _: n - 1),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """In round k rank i passes on chunk i − 1 − k."""
+        for step in range(n - 1):
+            yield Round((Sends(range(n), Shift(1), Window(-1 - step), reduce=True),))
+
+
+def _busiest_halving(n: int, _: int) -> Number:
+    """Of rank 0: its partner's tensor, halves of all others' sums; all but its own sent."""
+    core = power(n)
+    if core == n:
+        return 2 * others(n)
+    return Fraction(n + core - 1 + stood_for(n) + n - 1, n)
+
+
+class Halving(ReduceScatter):
+    """Ranks far apart first exchange the half that the other is in charge of, and add.
+
+    Four ranks; chunks that each is left in charge of, and of how many ranks::
+
+        0 1 2 3: 1   0 1: 2   0: 4  # rank 0
+        0 1 2 3: 1   0 1: 2   1: 4  # rank 1
+        0 1 2 3: 1   2 3: 2   2: 4  # rank 2
+        0 1 2 3: 1   2 3: 2   3: 4  # rank 3
+    """
+
+    name = "halving"
+    summary = "Halves, quarters, ... are exchanged and added, until each rank has its chunk."
+    source = f"{THAKUR}, 4.4 (recursive halving)"
+    formulas = Formulas(
+        rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
+        sent=Formula("(n−1)/n·B, B where e>0", lambda n, _: 1 if odd(n) else others(n)),
+        busiest=Formula("2(n−1)/n·B; e>0: (2n+p−2 + Σ min(2^k, e))/n·B", _busiest_halving),
+        total=Formula("(n−1 + e/n)B", lambda n, _: n - 1 + Fraction(n - power(n), n)),
+    )
+
+    def rounds(self, n: int, chunks: int) -> Iterator[Round]:
+        """The highest bit of the rank's number first."""
+        core = power(n)
+        yield from fold(n, everything(chunks), reduce=True)
+        for bit in reversed(masks(core)):
+            yield flip(n, bit, Block(bit, receivers=True, core=core), "halving", reduce=True)
+        yield from unfold(n, Window(core))
+
+
+ALGORITHMS = (Ring(), Halving())

@@ -1,0 +1,385 @@
+"""A traced run as one web page: it plays, steps and says what happens, and needs no network.
+
+The page is ``assets/page.html``, its style ``assets/page.css``; its scripts are put one after the
+other into one function, so that they share names and give the browser none. A content security
+policy lets the page do nothing else: only this style and this script, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from itertools import pairwise
+from string import Template
+from typing import Any
+
+from distdemo.trace.records import Cell, PlayedRound, TraceReport, Transfer
+from distdemo.trace.texts import (
+    amount,
+    fault_words,
+    handed_over,
+    letters_line,
+    mark,
+    notes,
+    runs,
+    sameness,
+    wrong_words,
+)
+from distdemo.trace.view import title
+from distdemo.view.console import Signs
+from distdemo.view.format import duration, exact_size, line_of, listing, number, plural
+
+SCRIPTS = (
+    "data.js",  # what happened, and the state after k rounds
+    "texts.js",  # cells in words
+    "layout.js",  # where ranks and their chunks stand
+    "cells.js",  # ranks and chunks drawn
+    "arrows.js",  # messages drawn
+    "table.js",  # the state as a table
+    "times.js",  # when each rank worked, and when it waited
+    "tip.js",  # what a chunk is, on hover and focus
+    "player.js",  # the round that is shown, and how it moves on
+    "page.js",  # all of it put together
+)
+COSTS = {
+    "rounds": "Rounds",
+    "sent_bytes": "Sent by the rank that sends most",
+    "busiest_bytes": "Through the busiest rank",
+    "total_bytes": "Sent in all",
+}
+SAMENESS = {"same": "the same", "different": "different", "unequal": "chunks are not equal"}
+IN_SIGHT = 4  # wrong chunks that are named above the picture
+MOST_NAMED = 8  # messages or chunks that a sentence names; the others are counted
+SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
+VERBS = {
+    **dict.fromkeys(("sum", "avg", "premul_sum"), "adds {} to its own"),
+    "product": "multiplies its own by {}",
+}
+CONTENTS = {"held": "", "original": "what it began with of ", "last": "what it got last of "}
+
+
+def page(report: TraceReport) -> str:
+    """The page, whole in itself."""
+    style = _asset("page.css")
+    body = "\n".join(_asset(name) for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{body}}})();\n'
+    # JSON in ASCII without <, > and &, so that it may stand in a script element.
+    data = json.dumps(page_data(report), separators=(",", ":"), allow_nan=False)
+    data = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    headline = title(report, "·")
+    text = Template(_asset("page.html")).substitute(
+        title=clean(f"distdemo trace: {headline}"),
+        headline=clean(headline),
+        summary=clean(report.algorithm.summary),
+        source=clean(report.algorithm.source),
+        last=str(len(report.rounds)),
+        verdict="\n".join(_verdict(report)),
+        no_times="On paper: nothing was run, so there are no times."
+        if report.world is None
+        else "No rank sent a message, so there are no times.",
+        rounds=_rounds(report),
+        counts=_counts(report),
+        by_rank=_by_rank(report),
+        notes="".join(f'<p class="quiet">{clean(each)}</p>' for each in _notes(report)),
+        policy=(
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+        style=style,
+        script=script,
+        data=data,
+    )
+    # What a user typed may hold half of a surrogate pair, which no file in UTF-8 can.
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _hash(text: str) -> str:
+    """Of the text between the tags, as the browser hashes it (CSP level 2, section 4.2.5)."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _asset(name: str) -> str:
+    return (files("distdemo.trace") / "assets" / name).read_text(encoding="utf-8")
+
+
+def clean(text: object) -> str:
+    """Any text as HTML, without what could move a cursor or turn the writing around."""
+    return escape(" ".join(map(line_of, str(text).splitlines())))
+
+
+# -------------------------------------------------------------------------------- for the script
+
+
+def page_data(report: TraceReport) -> dict[str, Any]:
+    """The run, as short as can be: 64 ranks in 126 rounds are half a million cells."""
+    reduce_op = report.spec.op.reduce_op
+    slots = [set(wanted) for wanted in report.wanted]
+    for cells in (report.start, *(each.arrived for each in report.rounds)):
+        for own, here in zip(slots, cells, strict=False):
+            own.update(cell.chunk for cell in here)
+    return {
+        "op": report.spec.op.op,
+        "algorithm": report.algorithm.name,
+        "n": report.n,
+        "reduced": reduce_op is not None,
+        "sign": SIGNS.get(reduce_op or "sum", "⊕"),
+        "chunks": list(report.chunk_names),
+        "wanted": [list(each) for each in report.wanted],
+        # Of each rank the chunks that it holds at any time or should: each keeps its place.
+        "slots": [sorted(each) for each in slots] if report.start else [],
+        # Of a run that failed nobody knows what ranks held: there is no picture.
+        "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
+        "rounds": [_round_data(each, report.element_bytes) for each in report.rounds],
+        "words": sentences(report) if report.start else [],
+        "wrong": [
+            {
+                "rank": each.rank,
+                "chunk": each.chunk,
+                "since": len(report.rounds) if each.round is None else each.round,
+                "words": wrong_words(each, report.chunk_names),
+            }
+            for each in report.wrong
+        ],
+    }
+
+
+def _cell(cell: Cell) -> list[Any]:
+    """Its chunk, whose contributions as runs, whether it is complete, and its numbers."""
+    values = [v if isinstance(v, str) else number(v) for v in cell.values]
+    return [cell.chunk, _ends(cell.ranks), int(cell.complete), values]
+
+
+def _ends(numbers: Sequence[int]) -> list[int]:
+    """First and last of each run: ``0 1 2 5`` is ``[0, 2, 5, 5]``."""
+    return [end for run in runs(numbers) for end in run]
+
+
+def _round_data(each: PlayedRound, itemsize: int) -> dict[str, Any]:
+    return {
+        "phase": each.phase,
+        "messages": [
+            {
+                "src": t.src,
+                "dst": t.dst,
+                "chunks": _ends(sorted(t.chunks)),
+                "bytes": t.elements * itemsize,
+                "reduce": t.reduce,
+            }
+            for t in each.transfers
+            if t.elements
+        ],
+        "arrived": {
+            rank: [_cell(cell) for cell in cells]
+            for rank, cells in enumerate(each.arrived)
+            if cells
+        },
+        "gone": {rank: list(gone) for rank, gone in enumerate(each.gone) if gone},
+        "moments": [[m.began_s, m.posted_s, m.arrived_s, m.ended_s] for m in each.moments],
+    }
+
+
+# ------------------------------------------------------------------------------------ in sentences
+
+
+def sentences(report: TraceReport) -> list[tuple[str, str, str]]:
+    """One before the first round, and one for each: which, what is sent in it, what came of it."""
+    states = list(report.states())
+    head = "Before the first round" if report.rounds else "No round is needed"
+    found = [(head, "", _progress(report, states[0], None))]
+    for each, (before, after) in zip(report.rounds, pairwise(states), strict=True):
+        head = f"Round {each.number} of {len(report.rounds)}"
+        came, fault = _progress(report, after, before), report.spec.fault
+        if fault and fault.round == each.number:
+            came += f" {fault_words(fault)}"
+        phase = f", {each.phase}" if each.phase else ""
+        found.append((f"{head}{phase}", _messages(report, each), came))
+    return found
+
+
+def _messages(report: TraceReport, each: PlayedRound) -> str:
+    """The first message of each kind in full, the others likewise."""
+    kinds: dict[tuple[bool, str], list[Transfer]] = {}
+    for transfer in each.transfers:
+        if transfer.elements:
+            kinds.setdefault((transfer.reduce, transfer.content), []).append(transfer)
+    told = []
+    for first, *others in kinds.values():
+        text, what = _message(report, first), CONTENTS[first.content]
+        more = [
+            f"rank {t.src} {what}{_chunk_list(report, t.chunks)} to rank {t.dst}"
+            for t in others[: MOST_NAMED - 1]
+        ]
+        hidden = len(others) - len(more)
+        more += [f"{plural(hidden, 'message')} more"] if hidden else []
+        told.append(f"{text}; likewise {listing(more)}." if more else f"{text}.")
+    return " ".join(told) or "no message carries anything."
+
+
+def _message(report: TraceReport, transfer: Transfer) -> str:
+    pronoun = "it" if len(transfer.chunks) == 1 else "them"
+    verb = VERBS.get(report.spec.op.reduce_op or "sum", "combines {} with its own")
+    does = verb.format(pronoun) if transfer.reduce else f"keeps {pronoun}"
+    what = f"{CONTENTS[transfer.content]}{_chunk_list(report, transfer.chunks)}"
+    return f"rank {transfer.src} sends {what} to rank {transfer.dst}, which {does}"
+
+
+def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
+    """``chunk 2``, ``chunks 0–3 and 6``; few of many are named."""
+    names = report.chunk_names
+    plain = all(names[each] == str(each) for each in chunks)
+    told = []
+    for first, last in runs(chunks) if plain else [(each, each) for each in chunks]:
+        if last > first + 1:
+            told.append(f"{names[first]}–{names[last]}")
+        else:
+            told += [names[each] for each in range(first, last + 1)]
+    if len(told) > MOST_NAMED:
+        told[MOST_NAMED:] = [f"{len(told) - MOST_NAMED:,} more"]
+    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(told)}"
+
+
+Held = tuple[dict[int, Cell], ...]
+
+
+def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
+    """How many of the chunks that are wanted are complete, and which are so since this round."""
+
+    def complete(state: Held) -> set[tuple[int, int]]:
+        return {
+            (rank, chunk)
+            for rank, wanted in enumerate(report.wanted)
+            for chunk in wanted
+            if chunk in state[rank] and state[rank][chunk].complete
+        }
+
+    done = complete(now)
+    wanted = sum(map(len, report.wanted))
+    told = f"Complete now: {len(done):,} of {plural(wanted, 'wanted chunk')}"
+    fresh = sorted(done - complete(before)) if before is not None else []
+    names = [f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in fresh[:MOST_NAMED]]
+    if len(fresh) > MOST_NAMED:
+        names.append(f"{len(fresh) - MOST_NAMED:,} more")
+    return f"{told}; new: {listing(names)}." if names else f"{told}."
+
+
+# ----------------------------------------------------------------------- what does not change
+
+
+def _verdict(report: TraceReport) -> Iterator[str]:
+    """Whether it is right, in words and by a sign; a simulation has nothing to verify."""
+    if report.spec.fault is not None:
+        yield f'<p class="spoiled">⚠ {clean(fault_words(report.spec.fault))}</p>'
+    if report.world is not None and report.world.verdict is not None:
+        why = report.world.verdict
+        yield f'<p class="bad">✗ Failed. {clean(why.what)} {clean(why.why)} {clean(why.hint)}</p>'
+    elif not report.ok:
+        ranks = len({each.rank for each in report.wrong})
+        how = f"{plural(len(report.wrong), 'chunk')} on {plural(ranks, 'rank')}"
+        if not report.wrong:
+            how = plural(sum(each.wrong for each in report.verifications), "element")
+        yield f'<p class="bad">✗ Wrong: {how}.</p>'
+        # The first in sight, all others on demand: they would push the picture off the screen.
+        items = [
+            f"<li>✗ {clean(wrong_words(each, report.chunk_names))}</li>" for each in report.wrong
+        ]
+        yield f'<ul class="wrong">{"".join(items[:IN_SIGHT])}</ul>' if items else ""
+        if items[IN_SIGHT:]:
+            more = f"{plural(len(items) - IN_SIGHT, 'wrong chunk')} more"
+            rest = f'<ul class="wrong">{"".join(items[IN_SIGHT:])}</ul>'
+            yield f'<details class="wrong"><summary>{more}</summary>{rest}</details>'
+    elif report.verifications:
+        checked = sum(each.checked for each in report.verifications)
+        right = f"Verified: {plural(checked, 'element')}, every one right."
+        yield f'<p class="good">✓ {right if checked else "There is no element to verify."}</p>'
+    else:
+        told = "On paper: nothing was run, so there are no times and nothing was verified."
+        yield f'<p class="paper">{told}</p>'
+
+
+def _notes(report: TraceReport) -> Iterator[str]:
+    yield from notes(report)
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    yield from [versions] if versions else []
+
+
+def _counts(report: TraceReport) -> str:
+    """Each formula beside what was counted, and what was really handed to the backend."""
+    handed = handed_over(report)
+    heads = ["What", "Formula", "Gives", "Counted", "Is it so?"]
+    heads += ["Handed over"] if handed else []
+    rows = []
+    for check in report.checks:
+        how = sameness(check)
+        rows.append([COSTS[check.name], check.formula, amount(check, check.value)])
+        rows[-1] += [amount(check, check.counted), f"{mark(how, Signs())} {SAMENESS[how]}"]
+        if check.name in handed:
+            differs = "≠ " if handed[check.name] != check.counted else ""
+            rows[-1].append(f"{differs}{exact_size(handed[check.name])}")
+        elif handed:
+            rows[-1].append("—")
+    table = _table("Formula beside count", heads, rows)
+    letters = clean(letters_line(report.checks, report.traffic))
+    return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
+
+
+def _by_rank(report: TraceReport) -> str:
+    """What each rank sends and receives."""
+    heads = ["Rank", "Sent", "Received", *(["Handed over"] if report.handed_bytes else [])]
+    columns = [report.sent_bytes, report.received_bytes]
+    columns += [report.handed_bytes] if report.handed_bytes else []
+    rows = [
+        [f"Rank {rank}", *map(exact_size, row)]
+        for rank, row in enumerate(zip(*columns, strict=True))
+    ]
+    return _table("Bytes of each rank", heads, rows)
+
+
+def _rounds(report: TraceReport) -> str:
+    """A row a round, with a button that jumps behind it."""
+    if not report.start:
+        return "<p>The run failed: nobody knows what the ranks held.</p>"
+    timed = any(each.moments for each in report.rounds)
+    heads = ["After", "Phase", "Messages", "Largest", "In all", *(["Took"] if timed else [])]
+    rows = [[""] * len(heads)]
+    for each in report.rounds:
+        sizes = [t.elements * report.element_bytes for t in each.transfers if t.elements]
+        cells = ["", each.phase, f"{len(sizes):,}", exact_size(max(sizes, default=0))]
+        rows.append([*cells, exact_size(sum(sizes)), *([_took(each)] if timed else [])])
+    body = "".join(
+        f'<tr><th scope="row"><button type="button" class="jump" data-round="{at}">'
+        f"{f'Round {at}' if at else 'The start'}</button></th>"
+        f"{''.join(f'<td>{clean(cell)}</td>' for cell in row[1:])}</tr>"
+        for at, row in enumerate(rows)
+    )
+    return _framed("All rounds", heads, body)
+
+
+def _took(each: PlayedRound) -> str:
+    """From the first rank that began the round until the last that ended it."""
+    busy = [m for m in each.moments if m.ended_s > m.began_s]
+    if not busy:
+        return "—"
+    return duration(max(m.ended_s for m in busy) - min(m.began_s for m in busy))
+
+
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    body = "".join(
+        f'<tr><th scope="row">{clean(row[0])}</th>'
+        f"{''.join(f'<td>{clean(cell)}</td>' for cell in row[1:])}</tr>"
+        for row in rows
+    )
+    return _framed(caption, heads, body)
+
+
+def _framed(caption: str, heads: Sequence[str], body: str) -> str:
+    """A table that may be wider than its page; what is scrolled can be reached by keyboard."""
+    top = "".join(f'<th scope="col">{clean(head)}</th>' for head in heads)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{clean(caption)}"><table>'
+        f"<caption>{clean(caption)}</caption><thead><tr>{top}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )

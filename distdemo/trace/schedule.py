@@ -1,0 +1,421 @@
+"""The language of schedules: rounds in which ranks send chunks to each other.
+
+A round is said in few words whatever the number of ranks: "every rank sends the chunk of its own
+number to its right neighbour" is one ``Sends``. So the rounds of 100,000 ranks can be counted
+without writing down a transfer for each, and those of a few be written out (``Plan.steps``).
+
+In a round a rank sends at most one message and receives at most one: that is what a link that works
+both ways can do at a time, and why a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp,
+Optimization of Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 3).
+
+Ranks and chunks are numbered here as if rank 0 were the root; ``Plan`` turns them for another one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from distdemo.errors import DistdemoError
+from distdemo.trace.records import Content, Step, Transfer
+
+if TYPE_CHECKING:
+    from distdemo.trace.algorithms.contract import Algorithm
+
+
+class ScheduleError(DistdemoError):
+    """A schedule asks for what no link can do; a fault of the algorithm's file."""
+
+
+# --------------------------------------------------------------------------------- what an op asks
+
+Where = Literal["all", "root", "own", "from", "to"]
+"""Ranks: all of them; the root; the one with the chunk's number; i, or j, of chunk i·n + j."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an op asks of an algorithm: who has which chunks before, and who must have them after.
+
+    It says the same as the op's own ``pieces`` and ``result``, in chunks (a test compares them).
+
+    Attributes:
+        given: who has a chunk before.
+        due: who must have it after.
+        whole: the chunks are cut from one tensor; else each is a piece of its own.
+        reduced: what is due holds everybody's contribution; else the giver's alone.
+        moved: a rank that has sent a chunk does not need it any more.
+    """
+
+    given: Where
+    due: Where
+    whole: bool = False
+    reduced: bool = False
+    moved: bool = False
+
+    @property
+    def rooted(self) -> bool:
+        """Whether chunks belong to ranks and a root counts, so that they turn with it."""
+        return not self.whole and "root" in (self.given, self.due)
+
+    def pieces(self, n: int) -> int:
+        """Number of chunks on n ranks where nothing is cut: a whole tensor is one."""
+        if self.whole:
+            return 1
+        return n * n if self.given == "from" else n
+
+
+def chunks_of(where: Where, rank: int, n: int, root: int, chunks: int) -> range:
+    """The chunks that this rank has, out of so many."""
+    if where == "all" or (where == "root" and rank == root):
+        return range(chunks)
+    if where == "own":
+        return range(rank, rank + 1)
+    if where == "from":
+        return range(rank * n, (rank + 1) * n)
+    if where == "to":
+        return range(rank, n * n, n)
+    return range(0)
+
+
+# ------------------------------------------------------------------------------------------ chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Number of elements of each chunk: ``each``, and the first ``larger`` of them one more."""
+
+    chunks: int
+    each: int
+    larger: int = 0
+
+    @classmethod
+    def cut(cls, elements: int, chunks: int) -> Sizes:
+        """Chunks that are as equal as can be, as numpy.array_split cuts."""
+        return cls(chunks, *divmod(elements, chunks))
+
+    def before(self, chunk: int) -> int:
+        """Elements of all chunks before this one; a number beyond the last goes around again."""
+        turns, place = divmod(chunk, self.chunks)
+        whole = self.chunks * self.each + self.larger
+        return turns * whole + place * self.each + min(place, self.larger)
+
+    def within(self, first: int, end: int) -> int:
+        """Elements of the chunks from ``first`` up to, but not, ``end``; may go around."""
+        return self.before(end) - self.before(first)
+
+    def of(self, chunk: int) -> int:
+        """Elements of this chunk."""
+        return self.within(chunk, chunk + 1)
+
+    def most(self, width: int) -> int:
+        """Elements of so many chunks in a row, wherever they have most."""
+        return width * self.each + min(width, self.larger)
+
+
+class Chunks(ABC):
+    """Which chunks a message carries."""
+
+    @abstractmethod
+    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
+        """Their numbers, in the order in which they lie in the message."""
+
+    @abstractmethod
+    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+        """Elements of all of them, without writing them down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Chunks):
+    """Some chunks in a row, the first depending on the sender; after the last comes chunk 0.
+
+    Attributes:
+        first: of rank 0.
+        width: how many.
+        turn: how much further the first one is with each rank: 1, 0 or −1.
+    """
+
+    first: int
+    width: int = 1
+    turn: int = 1
+
+    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
+        """Their numbers."""
+        start = self.first + self.turn * src
+        return tuple(place % chunks for place in range(start, start + self.width))
+
+    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+        """Elements of all of them."""
+        start = (self.first + self.turn * src) % sizes.chunks
+        return sizes.within(start, start + self.width)
+
+
+def everything(chunks: int) -> Window:
+    """All of so many chunks."""
+    return Window(0, chunks, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Chunks):
+    """The chunks of a block of ranks, aligned to its width: the sender's block or the receiver's.
+
+    Where n is no power of 2, rank i < n − p, p the largest one, stands for rank p + i too, and so
+    for its chunk.
+
+    Attributes:
+        width: ranks, a power of 2.
+        receivers: it is the receiver's block.
+        core: p; 0: nobody stands for anybody, and the last block ends with the last chunk.
+    """
+
+    width: int
+    receivers: bool
+    core: int = 0
+
+    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
+        """Their numbers."""
+        return tuple(chunk for span in self._spans(src, dst, chunks) for chunk in span)
+
+    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+        """Elements of all of them."""
+        spans = self._spans(src, dst, sizes.chunks)
+        return sum(sizes.within(each.start, each.stop) for each in spans)
+
+    def _spans(self, src: int, dst: int, chunks: int) -> Iterator[range]:
+        first = (dst if self.receivers else src) // self.width * self.width
+        yield range(first, min(first + self.width, chunks))
+        if self.core and first + self.core < chunks:
+            yield range(first + self.core, min(first + self.width + self.core, chunks))
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Chunks):
+    """The sender's part for the receiver, where chunk i·n + j is rank i's part for rank j."""
+
+    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
+        """Their numbers."""
+        return (src * n + dst,)
+
+    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+        """Elements of all of them."""
+        return sizes.each
+
+
+@dataclass(frozen=True, slots=True)
+class PartsWithBit(Chunks):
+    """All parts here whose distance from giver to taker, in ranks, has this bit set.
+
+    A part for the rank d places further goes d's bits one after the other, the lowest first; by now
+    it has gone those below this one.
+    """
+
+    bit: int
+
+    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
+        """Their numbers."""
+        distances = (distance for distance in range(n) if distance & self.bit)
+        begun = ((distance, (src - distance % self.bit) % n) for distance in distances)
+        return tuple(origin * n + (origin + distance) % n for distance, origin in begun)
+
+    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+        """Elements of all of them."""
+        return with_bit(n, self.bit) * sizes.each
+
+
+def with_bit(n: int, bit: int) -> int:
+    """How many of the numbers below n have this bit set."""
+    whole, rest = divmod(n, 2 * bit)
+    return whole * bit + max(0, rest - bit)
+
+
+# ---------------------------------------------------------------------------------------- partners
+
+
+class To(ABC):
+    """Whom a rank sends to."""
+
+    @abstractmethod
+    def of(self, rank: int, n: int) -> int:
+        """The receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift(To):
+    """The rank this many places further, around the circle."""
+
+    by: int
+
+    def of(self, rank: int, n: int) -> int:
+        """The receiver."""
+        return (rank + self.by) % n
+
+
+@dataclass(frozen=True, slots=True)
+class Flip(To):
+    """The rank whose number differs in this bit."""
+
+    bit: int
+
+    def of(self, rank: int, n: int) -> int:
+        """The receiver."""
+        return rank ^ self.bit
+
+
+@dataclass(frozen=True, slots=True)
+class Parent(To):
+    """The parent in a binary tree that is numbered level by level."""
+
+    def of(self, rank: int, n: int) -> int:
+        """The receiver."""
+        return (rank - 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Child(To):
+    """A child in the same tree: side 1 is the left one, 2 the right one."""
+
+    side: int
+
+    def of(self, rank: int, n: int) -> int:
+        """The receiver."""
+        return 2 * rank + self.side
+
+
+# ------------------------------------------------------------------------------------------ rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """A part of a round: each of some ranks sends one message.
+
+    Attributes:
+        ranks: who sends.
+        to: whom to.
+        chunks: what.
+        reduce: the receiver combines it with what it holds; else it takes its place.
+        content: of these chunks: what the sender holds, what it began with, or what the last
+            message that it got had in them.
+    """
+
+    ranks: range
+    to: To
+    chunks: Chunks
+    reduce: bool = False
+    content: Content = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What happens at the same time.
+
+    Attributes:
+        sends: no two of them have a sender, or a receiver, in common.
+        phase: of the algorithm, in a word or two; empty: it has only one.
+    """
+
+    sends: tuple[Sends, ...]
+    phase: str = ""
+
+
+# -------------------------------------------------------------------------------------------- plan
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An algorithm applied: to n ranks, a root and a number of elements. Every engine gets one.
+
+    Attributes:
+        algorithm: whose schedule it is.
+        n: ranks.
+        root: of the op, where it has one.
+        sizes: of the chunks, in elements.
+    """
+
+    algorithm: Algorithm
+    n: int
+    root: int
+    sizes: Sizes
+
+    @classmethod
+    def of(
+        cls, algorithm: Algorithm, n: int, elements: int, root: int = 0, chunks: int | None = None
+    ) -> Plan:
+        """The plan for this many elements.
+
+        Args:
+            algorithm: whose schedule.
+            n: ranks.
+            elements: of the tensor that is cut; where an op has pieces of its own, of one piece.
+            root: of the op, where it has one.
+            chunks: of an algorithm that leaves it open; None: as many as it likes.
+        """
+        count = (chunks if algorithm.chunked else None) or algorithm.chunks(n)
+        whole = algorithm.task.whole
+        return cls(
+            algorithm, n, root, Sizes.cut(elements, count) if whole else Sizes(count, elements)
+        )
+
+    @property
+    def task(self) -> Task:
+        """What the op asks for."""
+        return self.algorithm.task
+
+    def given(self, rank: int) -> range:
+        """The chunks that this rank has before."""
+        return chunks_of(self.task.given, rank, self.n, self.root, self.sizes.chunks)
+
+    def due(self, rank: int) -> range:
+        """The chunks that it must have after."""
+        return chunks_of(self.task.due, rank, self.n, self.root, self.sizes.chunks)
+
+    def complete(self, chunk: int) -> tuple[int, ...]:
+        """The ranks whose contributions are in this chunk at the end."""
+        if self.task.reduced:
+            return tuple(range(self.n))
+        if self.task.given == "root":
+            return (self.root,)
+        return (chunk,) if self.task.given == "own" else (chunk // self.n,)
+
+    def name(self, chunk: int) -> str:
+        """What people call it: its number, or ``0→3`` where each rank has a part for each."""
+        return f"{chunk // self.n}→{chunk % self.n}" if self.task.given == "from" else str(chunk)
+
+    def rounds(self) -> Iterator[Round]:
+        """The schedule in few words, as if rank 0 were the root."""
+        return self.algorithm.rounds(self.n, self.sizes.chunks)
+
+    def steps(self) -> Iterator[Step]:
+        """The schedule written out, with the ranks as they are.
+
+        Raises:
+            ScheduleError: in one round a rank sends or receives twice, or sends to itself.
+        """
+        for number, each in enumerate(self.rounds(), start=1):
+            found = tuple(
+                self._transfer(sends, rank) for sends in each.sends for rank in sends.ranks
+            )
+            for verb, ends in (
+                ("sends", [each.src for each in found]),
+                ("receives", [each.dst for each in found]),
+            ):
+                if len(set(ends)) < len(ends):
+                    twice = min(rank for rank in ends if ends.count(rank) > 1)
+                    raise ScheduleError(f"In round {number} rank {twice} {verb} two messages.")
+            for transfer in found:
+                if transfer.src == transfer.dst:
+                    raise ScheduleError(f"In round {number} rank {transfer.src} sends to itself.")
+            yield Step(number, each.phase, found)
+
+    def _transfer(self, sends: Sends, rank: int) -> Transfer:
+        receiver = sends.to.of(rank, self.n)
+        chunks = sends.chunks.of(rank, receiver, self.n, self.sizes.chunks)
+        if self.task.rooted:
+            chunks = tuple(self._turned(chunk) for chunk in chunks)
+        elements = sum(map(self.sizes.of, chunks))
+        ends = self._turned(rank), self._turned(receiver)
+        return Transfer(*ends, chunks, elements, sends.reduce, sends.content)
+
+    def _turned(self, rank: int) -> int:
+        return (rank + self.root) % self.n

@@ -1,0 +1,199 @@
+"""What the views of schedules have in common: amounts, formulas and sentences."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+
+from distdemo.ops.contract import Traffic
+from distdemo.trace.records import Check, Fault, Link, TraceReport, WrongChunk
+from distdemo.view.console import ASCII_SIGNS, Signs
+from distdemo.view.format import distinct, duration, exact_size, listing, plural, rate, short_size
+
+COSTS = {
+    "rounds": "Rounds",
+    "sent_bytes": "Sent by a rank",
+    "busiest_bytes": "Busiest rank",
+    "total_bytes": "In all",
+}
+"""What the names of checks read as; in this order."""
+LETTERS = {
+    "n": "n: ranks",
+    "C": "C: chunks",
+    "lg": "lg: logarithm to base 2, rounded up (⌊ ⌋: down)",
+    "p": "p: largest power of 2 that is not above n",
+    "e": "e = n − p; [e>0]: 1 if so, else 0",
+}
+"""What formulas are written with, B apart."""
+_ASCII = {
+    "α": "alpha",
+    "β": "beta",
+    "½": "1/2 ",
+    "·": "*",
+    "µ": "u",
+    "−": "-",
+    "×": "x",
+    "²": "^2",
+    "≠": "!=",
+    "≈": "~",
+    "±": "+-",
+    "–": "-",
+    "—": "-",
+    "→": "->",
+    "★": "*",
+    "Σ": "sum",
+    "⌊": "floor(",
+    "⌋": ")",
+    "ř": "r",
+}
+
+
+def plain(text: str, sign: Signs) -> str:
+    """A sentence or formula with the characters that this terminal has."""
+    if sign != ASCII_SIGNS:
+        return text
+    for letter, name in _ASCII.items():
+        text = text.replace(letter, name)
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+
+
+# ----------------------------------------------------------------------------------------- amounts
+
+
+def amount(check: Check, value: float) -> str:
+    """Rounds are a number, all else bytes, exactly."""
+    if check.name == "rounds":
+        return f"{value:,.10g}"
+    return exact_size(int(value)) if value == int(value) else f"{value:,.2f} B"
+
+
+def sameness(check: Check) -> str:
+    """``same``, ``different``, or ``unequal``: it is of equal chunks, and these are not."""
+    if check.same:
+        return "same"
+    return "different" if check.exact else "unequal"
+
+
+def mark(how: str, sign: Signs) -> str:
+    """The sign of what ``sameness`` says."""
+    return {"same": sign.right, "different": plain("≠", sign)}.get(how, plain("≈", sign))
+
+
+def handed_over(report: TraceReport) -> dict[str, int]:
+    """Bytes that the backend was really given, by the name of the check; empty on paper."""
+    if not report.handed_bytes:
+        return {}
+    return {"sent_bytes": max(report.handed_bytes), "total_bytes": sum(report.handed_bytes)}
+
+
+def letters_line(checks: Iterable[Check], traffic: Traffic) -> str:
+    """What the letters of these formulas are: ``B: 4 MiB, one rank's tensor; n: ranks``."""
+    used = {letter for each in checks for letter in _letters(each.formula)}
+    used |= {"n", "p"} if "e" in used else set()
+    told = [text for letter, text in LETTERS.items() if letter in used]
+    about = f", {traffic.payload_is}" if traffic.payload_is else ""
+    return "; ".join([f"B: {exact_size(traffic.payload_bytes)}{about}", *told]) + "."
+
+
+def _letters(formula: str) -> Iterator[str]:
+    """Of ``2nB from n = 3`` these: n, B."""
+    for word in re.findall("[A-Za-z]+", formula):
+        if word == "lg":
+            yield word
+        elif set(word) <= {*LETTERS, "B"}:
+            yield from word
+
+
+def link_words(link: Link) -> str:
+    """α and β, and where they are from."""
+    beta = link.beta_s_per_byte
+    bandwidth = rate(1 / beta) if beta > 0 else "without limit"
+    told = f"α = {duration(link.alpha_s)}, β = {1e9 * beta:.3g} ns/B ({bandwidth})"
+    if link.origin == "given":
+        return f"{told}, as given."
+    if link.origin == "fitted":
+        return f"{told}, fitted to {listing(link.files)}: {link.series}."
+    sizes = " and ".join(map(short_size, link.message_bytes))
+    return (
+        f"{told}, measured in this world: {sizes} between ranks 0 and 1, both ways at once, "
+        f"{plural(link.runs, 'time')} each."
+    )
+
+
+# --------------------------------------------------------------------------------- what goes wrong
+
+
+def fault_words(fault: Fault) -> str:
+    """What was done wrong on purpose."""
+    message = f"rank {fault.src}'s message of round {fault.round}"
+    done = {
+        "drop": f"{message} is left out",
+        "neighbour": f"{message} goes to the rank after the right one",
+        "twice": f"{message} is combined twice",
+    }
+    return f"Spoiled on purpose: {done[fault.fault]}."
+
+
+def wrong_words(each: WrongChunk, names: Sequence[str], to: str = "–") -> str:
+    """Where, what is there and should be, whose contribution is missing or too many, since when.
+
+    Args:
+        each: the chunk.
+        names: of all chunks.
+        to: between two ends of a run of ranks.
+    """
+    told = f"rank {each.rank}, chunk {names[each.chunk]}"
+    if each.element is None or each.got is None or each.expected is None:
+        told += " is not there" if each.got is None else ""
+    elif each.got == each.expected:
+        told += ": the number is right by chance"
+    else:
+        got, expected = distinct(each.got, each.expected)
+        told += f", element {each.element}: got {got}, expected {expected}"
+    if each.missing and each.got is not None:
+        told += f"; without {_ranks(each.missing, to)}"
+    if each.extra:
+        told += f"; too much of {_ranks(each.extra, to)}"
+    if each.round is not None:
+        told += f"; wrong since round {each.round}" if each.round else "; wrong from the start"
+    return f"{told}."
+
+
+def _ranks(numbers: Sequence[int], to: str) -> str:
+    """``rank 1``, ``ranks 0, 1 and 3``, ``ranks 0–3 and 5``."""
+    told: list[str] = []
+    for first, last in runs(numbers):
+        told += [f"{first}{to}{last}"] if last > first + 1 else map(str, range(first, last + 1))
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listing(told)}"
+
+
+def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of numbers that follow each other."""
+    found: list[tuple[int, int]] = []
+    for each in numbers:
+        if found and each == found[-1][1] + 1:
+            found[-1] = (found[-1][0], each)
+        else:
+            found.append((each, each))
+    return found
+
+
+def notes(report: TraceReport) -> Iterator[str]:
+    """What a reader should know."""
+    op, world = report.spec.op, report.world
+    if op.reduce_op == "premul_sum":
+        yield f"Before the first round every rank multiplies what it holds by {op.factor:g}."
+    if report.spec.divides:
+        yield f"After the last round every rank divides its result by {op.group_size}."
+    if world is not None and len(set(world.hosts)) > 1:
+        yield "Times are counted on each host from its own first round."
+    if report.spec.fault is not None and not report.wrong:
+        yield "This fault does no harm: every rank gets all that it must."
+    by_chance = [
+        each for each in report.wrong if each.element is not None and each.got == each.expected
+    ]
+    if by_chance:
+        yield "Some numbers are right by chance: what is in the chunks is wrong all the same."
+    if report.spec.fault is None and any(not (e.missing or e.extra) for e in report.wrong):
+        yield "The schedule is right on paper: the fault is the backend's or this program's."

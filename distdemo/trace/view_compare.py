@@ -1,0 +1,288 @@
+"""Algorithms side by side: one table a size, costs and times, then what holds for all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.trace.records import Candidate, ComparedSize, Comparison, Counts, TraceSpec
+from distdemo.trace.texts import link_words, plain, sameness
+from distdemo.view import colours
+from distdemo.view.console import signs
+from distdemo.view.format import (
+    duration,
+    exact_size,
+    listing,
+    plural,
+    plus_minus,
+    short_size,
+    times,
+)
+from distdemo.view.tables import Cell, Column, Grid, heading, widest
+
+ASSUMPTIONS = (
+    "Every message costs α + s·β, on each hop, within a machine and between two.",
+    "The network has full bisection bandwidth: messages at the same time share no link.",
+    "A round is over when its largest message has arrived, and then the next one begins.",
+    "All ranks start at once, none is late, and reducing costs nothing beside β.",
+)
+"""On which predicted times stand."""
+ON_PAPER = "SIMULATION: nothing was run; rounds and bytes are counted from the schedule."
+STAR = "★"
+
+
+def table(report: Comparison, console: Console) -> Group:
+    """Every size, what holds for all of them, and the verdict."""
+    sign = signs(console)
+    parts: list[RenderableType] = []
+    if report.simulated:
+        parts += [Text(plain(ON_PAPER, sign), style="bold"), Text()]
+    for size in report.sizes:
+        parts.append(heading(plain(title(size, report).replace(" · ", f" {sign.dot} "), sign)))
+        parts += _rows(report, size, console)
+        parts += [Text(plain(text, sign)) for text in _legend(size, report)]
+        parts.append(Text())
+    wrong = [Text(plain(text, sign), style=colours.WRONG) for text in _differing(report)]
+    parts += [*wrong, *(Text(plain(text, sign)) for text in below(report))]
+    parts += [Text(plain(text, sign), style=colours.QUIET) for text in _notes(report)]
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    return Group(*parts, Text(versions, style=colours.QUIET), summary(report, console))
+
+
+def summary(report: Comparison, console: Console) -> Text:
+    """Whether all that was run is right."""
+    sign = signs(console)
+    if not report.ok or report.interrupted:
+        return Text(f"{sign.wrong} {verdict(report)}", style=colours.WRONG)
+    if report.simulated:
+        return Text(verdict(report), style="bold")
+    return Text(f"{sign.right} {verdict(report)}", style=colours.RIGHT)
+
+
+def _page(report: Comparison) -> str:
+    """The page of a simulation of one algorithm: whose contribution is where, round by round."""
+    from distdemo.trace.page import page
+    from distdemo.trace.report import make_report
+
+    algorithm = report.algorithms[0].name
+    return page(make_report(TraceSpec(report.sizes[0].spec, algorithm, report.chunks)))
+
+
+FILES = {".html": _page}
+"""What ``--output`` writes by the file's ending, beside JSON and text."""
+
+
+# ------------------------------------------------------------------------------------- one table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A column.
+
+    Attributes:
+        cell: of a row; None: there is nothing to say.
+        goes: the column with the highest number goes first where there is no room; 0 stays.
+    """
+
+    name: str
+    cell: Callable[[Candidate, ComparedSize], str | None]
+    goes: int = 0
+
+
+def _of_counts(pick: Callable[[Counts], str]) -> Callable[[Candidate, ComparedSize], str | None]:
+    return lambda row, _: None if row.counts is None else pick(row.counts)
+
+
+def _median(row: Candidate, _: ComparedSize) -> str | None:
+    if row.refused:
+        return "not run"
+    return None if row.timing is None else duration(row.timing.median_s)
+
+
+def _interval(row: Candidate, _: ComparedSize) -> str | None:
+    """Half its width as a share of the median."""
+    if row.timing is None or row.timing.median_s <= 0:
+        return None
+    half = (row.timing.high_s - row.timing.low_s) / 2 / row.timing.median_s
+    return plus_minus(half, "")
+
+
+def _beside_own(row: Candidate, size: ComparedSize) -> str | None:
+    """How many times as long as the backend's own call it took."""
+    own = size.own
+    if row.own or row.timing is None or own is None or own.timing is None:
+        return None
+    return times(row.timing.median_s / own.timing.median_s) if own.timing.median_s else None
+
+
+FIGURES = (
+    Figure("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
+    Figure("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
+    Figure("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), goes=4),
+    Figure("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), goes=1),
+    Figure("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
+    Figure("Median", _median),
+    Figure("±", _interval, goes=2),
+    Figure("× own", _beside_own, goes=3),
+)
+"""Counted from the schedule: rounds, and bytes of the rank that sends most, through the busiest one
+and of all ranks together; then the time that the model predicts beside the measured one."""
+
+
+def _rows(report: Comparison, size: ComparedSize, console: Console) -> Iterator[RenderableType]:
+    """The table without the columns that there is no room for; else a list."""
+    sign = signs(console)
+    told = [f for f in FIGURES if any(f.cell(row, size) is not None for row in size.candidates)]
+    while True:
+        heads = [Column("Algorithm"), *(Column(plain(f.name, sign), right=True) for f in told)]
+        rows: list[list[Cell]] = []
+        for row in size.candidates:
+            style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
+            lead = (plain(STAR, sign) if row is size.best else " ") + " "
+            rows.append([Text(f"{lead if size.best else ''}{name_of(row, report)}", style=style)])
+            for figure in told:
+                text = figure.cell(row, size)
+                quiet = Text(sign.none, style=colours.QUIET)
+                rows[-1].append(quiet if text is None else plain(text, sign))
+        grid = Grid(heads, rows)
+        drawn = grid.table()
+        if widest(console, drawn) <= console.width:
+            yield drawn
+            return
+        goes = max(told, key=lambda figure: figure.goes)
+        if not goes.goes:
+            yield grid.lines()
+            return
+        told.remove(goes)
+
+
+def name_of(row: Candidate, report: Comparison) -> str:
+    """The algorithm's; ``gloo's own``."""
+    if not row.own:
+        return row.algorithm
+    return f"{report.settings.backend}'s own" if report.settings else "the backend's own"
+
+
+# ---------------------------------------------------------------------------------- in sentences
+
+
+def title(size: ComparedSize, report: Comparison) -> str:
+    """``all_reduce · 1 KiB, one rank's tensor · 4 ranks · float32 sum · gloo · cpu``."""
+    op, world = size.spec, report.settings
+    about = f", {size.traffic.payload_is}" if size.traffic.payload_is else ""
+    root = "" if op.root is None else f"root {op.root}"
+    data = f"{op.dtype} {op.reduce_op or ''}".strip()
+    ran = (world.backend, world.device) if world is not None else ("simulation",)
+    ranks = plural(report.world_size, "rank")
+    return " · ".join(filter(None, (op.op, f"{_size(size)}{about}", ranks, data, root, *ran)))
+
+
+def _size(size: ComparedSize) -> str:
+    return exact_size(size.traffic.payload_bytes)
+
+
+def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
+    """What the table of this size does not say by itself: who is fastest, as predicted or not."""
+    best = size.best
+    if best is not None:
+        by = "" if best.timing else " by the model"
+        near = listing([name_of(each, report) for each in size.near])
+        but = f", but not clearly apart from {near}" if near else ""
+        ran = [each for each in size.candidates if each.timing and each.predicted_s is not None]
+        beside = ""
+        if len(ran) > 1:
+            foretold = min(ran, key=lambda each: each.predicted_s or 0.0)
+            ratios = sorted(
+                each.timing.median_s / each.predicted_s
+                for each in ran
+                if each.timing and each.predicted_s
+            )
+            beside = f" The model has {foretold.algorithm} first"
+            if ratios:
+                beside += f"; measured are {times(ratios[0])} to {times(ratios[-1])} its times"
+            beside += "."
+        yield f"{STAR} {name_of(best, report)} is the fastest{by} at {_size(size)}{but}.{beside}"
+    for each in size.candidates:
+        if each.refused:
+            yield f"{name_of(each, report)} was not run: {each.refused.rstrip('.')}."
+        elif each.is_wrong and each.timing is not None:
+            wrong, checked = each.timing.wrong, each.timing.checked
+            yield f"{name_of(each, report)} gave {wrong:,} wrong elements of {checked:,}."
+
+
+def _differing(report: Comparison) -> Iterator[str]:
+    """A sentence for each count that is not what it should be."""
+    for size in report.sizes:
+        for each in size.candidates:
+            for check in each.checks:
+                if sameness(check) == "different":
+                    yield (
+                        f"≠ {each.algorithm} at {_size(size)}, {check.name}: {check.formula} gives "
+                        f"{check.value:,g}, counted {check.counted:,}."
+                    )
+            if each.counts and each.handed_bytes not in (None, each.counts.total_bytes):
+                yield (
+                    f"≠ {each.algorithm} at {_size(size)} handed {each.handed_bytes:,} B to the "
+                    f"backend, and its schedule sends {each.counts.total_bytes:,} B."
+                )
+
+
+def below(report: Comparison) -> Iterator[str]:
+    """What holds for all sizes."""
+    rows = [each for size in report.sizes for each in size.candidates if each.counts]
+    if rows and not any(_differing(report)):
+        unequal = any(sameness(check) == "unequal" for each in rows for check in each.checks)
+        but = " where chunks are equal" if unequal else ""
+        over = "" if report.simulated else ", and what the runs handed to the backend"
+        yield f"Every count is what its formula gives{but}{over}; --list shows the formulas."
+    if report.crossovers:
+        parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
+        last = report.crossovers[-1].above
+        yield f"Fastest by the α–β model: {', '.join(parts)}, {last} above."
+    if report.link is not None:
+        yield link_words(report.link)
+
+
+def _notes(report: Comparison) -> Iterator[str]:
+    """What the columns are, what predictions stand on, and what a reader should know."""
+    if report.sizes:
+        yield "Sent: by the rank that sends most. Busiest: sent and received together."
+    if report.timings:
+        yield (
+            "±: half of the median's 95 % interval, or of the range of all runs where they are "
+            "too few."
+        )
+    if report.link is not None:
+        yield "α–β: α for each round, and β for each byte of its largest message."
+    if report.simulated and report.link is not None:
+        yield " ".join(["It is assumed:", *ASSUMPTIONS])
+    if report.simulated and report.link is None and report.world_size > 1:
+        yield "No times are predicted without --alpha and --beta, or --fit with a file of bench."
+    if report.cores is not None and report.world_size > report.cores:
+        yield (
+            f"{report.world_size} ranks share {report.cores:g} cores: they wait for each other's "
+            "turns, which the model knows nothing of."
+        )
+    missing = report.sizes_asked - len(report.sizes)
+    if missing:
+        why = "The run was interrupted" if report.interrupted else "The world failed"
+        yield f"{why}: {missing} of {report.sizes_asked} sizes are missing."
+
+
+def verdict(report: Comparison) -> str:
+    """What came of it, in a line."""
+    ran, sizes = report.timings, plural(len(report.sizes), "size")
+    if report.simulated:
+        return f"Simulated: {sizes} on {plural(report.world_size, 'rank')}. Nothing was run."
+    if report.interrupted and not ran:
+        return "Interrupted before any size was done."
+    lead = "Interrupted; by then: " if report.interrupted else ""
+    wrong, checked = sum(each.wrong for each in ran), sum(each.checked for each in ran)
+    if wrong:
+        return f"{lead}{plural(wrong, 'wrong element')} of {checked:,}."
+    if report.world is not None and not report.world.ok:
+        return f"The world failed; by then {plural(len(ran), 'row')} had been measured."
+    return f"{lead}{plural(len(ran), 'row')} at {sizes} verified: {checked:,} elements are right."

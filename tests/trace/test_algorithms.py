@@ -1,0 +1,385 @@
+"""Every algorithm on paper: its values, its counts, its formulas, and what a fault does to it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distdemo import ops
+from distdemo.errors import UsageError
+from distdemo.ops.buffers import Expected, cuts_of, held_before, reduced, tensors
+from distdemo.ops.contract import Source, Undefined
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.algorithms.contract import Algorithm
+from distdemo.trace.count import checks, cost, costs, count, count_by_rank, counted, crossovers
+from distdemo.trace.play import Holdings, contributions, find_fault, harms, played, steps
+from distdemo.trace.records import Fault, FaultKind, Step, Transfer
+from distdemo.trace.schedule import Plan, Round, ScheduleError, Sends, Shift, Window
+
+ALL = pytest.mark.parametrize(
+    "algorithm", algorithms.REGISTRY, ids=lambda each: f"{each.op}-{each.name}"
+)
+COMBINE: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+    "avg": np.add,
+    "premul_sum": np.add,
+}
+"""An average is a sum, divided at the end; a pre-multiplied sum one of multiples."""
+KINDS: tuple[FaultKind, ...] = ("drop", "neighbour", "twice")
+PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
+
+Rows = dict[str, Any]
+"""A chunk, reduced by every operation at once: an array each."""
+
+
+def sizes(n: int) -> list[int]:
+    """Elements: none, one, fewer than ranks, as many, and many more."""
+    return sorted({0, 1, n - 1, n, n + 1, 60})
+
+
+def payload_of(plan: Plan, elements: int) -> int:
+    """The B that the op itself declares, in bytes of float32."""
+    spec = OpSpec(plan.algorithm.op, plan.n, shape=(elements,))
+    return ops.REGISTRY[spec.op].traffic(spec).payload_bytes
+
+
+# ------------------------------------------------------------------------------------------ values
+
+
+def pieces_of(plan: Plan, rank: int, spec: OpSpec) -> list[Any]:
+    before = held_before(ops.REGISTRY[spec.op], rank, spec)
+    factor = spec.factor if spec.reduce_op == "premul_sum" else 1
+    pieces = [factor * each.reshape(-1).numpy() for each in before]
+    if not plan.task.whole:
+        return pieces
+    return np.split(pieces[0], [plan.sizes.before(chunk) for chunk in range(1, plan.sizes.chunks)])
+
+
+@cache
+def wanted(spec: OpSpec, source: Source) -> tuple[Any, Any]:
+    """What the op says about one piece of a result, and how far it may be off."""
+    op = ops.REGISTRY[spec.op]
+    if source.reduced:
+        each = reduced(op, cuts_of(op, source, spec), spec)
+    else:
+        each = Expected(tensors(op, cuts_of(op, source, spec), spec)[0])
+    flat = each.tensor.reshape(-1).numpy()
+    return flat, np.zeros(len(flat)) if each.bound is None else each.bound.reshape(-1).numpy()
+
+
+def assert_values(plan: Plan, elements: int, names: tuple[str, ...], rounds: int | None = None):
+    """Play it by values, for all these reduce operations at once, and compare the result."""
+    specs = {
+        name: OpSpec(
+            plan.algorithm.op,
+            plan.n,
+            "float64" if name in ("avg", "premul_sum") else "int64",
+            (elements,),
+            reduce_op=name,
+            root=plan.root,
+            variant="list",
+        )
+        for name in names
+    }
+    start: list[dict[int, Rows]] = [{} for _ in range(plan.n)]
+    for rank, held in enumerate(start):
+        for name, spec in specs.items():
+            for chunk, numbers in zip(plan.given(rank), pieces_of(plan, rank, spec), strict=False):
+                held.setdefault(chunk, {})[name] = numbers
+
+    def combine(held: Rows, came: Rows) -> Rows:
+        return {name: COMBINE[name](each, came[name]) for name, each in held.items()}
+
+    holdings = Holdings(plan, start, combine)
+    for step in list(plan.steps())[:rounds]:
+        holdings.play(step)
+    for name, spec in specs.items():
+        for rank in range(plan.n):
+            result = ops.REGISTRY[spec.op].result(rank, spec)
+            if isinstance(result, Undefined):
+                assert not plan.due(rank)
+                continue
+            got = [holdings.held[rank][chunk][name] for chunk in plan.due(rank)]
+            got = [np.concatenate(got)] if plan.task.whole else got
+            for piece, source in zip(got, result, strict=True):
+                right, bound = wanted(spec, source)
+                own = piece / plan.n if name == "avg" else piece
+                assert own.shape == right.shape
+                assert (abs(own - right) <= bound).all(), (name, rank)
+
+
+@ALL
+def test_an_algorithm_gives_what_its_op_gives(algorithm: Algorithm) -> None:
+    """On 1 to 17 ranks, for every payload, each reduce operation in its turn, and two roots."""
+    op = ops.REGISTRY[algorithm.op]
+    every = list(COMBINE) if "reduce_op" in op.takes else ["sum"]
+    for n in range(1, 18):
+        for turn, elements in enumerate(sizes(n)):
+            names = tuple({"sum", every[(n + turn) % len(every)]})
+            root = (n // 2 + elements) % n if op.root_is else 0
+            assert_values(Plan.of(algorithm, n, elements, root), elements, names)
+
+
+def test_a_value_that_is_one_off_would_be_seen() -> None:
+    with pytest.raises(AssertionError):
+        assert_values(Plan.of(algorithms.find("all_reduce", "ring"), 3, 3), 3, ("sum",), rounds=3)
+
+
+@pytest.mark.parametrize("name", algorithms.ops())
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_chunks_are_the_pieces_of_the_op(name: str, n: int) -> None:
+    op = ops.REGISTRY[name]
+    spec = OpSpec(name, n, shape=(n,), root=(n - 1) if op.root_is else 0, reduce_op="sum")
+    plan = Plan.of(algorithms.find(name), n, n, spec.root or 0)
+    for rank in range(n):
+        if not plan.task.whole:
+            assert len(plan.given(rank)) == op.pieces(rank, spec)
+        result = op.result(rank, spec)
+        if isinstance(result, Undefined):
+            continue
+        sources = [plan.complete(chunk) for chunk in plan.due(rank)]
+        ranks = [source.ranks for source in result]
+        assert set(ranks) == set(sources) if plan.task.whole else ranks == sources
+        assert {source.reduced for source in result} <= {plan.task.reduced}
+
+
+def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
+    assert set(algorithms.ops()) == set(ops.REGISTRY) - {"barrier", "p2p"}
+    for each in algorithms.REGISTRY:
+        assert re.fullmatch("[a-z]+(-[a-z]+)*", each.name)
+        assert each.summary.endswith(".")
+
+
+# ------------------------------------------------------------------------------------------ counts
+
+
+@ALL
+def test_counts_are_what_the_formulas_give(algorithm: Algorithm) -> None:
+    for n in (*range(1, 65), 1024):
+        elements = 3 * algorithm.chunks(n) if algorithm.task.whole else 3
+        for root in {0, n // 3} if ops.REGISTRY[algorithm.op].root_is else {0}:
+            plan = Plan.of(algorithm, n, elements, root)
+            found = checks(plan, count(plan, 4), payload_of(plan, elements))
+            assert [each.name for each in found if not each.same] == [], n
+            assert counted(plan, 4).total_bytes == count(plan, 4).total_bytes
+
+
+@ALL
+def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do(algorithm: Algorithm) -> None:
+    for n in range(1, 18):
+        for elements in sizes(n):
+            root = n // 2 if ops.REGISTRY[algorithm.op].root_is else 0
+            plan = Plan.of(algorithm, n, elements, root)
+            counts = count(plan, 1)
+            sent, received, messages, serial = [0] * n, [0] * n, 0, 0
+            for step in plan.steps():
+                for each in step.transfers:
+                    sent[each.src] += each.elements
+                    received[each.dst] += each.elements
+                    messages += each.elements > 0
+                serial += max((each.elements for each in step.transfers), default=0)
+            assert count_by_rank(plan, 1) == (tuple(sent), tuple(received)), (n, elements)
+            assert (counts.messages, counts.beta_bytes) == (messages, serial)
+            assert (counts.sent_bytes, counts.total_bytes) == (max(sent), sum(sent))
+            through = [a + b for a, b in zip(sent, received, strict=True)]
+            assert counts.busiest_bytes == max(through) == through[counts.busiest_rank]
+            assert counts.busiest_ranks == through.count(max(through))
+
+
+def test_the_schemes_of_the_textbooks() -> None:
+    """Four ranks and 4 MiB: what texts that compare them should print."""
+    mega, found = 1 << 20, {}
+    for each in algorithms.of_op("all_reduce"):
+        counts = count(Plan.of(each, 4, mega), 4)
+        found[each.name] = counts.rounds, counts.sent_bytes // mega, counts.total_bytes // mega
+    assert found["naive"] == found["naive-ring"] == (3, 12, 48)
+    assert found["aggregator"] == (6, 12, 24)
+    assert found["ring"] == (6, 6, 24)
+
+
+def test_the_ring_of_many_ranks() -> None:
+    """Rounds are forgotten, not stored; unequal chunks are still counted rank by rank."""
+    n, elements = 30_000, 75_001
+    counts = count(Plan.of(algorithms.find("all_reduce", "ring"), n, elements), 4)
+    assert counts.total_bytes == 2 * (n - 1) * elements * 4
+    assert counts.busiest_ranks < n
+
+
+def test_a_cost_is_a_line_in_the_payload_and_lines_cross() -> None:
+    ring = cost("all_reduce", "ring", 4)
+    assert (ring.rounds, ring.share) == (6, 1.5)
+    assert ring.seconds(100, 10.0, 1.0) == 6 * 10 + 150
+    assert cost("broadcast", "chain", 5, chunks=8).rounds == 4 + 7
+    assert cost("all_to_all", "pairwise", 4).share == 0.75  # B is all 4 parts of a rank
+    lines = costs("all_reduce", 8)
+    for each in crossovers(lines, 1e-5, 1e-9):
+        times = {line.algorithm: line.seconds(each.size_bytes, 1e-5, 1e-9) for line in lines}
+        assert times[each.below] == pytest.approx(times[each.above])
+        assert times[each.below] == pytest.approx(min(times.values()))
+
+
+# ------------------------------------------------------------------------------------------ faults
+
+
+def ring(n: int = 4) -> Plan:
+    return Plan.of(algorithms.find("all_reduce", "ring"), n, n)
+
+
+def off(plan: Plan, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
+    """By rank and chunk: how often each contribution is there too often (or, below 0, not)."""
+    holdings = contributions(plan, forgiving=True)
+    for step in steps(plan, fault):
+        holdings.play(step)
+    found = {}
+    for rank in range(plan.n):
+        for chunk in plan.due(rank):
+            by = Counter(holdings.held[rank].get(chunk, ()))
+            by.subtract(plan.complete(chunk))
+            if any(by.values()):
+                found[rank, chunk] = Counter({each: times for each, times in by.items() if times})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "chunk", "by"),
+    [
+        # Rank 1's sum of chunk 1 never reaches rank 2, so nobody gets rank 1's part of it.
+        (Fault("drop", 1, 1), 1, {1: -1}),
+        (Fault("twice", 1, 1), 1, {1: 1}),
+        # The last round of the reduce-scatter: rank 0's sum of chunk 2 goes to rank 2, so rank 1
+        # passes on its own chunk 2 as if it were complete.
+        (Fault("neighbour", 3, 0), 2, {0: -1, 2: -1, 3: -1}),
+    ],
+)
+def test_a_fault_spoils_one_chunk_on_every_rank(fault: Fault, chunk: int, by: Any) -> None:
+    assert off(ring(), fault) == {(rank, chunk): Counter(by) for rank in range(4)}
+
+
+def test_a_sum_that_goes_the_wrong_way_early_on_meets_the_rest_of_it_later() -> None:
+    assert off(ring(), Fault("neighbour", 1, 1)) == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@ALL
+def test_no_usual_fault_goes_unnoticed(algorithm: Algorithm, kind: FaultKind) -> None:
+    plan = Plan.of(algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0)
+    try:
+        fault = find_fault(plan, kind)
+    except UsageError:
+        assert kind == "twice"
+        assert not plan.task.reduced
+        return
+    assert off(plan, fault)
+    if (
+        plan.task.reduced and not plan.root
+    ):  # rank 0's first number is 0: its sum is right by chance
+        assert fault.src != 0
+
+
+@ALL
+def test_harm_is_told_from_the_chunks_of_the_message_alone(algorithm: Algorithm) -> None:
+    plan = Plan.of(algorithm, 5, algorithm.chunks(5))
+    for step in plan.steps():
+        for kind in KINDS:
+            fault = Fault(kind, step.number, step.transfers[-1].src)
+            assert harms(plan, fault) == bool(off(plan, fault)), fault
+
+
+def test_in_a_round_the_first_message_that_matters_is_taken_and_else_the_first() -> None:
+    assert find_fault(ring(), "drop", 1) == Fault("drop", 1, 1)
+    assert find_fault(ring(), "drop", 2, 3) == Fault("drop", 2, 3)
+    assert find_fault(ring(), "neighbour", 1) == Fault("neighbour", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("n", "asked", "says"),
+    [
+        (4, ("drop", 7), "no round 7"),
+        (4, ("drop", 0), "no round 0"),
+        (4, ("drop", 1, 9), "Rank 9 sends nothing"),
+        (4, ("twice", 4), "copies"),
+        (4, ("twice", 4, 0), "copies"),
+        (2, ("neighbour",), "no wrong neighbour"),
+        (1, ("drop",), "can be spoiled"),
+    ],
+)
+def test_faults_that_can_not_be_are_refused(n: int, asked: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        find_fault(ring(n), *asked)
+    assert caught.value.why
+    assert caught.value.hint
+
+
+# --------------------------------------------------------------------------------------- schedules
+
+
+def made(*sends: Sends) -> Plan:
+    """A plan of one round."""
+
+    class Odd(Algorithm):
+        op, task = "all_reduce", algorithms.find("all_reduce").task
+
+        def rounds(self, n: int, chunks: int) -> Any:
+            yield Round(sends)
+
+    return Plan.of(Odd(), 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("sends", "says"),
+    [
+        ([Sends(range(1, 2), Shift(0), Window(0))], "round 1 rank 1 sends to itself"),
+        ([Sends(range(1), Shift(by), Window(0)) for by in (1, 2)], "rank 0 sends two messages"),
+        (
+            [Sends(range(at, at + 1), Shift(2 - at), Window(0)) for at in (0, 1)],
+            "rank 2 receives two messages",
+        ),
+    ],
+)
+def test_a_schedule_that_no_link_can_do_is_refused(sends: list[Sends], says: str) -> None:
+    with pytest.raises(ScheduleError, match=says):
+        list(made(*sends).steps())
+
+
+def test_what_a_rank_does_not_have_it_can_not_send() -> None:
+    plan = Plan.of(algorithms.find("broadcast", "tree"), 4, 1)
+    with pytest.raises(ScheduleError, match="rank 3 sends chunk 0, which it does not have"):
+        contributions(plan).play(Step(1, "", (Transfer(3, 0, (0,), 1),)))
+
+
+def test_what_the_naive_ring_passes_on_is_what_came_last() -> None:
+    """Not its sum: then contributions would be there twice."""
+    plan = Plan.of(algorithms.find("all_reduce", "naive-ring"), 4, 4)
+    states = [now.held[0][0] for _, now in played(plan)]
+    assert states == [(0, 3), (0, 2, 3), (0, 1, 2, 3)]
+    assert [step.transfers[0].content for step in plan.steps()] == ["original", "last", "last"]
+
+
+# ------------------------------------------------------------------------------- the docs' example
+
+
+def test_the_algorithm_that_the_docs_add_is_right() -> None:
+    found = re.search(r"```python\n(class .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    names: dict[str, Any] = dict(vars(algorithms.reduce))
+    exec(compile(found[1], str(PAGE), "exec"), names)  # noqa: S102 - the page is our own
+    own = names["ALGORITHMS"][-1]
+    assert own.name not in {each.name for each in algorithms.of_op(own.op)}
+    for n in range(1, 18):
+        plan = Plan.of(own, n, 3)
+        assert_values(plan, 3, ("sum",))
+        assert all(each.same for each in checks(plan, count(plan, 4), payload_of(plan, 3)))
