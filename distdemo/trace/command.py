@@ -132,9 +132,8 @@ def parse_beta(text: Any) -> float:  # noqa: ANN401 - a text or a default
         return text  # type: ignore[no-any-return]  # typer's default
     word = text.strip()
     if match := _BANDWIDTH.fullmatch(word):
-        power = " kmgt".index(match[2].lower() or " ")
-        bits = 1 if match[4] == "B" else 8
-        per_s = float(match[1]) * (1024 if match[3] else 1000) ** power / bits
+        scale = (1024.0 if match[3] else 1000.0) ** " kmgt".index(match[2].lower() or " ")
+        per_s: float = float(match[1]) * scale / (1 if match[4] == "B" else 8)
         if per_s > 0:
             return 1 / per_s
     elif word == "0" or _TIME.fullmatch(word):
@@ -701,15 +700,16 @@ def _sizes(
 
 def _filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "rank"
     """What fills every element."""
-    from distdemo.demo.values import misfit, parse_number
+    from distdemo.demo.values import check_fit, parse_number
 
     number = spec.group_size - 1 if text == "rank" else parse_number(text)
-    if number is None or misfit(number, DTYPES[spec.dtype]):
+    if number is None:
         raise UsageError(
-            f"--fill {text}: that is no {spec.dtype}.",
+            f"--fill {text}: that is no number.",
             "It fills every element with one number, or with each rank's own.",
             "Try --fill 1, or --fill rank.",
         )
+    check_fit(f"--fill {text}", number, spec.dtype)
     return "rank" if text == "rank" else number
 
 
@@ -717,7 +717,7 @@ def _with_values(
     op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str], fill: str | None
 ) -> OpSpec:
     """The op with the user's own data."""
-    from distdemo.demo.values import misfit, parse_values
+    from distdemo.demo.values import check_fit, read_numbers
 
     if fill is not None or spec.seed is not None:
         raise UsageError(
@@ -725,7 +725,9 @@ def _with_values(
             "Each says what the ranks hold.",
             "Take one.",
         )
-    rows = parse_values(list(values)) or []
+    rows = read_numbers(values)
+    for number in (number for row in rows for number in row):
+        check_fit("--values", number, spec.dtype)
     lone, n = op.lone_label(spec), spec.group_size
     if len(rows) != n and not (len(rows) == 1 and lone is not None):
         raise UsageError(
@@ -735,18 +737,12 @@ def _with_values(
         )
     pieces = op.row(0, replace(spec, shape=(1,)))
     length = math.prod(shape) if shape is not None else len(rows[0]) // pieces
-    if any(len(row) != length * pieces for row in rows) or not length:
+    if len(rows[0]) != length * pieces or not length:
         raise UsageError(
             f"--values has {len(rows[0])} numbers a rank.",
             f"{op.command} holds {pieces} equal pieces of them, of one shape on every rank.",
             f"Give {pieces} or {2 * pieces} numbers a rank.",
         )
-    for number in (number for row in rows for number in row):
-        reason = misfit(number, DTYPES[spec.dtype])
-        if reason:
-            raise UsageError(
-                f"--values: {number} is no {spec.dtype}.", reason, "Try --dtype float64."
-            )
     own: tuple[Any, ...] = tuple(rows)
     if len(rows) == 1 and lone is not None:
         own = tuple(rows[0] if label == lone else None for label in op.value_labels(spec))

@@ -36,7 +36,7 @@ from distdemo.trace.schedule import Plan, ScheduleError, Sizes
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distdemo.demo.holdings import Verification
+    from distdemo.demo.records import Verification
     from distdemo.launcher.rank import Rank
     from distdemo.ops.spec import Number, OpSpec
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from distdemo.demo.holdings import Verification
+from distdemo.demo.records import Verification
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.contract import Traffic
