@@ -15,14 +15,7 @@ from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
 from distdemo.run.run_options import RUN_OPTIONS
 
-ALL = (
-    OPTIONS
-    | CHECK_OPTIONS
-    | ENGINE_OPTIONS
-    | DOCTOR_OPTIONS
-    | RUN_OPTIONS
-    | FIT_OPTIONS
-)
+ALL = OPTIONS | CHECK_OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS | RUN_OPTIONS | FIT_OPTIONS
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
 HELLO = ("start", *WORLD[1:], "format", "ranks", "quiet", "traceback")
