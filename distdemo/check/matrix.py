@@ -1,4 +1,4 @@
-"""The matrix of ``check``: cases made from the ops' declarations, axis by axis or all across.
+"""The cases of ``check``, made from the ops' declarations: axis by axis, or all across.
 
 Nothing here names an op: what an op takes, and what a form of it lacks, says which axes it has.
 """
@@ -6,12 +6,13 @@ Nothing here names an op: what an op takes, and what a form of it lacks, says wh
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, product
+from typing import TypeVar
 
 from distdemo import ops
-from distdemo.check.cases import Case
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Form, Op
 from distdemo.ops.reduction import REDUCTIONS
@@ -24,6 +25,7 @@ LARGE = 70_001  # elements: beyond what any backend sends as a small message, an
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (LARGE,))
 LENGTHS = (3, 0, 7, 1, 2, 5, 0, 4)  # of uneven tensors, repeated over the ranks
 LATE = 0.02  # seconds by which a rank comes late to a barrier; it need not wait them out
+LAYOUTS = ("", "ends", "halves", "strided")
 NESTED = (
     '{"loss": 0.5, "history": [1, 2.5, null, {"best": true}]}',
     '"a text with \\"quotes\\" and ünïcode"',
@@ -31,6 +33,145 @@ NESTED = (
     "null",
     '{"deep": [[[[["deeper"]]]]], "many": [' + ", ".join(["1e300"] * 100) + "]}",
 )
+Each = TypeVar("Each")
+
+
+# ------------------------------------------------------------------------------------- one case
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One op in one form with one setting of everything.
+
+    Attributes:
+        op: what to run.
+        specs: one a group that runs it at once.
+        world_size: ranks of the world.
+    """
+
+    op: Op
+    specs: tuple[OpSpec, ...]
+    world_size: int
+
+    @property
+    def spec(self) -> OpSpec:
+        """Of the first group."""
+        return self.specs[0]
+
+    @property
+    def form(self) -> Form:
+        """Which form of the op."""
+        return self.op.form(self.spec)
+
+    @property
+    def dtype(self) -> str:
+        """The element type; ``object`` or ``none`` where there are no elements."""
+        if self.op.meets:
+            return "none"
+        return "object" if self.spec.objects else self.spec.dtype
+
+    @property
+    def id(self) -> str:
+        """Its name, made of all that tells it from other cases."""
+        spec = self.spec
+        words = [self.op.name, form_name(self.form), spec.reduce_op, self.dtype]
+        words.append(f"n{self.world_size}")
+        if spec.sizes is not None:
+            words.append("sizes" + ",".join(map(str, spec.sizes)))
+        elif spec.splits is not None:
+            words.append(f"splits{sum(map(sum, spec.splits))}")
+        elif not (self.op.meets or spec.objects):
+            shape = "x".join(map(str, spec.shape)) if spec.numel else "empty"
+            words.append(shape or "scalar")
+        words.append("nested" if spec.objects_json is not None else None)
+        words.append(f"root{spec.root}" if spec.root is not None else None)
+        words.append(f"{spec.src}to{spec.dst}" if spec.src is not None else None)
+        words.append(f"late{spec.straggler}" if spec.straggler is not None else None)
+        if spec.members is not None:
+            groups = (".".join(map(str, each.members or ())) for each in self.specs)
+            words.append("groups" + "+".join(groups))
+        words.append("async" if spec.async_op else None)
+        words.append("inference" if spec.inference else None)
+        return "/".join(word for word in words if word is not None)
+
+    def command(self, backend: str, device: str = "") -> str:
+        """A command line that runs this case alone.
+
+        Args:
+            backend: the one that it runs on.
+            device: where its tensors are; empty for the backend's own choice.
+        """
+        has_elements = any(spec.objects or _longest(spec) or self.op.meets for spec in self.specs)
+        if has_elements:
+            words = list(self._flags())
+        else:  # the op's own command refuses it: there would be no element to show
+            words = ["check", "--case", self.id, "-n", str(self.world_size)]
+        words += ["--backend", backend, *(["--device", device] if device else [])]
+        return shlex.join(["distdemo", *words])
+
+    def _flags(self) -> Iterator[str]:
+        """The op's command and its flags."""
+        spec = self.spec
+        yield self.op.command
+        flags = self.form.flags.split()
+        yield from (flag for flag in flags if flag != "--splits")  # it comes with its lengths
+        yield from ("-n", str(self.world_size))
+        if spec.objects:
+            shares = [each.objects_json for each in self.specs if each.objects_json is not None]
+            for value in self._in_order(shares) if shares else ():
+                yield from ("--values", value or "null")
+        elif not self.op.meets:
+            yield from ("--dtype", spec.dtype)
+            if spec.sizes is not None:
+                sizes = self._in_order([each.sizes or () for each in self.specs])
+                yield from ("--sizes", ",".join(map(str, sizes)))
+            elif spec.splits is not None:
+                for row in self._in_order([each.splits or () for each in self.specs]):
+                    yield from ("--splits", ",".join(map(str, row)))
+            else:
+                yield from ("--shape", ",".join(map(str, spec.shape)) or "scalar")
+            if spec.seed is not None:
+                yield from ("--seed", str(spec.seed))
+        if spec.reduce_op is not None:
+            yield from ("--reduce-op", spec.reduce_op)
+        if spec.root is not None:
+            yield from ("--root", str(spec.root))
+        if spec.src is not None:
+            yield from ("--src", str(spec.src), "--dst", str(spec.dst))
+        if spec.straggler is not None:
+            yield from ("--straggler", f"{spec.straggler}:{spec.straggler_delay_s:g}")
+        if len(self.specs) > 1:
+            neighbours = spec.members == tuple(range(spec.group_size))
+            yield from ("--split", f"{'' if neighbours else '%'}{len(self.specs)}")
+        elif spec.members is not None:
+            yield from ("--group", ",".join(map(str, spec.members)))
+        if spec.async_op and not self.form.settings.get("async_op"):
+            yield "--async"
+        if spec.inference:
+            yield "--inference-mode"
+
+    def _in_order(self, shares: list[tuple[Each, ...]]) -> list[Each]:
+        """What the groups hold a rank, in the order of the ranks that take part."""
+        pairs = [
+            (rank, each)
+            for spec, share in zip(self.specs, shares, strict=True)
+            for rank, each in zip(spec.members or range(len(share)), share, strict=True)
+        ]
+        return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def form_name(form: Form) -> str:
+    """The form as a case's name has it."""
+    return form.name.replace(" ", "-")
+
+
+def _longest(spec: OpSpec) -> int:
+    """How many elements the longest tensor of a rank has."""
+    lengths = spec.sizes if spec.splits is None else tuple(map(sum, spec.splits))
+    return spec.numel if lengths is None else max(lengths)
+
+
+# ---------------------------------------------------------------------------------- the matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +192,6 @@ class Setting:
     layout: str = ""
     async_op: bool = False
     inference: bool = False
-
-
-LAYOUTS = ("", "ends", "halves", "strided")
 
 
 def quick(
@@ -85,24 +223,25 @@ def pairs(world_size: int = PROBE_RANKS) -> list[Case]:
 
 
 def _shuffled(cases: Iterable[Case], seed: int) -> list[Case]:
-    """In an order of the seed's, and reductions of values that the seed mixes."""
+    """In an order of the seed's, and reductions of values that the seed mixes.
+
+    Counted values would always make the first or last rank's the smallest or largest.
+    """
     mixed = _unique(
-        replace(case, specs=tuple(_seeded(spec, seed) for spec in case.specs)) for case in cases
+        replace(
+            case,
+            specs=tuple(
+                spec if spec.reduce_op is None else replace(spec, seed=seed) for spec in case.specs
+            ),
+        )
+        for case in cases
     )
     random.Random(seed).shuffle(mixed)
     return mixed
 
 
-def _seeded(spec: OpSpec, seed: int) -> OpSpec:
-    """Counted values would always make the first or last rank's the smallest or largest."""
-    return spec if spec.reduce_op is None else replace(spec, seed=seed)
-
-
 def _unique(cases: Iterable[Case]) -> list[Case]:
     return list({case.id: case for case in cases}.values())
-
-
-# ---------------------------------------------------------------------------------------- settings
 
 
 def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
@@ -142,51 +281,22 @@ def _across(sizes: tuple[int, ...]) -> list[Setting]:
     return settings
 
 
-# ----------------------------------------------------------------------------------------- cases
-
-
 def _cases(settings: Iterable[Setting], names: Collection[str] = ()) -> Iterator[Case]:
     """The cases that these settings make of every form of every op (of these names)."""
     chosen = [op for op in ops.REGISTRY.values() if not names or op.name in names]
     everything = [(op, form) for op in chosen for form in op.all_forms]
-    for setting in settings:
-        for op, form in everything:
-            case = make_case(op, form, setting)
-            if case is not None:
-                yield case
+    for setting, (op, form) in product(settings, everything):
+        case = make_case(op, form, setting)
+        if case is not None:
+            yield case
 
 
 def make_case(op: Op, form: Form, setting: Setting) -> Case | None:
     """What this setting makes of the form; None where the world is too small for it."""
     groups = _groups(setting.layout, setting.world_size)
-    if groups == ():
+    if not groups or len(groups[0]) < op.smallest_world:
         return None
-    size = setting.world_size if groups is None else len(groups[0])
-    if size < op.smallest_world:
-        return None
-    base = _base(op, form, setting, size)
-    if groups is None:
-        return Case(op, (_filled(op, form, base, setting, range(size)),), setting.world_size)
-    specs = (_filled(op, form, replace(base, members=each), setting, each) for each in groups)
-    return Case(op, tuple(specs), setting.world_size)
-
-
-def _groups(layout: str, n: int) -> tuple[tuple[int, ...], ...] | None:
-    """The groups of a layout; None for the whole world, () where there are too few ranks."""
-    if not layout:
-        return None
-    if layout == "ends":
-        return () if n < 3 else ((0, *range(2, n)) if n > 3 else (0, 2),)
-    if n < 4 or n % 2:
-        return ()
-    half = n // 2
-    if layout == "halves":
-        return tuple(range(half)), tuple(range(half, n))
-    return tuple(range(0, n, 2)), tuple(range(1, n, 2))
-
-
-def _base(op: Op, form: Form, setting: Setting, size: int) -> OpSpec:
-    """The spec without its data: what the form has of the setting."""
+    size = len(groups[0])
     has = op.takes - form.lacks
     root = setting.root % size
     spec = OpSpec(
@@ -207,7 +317,25 @@ def _base(op: Op, form: Form, setting: Setting, size: int) -> OpSpec:
     spec = replace(spec, **chosen)
     if "pattern" in op.takes and spec.pattern in (None, "pair"):
         spec = replace(spec, pattern="pair", src=root, dst=(root + 1) % size)
-    return spec
+    specs = [_filled(op, form, spec, setting, each) for each in groups]
+    if setting.layout:
+        specs = [
+            replace(each, members=members) for each, members in zip(specs, groups, strict=True)
+        ]
+    return Case(op, tuple(specs), setting.world_size)
+
+
+def _groups(layout: str, n: int) -> tuple[tuple[int, ...], ...]:
+    """The groups of a layout; () where there are too few ranks."""
+    if not layout:
+        return (tuple(range(n)),)
+    if layout == "ends":
+        return () if n < 3 else ((0, *range(2, n)) if n > 3 else (0, 2),)
+    if n < 4 or n % 2:
+        return ()
+    if layout == "halves":
+        return tuple(range(n // 2)), tuple(range(n // 2, n))
+    return tuple(range(0, n, 2)), tuple(range(1, n, 2))
 
 
 def _filled(op: Op, form: Form, spec: OpSpec, setting: Setting, ranks: Iterable[int]) -> OpSpec:

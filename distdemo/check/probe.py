@@ -1,28 +1,84 @@
-"""What a backend takes, found out by trying: every form × dtype × reduce op in a world of its own.
+"""Which backends are here, and what one of them takes: both found out by trying.
 
-Some combinations raise, some give wrong numbers, some abort the process: each is a finding. What
-comes out is the map that the commands ask before they start ranks.
+The survey runs an all_reduce over each. The probe runs every form × dtype × reduce op in a world of
+its own: some combinations raise, some give wrong numbers, some abort the process, and each is a
+finding. What comes out is the map that the commands ask before they start ranks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import torch.distributed as dist
 
 from distdemo import backends, ops
 from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key, release_of
+from distdemo.backends.documented import documented
 from distdemo.check import matrix
-from distdemo.check.cases import Case
-from distdemo.check.checker import Plan, Progress, Start, check
-from distdemo.check.guilt import LOST
-from distdemo.check.records import CaseResult, MapReport
+from distdemo.check.controller import LOST, Plan, Progress, Start, check
+from distdemo.check.matrix import Case
+from distdemo.check.records import BackendEntry, BackendList, CaseResult, MapReport
+from distdemo.demo.rank import run_op
 from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.spec import OpSpec
 from distdemo.versions import torch_version
 
+BUILT_IN = frozenset({"undefined", "fake", *backends.REGISTRY})
+PATIENCE = 15.0  # seconds that a backend gets to show that it works
 KINDS = {(): "scalar", (0,): "empty"}
 """The shapes that are tried beside the usual one."""
+
+
+def survey(start: Start) -> BackendList:
+    """An entry for each backend that torch knows, and for each that a third party registered.
+
+    Args:
+        start: starts a world.
+    """
+    found = []
+    for backend in backends.REGISTRY.values():
+        missing = backend.missing()
+        entry = BackendEntry(backend.name, backend.summary, backend.devices)
+        if missing:
+            found.append(replace(entry, missing=missing, get=backend.get))
+            continue
+        summary = f"{backend.summary} {backend.choice()}".strip()
+        entry = replace(entry, summary=summary, version=backend.version())
+        found.append(_tried(entry, backend.default_device(), start))
+    for name in dist.Backend.backend_list:
+        if name not in BUILT_IN:  # somebody registered it with ``Backend.register_backend``
+            devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
+            entry = BackendEntry(name, "Registered by a third party.", devices)
+            device = next((each for each in ("cpu", "cuda") if each in devices), None)
+            found.append(entry if device is None else _tried(entry, device, start))
+    return BackendList(tuple(found))
+
+
+def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
+    """The same with what came of an all_reduce over it."""
+    ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
+    world = WorldSpec(ranks, entry.name, device, PATIENCE, capture=True)
+    specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
+    try:
+        report = start(
+            world, run_op, (ops.REGISTRY["all_reduce"], specs), hear=lambda _rank, _value: None
+        )
+    except UsageError as error:
+        return replace(entry, works=False, tried=error.what)
+    if report.verdict is not None:
+        return replace(entry, works=False, tried=report.verdict.what)
+    right = all(result.verification.ok for result in report.values)
+    did = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
+    how = "verified" if right else "gave a wrong result"
+    return replace(entry, works=right, tried=f"{did} {how}")
+
+
+# -------------------------------------------------------------------------------------- the probe
 
 
 def probe(
@@ -36,9 +92,9 @@ def probe(
     """The map of this backend on this machine and torch.
 
     Args:
-        world: the backend, device and size of the worlds; its patience is that of one case.
+        world: the backend, device and size of the worlds; its ``stall`` is that of one case.
         start: starts a world.
-        progress: called with (cases done, cases failed, the one that runs now).
+        progress: called with (cases done, cases failed, the one that ended last).
         isolate: a world for each case; else they share worlds until one fails.
         wanted: which cases to try; None: all.
 
@@ -50,35 +106,43 @@ def probe(
     report = check(plan, start, progress)
     if report.interrupted:
         raise KeyboardInterrupt
-    found = capabilities_of(world, list(zip(cases, report.results, strict=True)))
+    found = map_of(world, zip(cases, report.cases, strict=True))
     known = capabilities(backends.REGISTRY[world.backend].map_name(world.device))
     return MapReport(
-        found,
-        tuple(disagreements(found, cases)),
-        len(cases),
-        report.worlds,
-        report.seconds,
-        () if known is None else tuple(differences(found, known)),
-        "" if known is None else known.torch,
+        map=found,
+        documentation_differs=tuple(_undocumented(found, cases)),
+        built_in_differs=() if known is None else tuple(_differences(found, known)),
+        built_in_torch="" if known is None else known.torch,
+        tried=len(cases),
+        worlds=report.worlds,
+        time_s=report.time_s,
     )
 
 
-def capabilities_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> CapabilityMap:
-    """The map that these results make."""
+def map_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> CapabilityMap:
+    """The map that these results make, in the order of the ops, forms and reduce ops."""
     findings = [""]
     rows: dict[str, list[int]] = {}
     shapes: dict[str, dict[str, str]] = {kind: {} for kind in KINDS.values()}
-    for case, result in sorted(tried, key=lambda pair: _order(pair[0])):
+
+    def place(pair: tuple[Case, CaseResult]) -> tuple[int, int, int]:
+        op, form, spec = pair[0].op, pair[0].form, pair[0].spec
+        reduction = list(REDUCTIONS).index(spec.reduce_op) if spec.reduce_op else 0
+        return list(ops.REGISTRY).index(op.name), op.all_forms.index(form), reduction
+
+    for case, result in sorted(tried, key=place):
         finding = finding_of(result)
-        if case.spec.shape in KINDS and not _has_no_elements(case):
+        has_elements = case.dtype in DTYPES
+        if has_elements and case.spec.shape in KINDS:
             if finding:
                 shapes[KINDS[case.spec.shape]][form_key(case.op, case.spec)] = finding
             continue
         if finding not in findings:
             findings.append(finding)
-        for column in _columns(case):
-            row = rows.setdefault(key(case.op, case.spec), [0] * len(DTYPES))
-            row[column] = findings.index(finding)
+        row = rows.setdefault(key(case.op, case.spec), [0] * len(DTYPES))
+        for column, dtype in enumerate(DTYPES):
+            if dtype == case.dtype or not has_elements:
+                row[column] = findings.index(finding)
     release = ".".join(map(str, release_of(torch_version())))
     return CapabilityMap(
         world.backend, release, world.device, tuple(DTYPES), tuple(findings), rows, shapes
@@ -104,29 +168,26 @@ def finding_of(result: CaseResult) -> str:
     return "raises " + re.sub(r"[\x00-\x1f]", " this reduce op ", text)[:120]
 
 
-def disagreements(found: CapabilityMap, cases: Iterable[Case]) -> list[str]:
+def _undocumented(found: CapabilityMap, cases: Iterable[Case]) -> Iterator[str]:
     """Where the documentation says something else than what happened, in lines."""
-    backend = backends.REGISTRY[found.backend]
-    odd: dict[tuple[str, bool], list[str]] = {}
+    name = backends.REGISTRY[found.backend].map_name()
+    odd: dict[tuple[str, bool], dict[str, None]] = {}
     for case in cases:
-        said = backend.documented(case.op, case.spec)
+        said = documented(name, case.op, case.spec)
         row = found.rows.get(key(case.op, case.spec))
         if said is None or row is None or case.dtype not in found.dtypes:
             continue
         works = row[found.dtypes.index(case.dtype)] == 0
         if works != said:
-            entry = odd.setdefault((key(case.op, case.spec), works), [])
-            entry += [case.dtype] if case.dtype not in entry else []
-    return [
-        f"{name.replace('/tensor', '')}: documented as {'not ' if works else ''}supported, "
-        f"{'works' if works else 'does not work'} here for {', '.join(dtypes)}."
-        for (name, works), dtypes in odd.items()
-    ]
+            odd.setdefault((key(case.op, case.spec), works), {})[case.dtype] = None
+    for (form, works), dtypes in odd.items():
+        said_to_be = f"documented as {'not ' if works else ''}supported"
+        does = "works" if works else "does not work"
+        yield f"{form.replace('/tensor', '')}: {said_to_be}, {does} here for {', '.join(dtypes)}."
 
 
-def differences(found: CapabilityMap, known: CapabilityMap) -> list[str]:
+def _differences(found: CapabilityMap, known: CapabilityMap) -> Iterator[str]:
     """Where two maps of one backend differ in what works, in lines."""
-    lines = []
     for name, row in found.rows.items():
         other = known.rows.get(name)
         for place, dtype in enumerate(found.dtypes):
@@ -135,29 +196,7 @@ def differences(found: CapabilityMap, known: CapabilityMap) -> list[str]:
             here = found.findings[row[place]]
             there = known.findings[other[known.dtypes.index(dtype)]]
             if bool(here) != bool(there):
-                lines.append(f"{name}, {dtype}: {here or 'works'}; on the map: {there or 'works'}")
+                yield f"{name}, {dtype}: {here or 'works'}; on the map: {there or 'works'}"
     for kind, forms in found.shapes.items():
-        odd = sorted(set(forms) ^ set(known.shapes.get(kind, {})))
-        lines += [f"{name}, {kind}: {forms.get(name, 'works')}; the map differs" for name in odd]
-    return lines
-
-
-def _order(case: Case) -> tuple[int, int, int]:
-    """As the ops, their forms and the reduce ops are listed."""
-    reduce_op = case.spec.reduce_op
-    return (
-        list(ops.REGISTRY).index(case.op.name),
-        case.op.all_forms.index(case.form),
-        0 if reduce_op is None else list(REDUCTIONS).index(reduce_op),
-    )
-
-
-def _has_no_elements(case: Case) -> bool:
-    return case.op.meets or case.spec.objects
-
-
-def _columns(case: Case) -> list[int]:
-    """The dtypes that a case says something of: all of them where elements don't matter."""
-    if case.op.meets or case.spec.objects:
-        return list(range(len(DTYPES)))
-    return [list(DTYPES).index(case.spec.dtype)]
+        for name in sorted(set(forms) ^ set(known.shapes.get(kind, {}))):
+            yield f"{name}, {kind}: {forms.get(name, 'works')}; the map differs"

@@ -5,10 +5,12 @@ Field names are those of the JSON documents: ``_s`` is seconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from distdemo.backends.capabilities import CapabilityMap
+from distdemo.encoding import derived
 
 Status = Literal["passed", "failed", "not supported", "not run"]
 
@@ -23,7 +25,7 @@ class CaseResult:
         form: which form of it, ``single``.
         dtype: the element type; ``object`` for object collectives, ``none`` for a barrier.
         world_size: ranks of its world.
-        seconds: from the moment the first rank entered it until the last one had verified it; 0
+        time_s: from the moment the first rank entered it until the last one had verified it; 0
             for a case that did not run.
         why: one line: what was wrong, why it is not supported, or why it was not run.
         command: a command line that runs this case alone.
@@ -36,7 +38,7 @@ class CaseResult:
     dtype: str
     world_size: int
     status: Status
-    seconds: float = 0.0
+    time_s: float = 0.0
     why: str = ""
     command: str = ""
     details: tuple[str, ...] = ()
@@ -53,24 +55,32 @@ class CheckReport:
         interrupted: a signal ended it early; what was left counts as not run.
     """
 
+    scope: str
     backend: str
     device: str
-    scope: str
     seed: int
-    results: tuple[CaseResult, ...]
-    seconds: float
+    cases: tuple[CaseResult, ...]
+    time_s: float
     worlds: int
     versions: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
-    def count(self, status: Status) -> int:
-        """How many cases ended so."""
-        return sum(result.status == status for result in self.results)
+    @derived
+    def counts(self) -> dict[str, int]:
+        """How many cases ended how."""
+        found = Counter(case.status for case in self.cases)
+        names: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
+        tallies = {name.replace(" ", "_"): found[name] for name in names}
+        return {"total": len(self.cases), **tallies}
+
+    def of(self, status: Status) -> list[CaseResult]:
+        """The cases that ended so."""
+        return [case for case in self.cases if case.status == status]
 
     @property
     def ok(self) -> bool:
         """Whether at least one case ran, and all that the backend supports ran and passed."""
-        return bool(self.count("passed")) and not (self.count("failed") or self.count("not run"))
+        return bool(self.of("passed")) and not (self.of("failed") or self.of("not run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +107,36 @@ class BackendEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendList:
+    """The backends that are here, and those that are not."""
+
+    backends: tuple[BackendEntry, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether one works at least, and none that is here fails."""
+        works = [each.works for each in self.backends if each.works is not None]
+        return bool(works) and all(works)
+
+
+@dataclass(frozen=True, slots=True)
 class MapReport:
     """What a backend was found to take.
 
     Attributes:
-        disagreements: where PyTorch's documentation says otherwise, in lines.
+        map: as it stands in ``backends/maps``.
+        documentation_differs: where PyTorch's documentation says otherwise, in lines.
+        built_in_differs: where the built-in map says otherwise, in lines.
+        built_in_torch: the torch release of the built-in map; empty if there is none.
         tried: how many combinations.
         worlds: in how many worlds.
-        differences: where the built-in map says otherwise, in lines.
-        known: the torch release of the built-in map; empty if there is none.
     """
 
-    found: CapabilityMap
-    disagreements: tuple[str, ...]
+    map: CapabilityMap
+    documentation_differs: tuple[str, ...]
+    built_in_differs: tuple[str, ...]
+    built_in_torch: str
     tried: int
     worlds: int
-    seconds: float
-    differences: tuple[str, ...] = ()
-    known: str = ""
+    time_s: float
+    ok: ClassVar[bool] = True

@@ -1,0 +1,139 @@
+"""A check for CI: a JUnit report, and annotations on GitHub.
+
+JUnit XML has no standard; this keeps to what all readers take:
+
+- Jenkins: the schema junit-10.xsd of its xunit plugin. Times have three decimals.
+- GitLab: a case is known by ``classname`` and ``name``, which must be unique together, and of a
+  failure only the text is shown, not its ``message``: the text holds everything.
+  https://docs.gitlab.com/ci/testing/unit_test_reports
+- Readers of GitHub show ``message`` as the headline and the text below it.
+
+A case that did not run is an ``error``: a ``skipped`` one would pass for green.
+
+GitHub's annotations: docs.github.com, "Workflow commands for GitHub Actions", and ``command.ts`` of
+actions/toolkit for the escapes. More than ten of a kind in one step have been seen to get lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from xml.etree import ElementTree as ET
+
+from distdemo.check.records import CaseResult, CheckReport
+from distdemo.check.view import verdict, why_none
+from distdemo.view.format import plural
+
+# What XML 1.0 has no way to write (section 2.2, Char), and the colours of terminals.
+_FORBIDDEN = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+LIMIT = 10  # annotations of one kind in a step
+LINES = 5  # of a failure's details; the log and the JUnit report have all
+
+
+def junit_xml(report: CheckReport) -> str:
+    """The document as text, to be written as UTF-8. A suite to each op."""
+    cases = list(report.cases)
+    if not (report.ok or report.of("failed") or report.of("not run")):
+        # Nothing else would say that this is no success.
+        name = "at least one case runs"
+        cases.append(CaseResult(name, "check", "any", "none", 0, "not run", why=why_none(report)))
+    root = ET.Element(
+        "testsuites", name="distdemo check", time=f"{report.time_s:.3f}", **_counts(cases)
+    )
+    properties = {
+        "backend": report.backend,
+        "device": report.device,
+        "scope": report.scope,
+        "seed": str(report.seed),
+        **{f"version.{name}": version for name, version in report.versions.items()},
+    }
+    for op, own in groupby(sorted(cases, key=lambda case: case.op), key=lambda case: case.op):
+        mine = list(own)
+        suite = _child(
+            root,
+            "testsuite",
+            name=op,
+            time=f"{sum(case.time_s for case in mine):.3f}",
+            **_counts(mine),
+            skipped=str(sum(case.status == "not supported" for case in mine)),
+        )
+        listed = _child(suite, "properties")
+        for name, value in properties.items():
+            _child(listed, "property", name=name, value=value)
+        for case in mine:
+            _add_case(suite, case)
+    ET.indent(root)
+    body = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
+
+
+def _add_case(suite: ET.Element, case: CaseResult) -> None:
+    name = f"distdemo.check.{case.op}.{case.form}"
+    time = f"{case.time_s:.3f}"
+    element = _child(suite, "testcase", classname=name, name=case.id, time=time)
+    if case.status == "not supported":
+        _child(element, "skipped", message=case.why or "not supported")
+    elif case.status != "passed":
+        failed = case.status == "failed"
+        message = case.why or ("failed" if failed else "no reason was given")
+        message = message if failed else f"not run: {message}"
+        command = [f"Run it alone: {case.command}"] if case.command else []
+        text = "\n".join([message, *command, *case.details])  # some readers show nothing else
+        tag = "failure" if failed else "error"
+        _child(element, tag, text, message=message, type=case.status)
+
+
+def _counts(cases: Sequence[CaseResult]) -> dict[str, str]:
+    return {
+        "tests": str(len(cases)),
+        "failures": str(sum(case.status == "failed" for case in cases)),
+        "errors": str(sum(case.status == "not run" for case in cases)),
+    }
+
+
+def _child(parent: ET.Element, tag: str, text: str = "", /, **attributes: str) -> ET.Element:
+    """An element with nothing in it that XML can't hold."""
+    clean = {name: _FORBIDDEN.sub("", value) for name, value in attributes.items()}
+    child = ET.SubElement(parent, tag, clean)
+    child.text = _FORBIDDEN.sub("", text) or None
+    return child
+
+
+def github_annotations(report: CheckReport) -> list[str]:
+    """An error for each failed case, or a notice that all is well; never more than are shown.
+
+    The last error sums up where the others don't tell it all: further failures, cases that were
+    not run, no case at all.
+    """
+    where = f"distdemo check: {report.backend} on {report.device}"
+    if report.ok:
+        return [_annotation("notice", where, verdict(report))]
+    errors = []
+    for case in report.of("failed"):
+        lines = [case.why or "failed", *case.details[:LINES]]
+        lines += [f"Run it alone: {case.command}"] if case.command else []
+        errors.append(_annotation("error", f"distdemo check: {case.id}", "\n".join(lines)))
+    not_run = report.of("not run")
+    if errors and len(errors) <= LIMIT and not not_run:
+        return errors
+    shown = errors[: LIMIT - 1]
+    lines = [verdict(report)]
+    if len(errors) > len(shown):
+        lines.append(f"{plural(len(errors) - len(shown), 'more failure')} in the log.")
+    reasons = dict.fromkeys(case.why for case in not_run)
+    lines += [f"Not run: {why}" for why in reasons if why][:LINES]
+    return [*shown, _annotation("error", where, "\n".join(lines))]
+
+
+def _annotation(kind: str, title: str, message: str) -> str:
+    """A workflow command; a colon or comma would end its title."""
+
+    def escaped(text: str) -> str:  # the per cent sign first, for the other escapes contain it
+        text = text.encode("utf-8", "replace").decode()  # stray bytes can't be printed
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    name = escaped(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={name}::{escaped(message)}"

@@ -1,0 +1,302 @@
+"""``distdemo check`` and ``distdemo backends``."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from distdemo import backends, ops
+from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.options import ADVANCED, OUTPUT, Backend, Device, Seed, Stall, StartMethod
+from distdemo.cli.session import Session
+from distdemo.cli.types import (
+    BadValue,
+    Sizes,
+    file_to_write,
+    offer,
+    one_of,
+    parse_dtype,
+    unknown,
+)
+from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
+
+VIEW = "distdemo.check.view"
+STALL = 10.0  # seconds without progress after which a case is given up
+PROBE_RANKS = 3
+
+
+def parse_world_sizes(text: Any) -> Sizes:  # noqa: ANN401 - a text or a default
+    """Several numbers of ranks: ``2,5``."""
+    if not isinstance(text, str):
+        return text  # type: ignore[no-any-return]  # typer's default
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise BadValue(text, "these are no numbers of ranks.", "A world has at least one.", "2,5")
+    return Sizes(dict.fromkeys(map(int, parts)))
+
+
+@command(
+    joins=True,
+    outputs=(".json", ".txt", ".xml"),
+    epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
+    "--junit-xml report.xml",
+)
+def check(
+    session: Session,
+    *,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every form across all axes: thousands of cases.")
+    ] = False,
+    only_ops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--op",
+            metavar="OP",
+            help="Only this operation, or one form of it: all-gather/single. Repeatable.",
+            autocompletion=offer(op.command for op in ops.REGISTRY.values()),
+        ),
+    ] = None,
+    only_dtypes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dtype",
+            metavar="DTYPE",
+            help="Only this element type. Repeatable.",
+            parser=parse_dtype,
+            autocompletion=offer(DTYPES),
+        ),
+    ] = None,
+    world_sizes: Annotated[
+        Sizes | None,
+        typer.Option(
+            "--world-size",
+            "-n",
+            metavar="N",
+            parser=parse_world_sizes,
+            help="Only worlds of this size: 3, or 2,5. Default: 1 to 5, with --full 8 too.",
+        ),
+    ] = None,
+    only_case: Annotated[
+        str | None,
+        typer.Option("--case", metavar="ID", help="Only this case, as a report names it."),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", "-x", help="Stop at the first failure.")
+    ] = False,
+    backend: Backend = "auto",
+    junit_xml: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit-xml",
+            metavar="FILE",
+            parser=file_to_write(".xml"),
+            help="Write the cases for GitHub, GitLab or Jenkins.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option("--isolate", help="A world for each case: slower.", rich_help_panel=ADVANCED),
+    ] = False,
+    seed: Seed = 0,
+    device: Device = None,
+    stall: Stall = STALL,
+    start_method: StartMethod = "auto",
+) -> Result:
+    """The smoke check for CI: every operation, form and type, each verified exactly.
+
+    Every operation × dtype × reduce op × root × group × world size × shape. The exit code is 0 only
+    if all that the backend supports passed.
+    """
+    place = session.placement
+    begins_once = place is not None and place.begins_once
+    if isolate and begins_once:
+        raise UsageError(
+            "--isolate can't be had under mpiexec.",
+            "It wants a new world for each case, and MPI begins once in a process.",
+            "Leave it out, or add --launcher local.",
+        )
+    if place is not None:  # there is one world
+        asked = world_sizes[0] if world_sizes and len(world_sizes) == 1 else None
+        world_sizes = Sizes([session.world_size(asked)])
+    cases = _cases(full, seed or 0, world_sizes, only_ops, only_dtypes, only_case)
+    largest = session.world_size(max(case.world_size for case in cases))
+    world = session.world(largest, backend, device, None, start_method, stall=stall)
+
+    def start(world: Any, target: Any, args: tuple[Any, ...], hear: Any) -> Any:  # noqa: ANN401 - as Start
+        """The nodes of a joined world tell each other which cases the next world runs."""
+        order = [number for number, _ in args[0]]
+        meaning = f"{full} {[case.id for case in cases]}"
+        return session.start(
+            world, target, args, hear=hear, order=order, resume=resume, meaning=meaning
+        )
+
+    def resume(numbers: list[int]) -> tuple[Any, tuple[Any, ...]]:
+        from distdemo.check.rank import run_cases
+
+        return run_cases, (tuple((number, cases[number]) for number in numbers),)
+
+    from distdemo.view.progress import Progress
+
+    shown = not session.quiet and session.is_first
+    with Progress(len(cases), enabled=shown) as progress:
+        gpus = None
+        if place is None and backends.REGISTRY[world.backend].rank_per_gpu:
+            gpus = _count_gpus()
+            fitting = [case.world_size for case in cases if case.world_size <= gpus]
+            if fitting:
+                world = replace(world, world_size=max(fitting))
+        session.prepare(world)
+        from distdemo.check import controller
+
+        plan = controller.Plan(
+            cases=cases,
+            world=world,
+            scope="full" if full else "quick",
+            seed=seed or 0,
+            fail_fast=fail_fast or begins_once,
+            isolate=isolate,
+            gpus=gpus,
+        )
+        report = controller.check(plan, start, progress.advance)
+    from distdemo.check.ci import github_annotations
+    from distdemo.check.ci import junit_xml as as_xml
+    from distdemo.check.view import verdict, why_none
+
+    if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
+        # GitHub's runner reads both streams, and shows these beside the change.
+        sys.stderr.write("".join(f"{line}\n" for line in github_annotations(report)))
+    errors = [
+        Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")
+    ] + [Error("Some cases were not run.", why) for why in {c.why for c in report.of("not run")}]
+    if not errors and not report.ok:
+        errors.append(Error(verdict(report), why_none(report)))
+    return Result(
+        report,
+        VIEW,
+        interrupted=report.interrupted,
+        errors=tuple(errors),
+        files=(("--junit-xml", junit_xml, partial(as_xml, report)),),
+    )
+
+
+def _cases(
+    full: bool,
+    seed: int,
+    sizes: Sizes | None,
+    only_ops: Sequence[str] | None,
+    only_dtypes: Sequence[str] | None,
+    only_case: str | None,
+) -> Sequence[Any]:
+    """The cases of this scope that the options leave.
+
+    Raises:
+        UsageError: an operation, form or case that there is not, or none is left.
+    """
+    from distdemo.check import matrix
+
+    def made(scope: Any, names: Collection[str] = ()) -> list[matrix.Case]:  # noqa: ANN401 - quick or full
+        return list(scope(seed, names=names) if sizes is None else scope(seed, sizes, names))
+
+    if only_case is not None:
+        op = ops.find(only_case.partition("/")[0])
+        names = () if op is None else (op.name,)
+        both = (*made(matrix.quick, names), *made(matrix.full, names))  # neither holds the other
+        known = {case.id: case for case in both}
+        if only_case not in known:
+            near = difflib.get_close_matches(only_case, known, n=2, cutoff=0.5)
+            raise UsageError(
+                f"There is no case {only_case!r}.",
+                "Known are those that a report names; worlds of other sizes have others.",
+                f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
+            )
+        return [known[only_case]]
+    wanted: list[tuple[str, str]] = []
+    for text in (part.strip() for each in only_ops or () for part in each.split(",")):
+        name, _, form = text.partition("/")
+        op = ops.find(name)
+        if op is None:
+            commands = [each.command for each in ops.REGISTRY.values()]
+            raise unknown("operation", commands, name, "--op")
+        forms = [f"{op.command}/{matrix.form_name(each)}" for each in op.all_forms]
+        if form and f"{op.command}/{form}" not in forms:
+            raise unknown("form", forms, f"{op.command}/{form}", "--op")
+        wanted.append((op.name, form))
+    cases = [
+        case
+        for case in made(matrix.full if full else matrix.quick, {name for name, _ in wanted})
+        if not wanted
+        or {(case.op.name, ""), (case.op.name, matrix.form_name(case.form))} & set(wanted)
+        if not only_dtypes or case.dtype in only_dtypes
+    ]
+    if not cases:
+        raise UsageError(
+            "No case is left to check.",
+            "The operations, dtypes and world sizes that you named have none in common.",
+            "Leave one of them out, or add --full.",
+        )
+    return cases
+
+
+def _count_gpus() -> int:
+    from distdemo.launcher.torch_import import load_torch
+
+    load_torch()
+    return backends.count_gpus()
+
+
+@command(epilog="Try: distdemo backends; distdemo backends --probe gloo --output map.json")
+def list_backends(
+    session: Session,
+    *,
+    probe: Annotated[
+        str | None,
+        typer.Option(
+            "--probe",
+            metavar="BACKEND",
+            parser=one_of(backends.REGISTRY),
+            autocompletion=offer(backends.REGISTRY),
+            help="Try every operation × dtype × reduce op on one, and draw the map.",
+        ),
+    ] = None,
+    device: Device = None,
+    stall: Stall = None,
+) -> Result:
+    """Which backends are here, by trying each; why not, and how to get them."""
+    from distdemo.view.progress import Progress
+
+    if probe is None:
+        if device is not None or stall is not None:
+            flag = "--stall" if device is None else "--device"
+            raise UsageError(f"{flag} means nothing without --probe.", "", "Add --probe gloo.")
+        with session.waiting("looking at the backends"):
+            from distdemo.check.probe import survey
+
+            found = survey(session.start)
+        errors = [
+            Error(f"{e.name} fails.", e.tried, e.get) for e in found.backends if e.works is False
+        ]
+        if not errors and not found.ok:
+            errors.append(Error("No backend works here.", "None could be tried."))
+        return Result(found, VIEW, errors=tuple(errors))
+    world = session.world(PROBE_RANKS, probe, device, stall=stall or STALL)
+    if world.device != "cpu":
+        world = replace(world, world_size=max(1, min(PROBE_RANKS, _count_gpus())))
+    from distdemo.check import matrix
+
+    total = len(matrix.pairs(world.world_size))
+    with Progress(total, enabled=not session.quiet) as progress:
+        session.prepare(world)
+        from distdemo.check.probe import probe as try_all
+
+        report = try_all(world, session.start, progress.advance)
+    return Result(report, VIEW)
