@@ -6,7 +6,7 @@ from functools import cache
 
 from distdemo import backends
 from distdemo.check import matrix
-from distdemo.check.cases import Case
+from distdemo.check.matrix import Case
 
 
 @cache

@@ -93,30 +93,13 @@ def capabilities(name: str) -> CapabilityMap | None:
 
 
 def read(path: Path) -> CapabilityMap:
-    """The map in a file."""
+    """The map in a file, which may be what ``backends --probe gloo --output FILE`` wrote."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    del found["written_by"]
+    found = found.get("map", found)
+    found.pop("written_by", None)
     for name in ("dtypes", "findings"):
         found[name] = tuple(found[name])
     return CapabilityMap(**found)
-
-
-def text(found: CapabilityMap) -> str:
-    """The map as the text of its file: a line a row."""
-    rows = ",\n".join(
-        f"    {json.dumps(name)}: {json.dumps(list(row))}" for name, row in found.rows.items()
-    )
-    head = {
-        "backend": found.backend,
-        "torch": found.torch,
-        "device": found.device,
-        "written_by": f"distdemo backends --probe {found.backend} --output FILE",
-        "dtypes": found.dtypes,
-        "findings": found.findings,
-        "shapes": found.shapes,
-    }
-    lines = json.dumps(head, indent=2, ensure_ascii=False).removesuffix("\n}")
-    return f'{lines},\n  "rows": {{\n{rows}\n  }}\n}}\n'
 
 
 def release_of(version: str) -> tuple[int, int]:

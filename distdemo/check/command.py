@@ -71,7 +71,6 @@ def check(
             "--dtype",
             metavar="DTYPE",
             help="Only this element type. Repeatable.",
-            parser=parse_dtype,
             autocompletion=offer(DTYPES),
         ),
     ] = None,
@@ -114,8 +113,7 @@ def check(
 ) -> Result:
     """The smoke check for CI: every operation, form and type, each verified exactly.
 
-    Every operation × dtype × reduce op × root × group × world size × shape. The exit code is 0 only
-    if all that the backend supports passed.
+    Exit code 0 only if all that the backend supports passed.
     """
     place = session.placement
     begins_once = place is not None and place.begins_once
@@ -128,7 +126,14 @@ def check(
     if place is not None:  # there is one world
         asked = world_sizes[0] if world_sizes and len(world_sizes) == 1 else None
         world_sizes = Sizes([session.world_size(asked)])
-    cases = _cases(full, seed or 0, world_sizes, only_ops, only_dtypes, only_case)
+    cases = _cases(
+        full=full,
+        seed=seed or 0,
+        sizes=world_sizes,
+        only_ops=_parts(only_ops),
+        only_dtypes=_parts(only_dtypes),
+        only_case=only_case,
+    )
     largest = session.world_size(max(case.world_size for case in cases))
     world = session.world(largest, backend, device, None, start_method, stall=stall)
 
@@ -190,11 +195,12 @@ def check(
 
 
 def _cases(
+    *,
     full: bool,
     seed: int,
     sizes: Sizes | None,
-    only_ops: Sequence[str] | None,
-    only_dtypes: Sequence[str] | None,
+    only_ops: Sequence[str],
+    only_dtypes: Sequence[str],
     only_case: str | None,
 ) -> Sequence[Any]:
     """The cases of this scope that the options leave.
@@ -221,7 +227,7 @@ def _cases(
             )
         return [known[only_case]]
     wanted: list[tuple[str, str]] = []
-    for text in (part.strip() for each in only_ops or () for part in each.split(",")):
+    for text in only_ops:
         name, _, form = text.partition("/")
         op = ops.find(name)
         if op is None:
@@ -231,12 +237,16 @@ def _cases(
         if form and f"{op.command}/{form}" not in forms:
             raise unknown("form", forms, f"{op.command}/{form}", "--op")
         wanted.append((op.name, form))
+    try:
+        dtypes = [parse_dtype(text) for text in only_dtypes]
+    except BadValue as error:
+        raise error.usage_error("--dtype") from None
     cases = [
         case
         for case in made(matrix.full if full else matrix.quick, {name for name, _ in wanted})
         if not wanted
         or {(case.op.name, ""), (case.op.name, matrix.form_name(case.form))} & set(wanted)
-        if not only_dtypes or case.dtype in only_dtypes
+        if not dtypes or case.dtype in dtypes
     ]
     if not cases:
         raise UsageError(
@@ -245,6 +255,12 @@ def _cases(
             "Leave one of them out, or add --full.",
         )
     return cases
+
+
+def _parts(given: Sequence[str] | None) -> list[str]:
+    """``--op all-gather,scatter`` and ``--op all-gather --op scatter`` alike."""
+    parts = (part.strip() for text in given or () for part in text.split(","))
+    return [part for part in parts if part]
 
 
 def _count_gpus() -> int:
@@ -282,9 +298,8 @@ def list_backends(
             from distdemo.check.probe import survey
 
             found = survey(session.start)
-        errors = [
-            Error(f"{e.name} fails.", e.tried, e.get) for e in found.backends if e.works is False
-        ]
+        failing = [each for each in found.backends if each.works is False]
+        errors = [Error(f"{each.name} fails.", each.tried, each.get) for each in failing]
         if not errors and not found.ok:
             errors.append(Error("No backend works here.", "None could be tried."))
         return Result(found, VIEW, errors=tuple(errors))

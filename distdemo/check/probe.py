@@ -8,14 +8,13 @@ finding. What comes out is the map that the commands ask before they start ranks
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch.distributed as dist
 
 from distdemo import backends, ops
 from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key, release_of
-from distdemo.backends.documented import documented
 from distdemo.check import matrix
 from distdemo.check.controller import LOST, Plan, Progress, Start, check
 from distdemo.check.matrix import Case
@@ -28,7 +27,8 @@ from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.versions import torch_version
 
-BUILT_IN = frozenset({"undefined", "fake", *backends.REGISTRY})
+BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
+"""What torch brings itself; whatever else it knows, somebody has registered."""
 PATIENCE = 15.0  # seconds that a backend gets to show that it works
 KINDS = {(): "scalar", (0,): "empty"}
 """The shapes that are tried beside the usual one."""
@@ -110,8 +110,8 @@ def probe(
     known = capabilities(backends.REGISTRY[world.backend].map_name(world.device))
     return MapReport(
         map=found,
-        documentation_differs=tuple(_undocumented(found, cases)),
-        built_in_differs=() if known is None else tuple(_differences(found, known)),
+        documentation_differs=tuple(undocumented(found, cases)),
+        built_in_differs=() if known is None else tuple(differences(found, known)),
         built_in_torch="" if known is None else known.torch,
         tried=len(cases),
         worlds=report.worlds,
@@ -168,26 +168,28 @@ def finding_of(result: CaseResult) -> str:
     return "raises " + re.sub(r"[\x00-\x1f]", " this reduce op ", text)[:120]
 
 
-def _undocumented(found: CapabilityMap, cases: Iterable[Case]) -> Iterator[str]:
+def undocumented(found: CapabilityMap, cases: Iterable[Case]) -> list[str]:
     """Where the documentation says something else than what happened, in lines."""
-    name = backends.REGISTRY[found.backend].map_name()
+    backend = backends.REGISTRY[found.backend]
     odd: dict[tuple[str, bool], dict[str, None]] = {}
     for case in cases:
-        said = documented(name, case.op, case.spec)
+        said = backend.documented(case.op, case.spec)
         row = found.rows.get(key(case.op, case.spec))
         if said is None or row is None or case.dtype not in found.dtypes:
             continue
         works = row[found.dtypes.index(case.dtype)] == 0
         if works != said:
             odd.setdefault((key(case.op, case.spec), works), {})[case.dtype] = None
-    for (form, works), dtypes in odd.items():
-        said_to_be = f"documented as {'not ' if works else ''}supported"
-        does = "works" if works else "does not work"
-        yield f"{form.replace('/tensor', '')}: {said_to_be}, {does} here for {', '.join(dtypes)}."
+    return [
+        f"{form.replace('/tensor', '')}: documented as {'not ' if works else ''}supported, "
+        f"{'works' if works else 'does not work'} here for {', '.join(dtypes)}."
+        for (form, works), dtypes in odd.items()
+    ]
 
 
-def _differences(found: CapabilityMap, known: CapabilityMap) -> Iterator[str]:
+def differences(found: CapabilityMap, known: CapabilityMap) -> list[str]:
     """Where two maps of one backend differ in what works, in lines."""
+    lines = []
     for name, row in found.rows.items():
         other = known.rows.get(name)
         for place, dtype in enumerate(found.dtypes):
@@ -196,7 +198,8 @@ def _differences(found: CapabilityMap, known: CapabilityMap) -> Iterator[str]:
             here = found.findings[row[place]]
             there = known.findings[other[known.dtypes.index(dtype)]]
             if bool(here) != bool(there):
-                yield f"{name}, {dtype}: {here or 'works'}; on the map: {there or 'works'}"
+                lines.append(f"{name}, {dtype}: {here or 'works'}; on the map: {there or 'works'}")
     for kind, forms in found.shapes.items():
-        for name in sorted(set(forms) ^ set(known.shapes.get(kind, {}))):
-            yield f"{name}, {kind}: {forms.get(name, 'works')}; the map differs"
+        odd = sorted(set(forms) ^ set(known.shapes.get(kind, {})))
+        lines += [f"{name}, {kind}: {forms.get(name, 'works')}; the map differs" for name in odd]
+    return lines

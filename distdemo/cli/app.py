@@ -40,6 +40,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "distdemo.train.command:train", PROGRAMS),
     ("rpc", "distdemo.rpc.command:rpc", PROGRAMS),
     ("hello", "distdemo.demo.command:hello", AROUND),
+    ("check", "distdemo.check.command:check", AROUND),
+    ("backends", "distdemo.check.command:list_backends", AROUND),
     ("ops", "distdemo.demo.command:list_ops", AROUND),
     ("explain", "distdemo.demo.command:explain", AROUND),
 )
@@ -192,23 +194,6 @@ app.command(
     "-m package.module",
     rich_help_panel=PROGRAMS,
 )(options.with_options(_later("run", "run_program"), options.RUN))
-
-app.command(
-    "check",
-    help="The smoke check for CI: every operation × dtype × reduce op × root × group × world size "
-    "× shape, each verified exactly. Exit code 0 only if all that the backend supports passed.",
-    epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
-    "--junit-xml report.xml",
-    rich_help_panel=AROUND,
-)(options.with_options(_later("check", "run_check"), options.CHECK))
-
-app.command(
-    "backends",
-    help="What is here, by trying it: which backends this torch has, why not, how to get them. "
-    "With --probe what a backend can do.",
-    epilog="Try: distdemo backends; distdemo backends --probe gloo",
-    rich_help_panel=AROUND,
-)(options.with_options(_later("check", "run_backends"), options.BACKENDS))
 
 app.command(
     "doctor",

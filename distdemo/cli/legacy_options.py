@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from distdemo.bench.fit_options import FIT_OPTIONS
-from distdemo.check.check_options import CHECK_OPTIONS
 from distdemo.cli.engine_options import ENGINE_OPTIONS
 from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
@@ -15,31 +14,12 @@ from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
 from distdemo.run.run_options import RUN_OPTIONS
 
-ALL = OPTIONS | CHECK_OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS | RUN_OPTIONS | FIT_OPTIONS
+ALL = OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS | RUN_OPTIONS | FIT_OPTIONS
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
 HELLO = ("start", *WORLD[1:], "format", "ranks", "quiet", "traceback")
 INPUT = ("dtype", "shape", "values", "fill", "seed")
 ANY_OP = ("group", "split", "inference")
-CHECK = (
-    "quick",
-    "full",
-    "order",
-    "fail_fast",
-    "isolate",
-    "only_ops",
-    "only_case",
-    "only_dtypes",
-    "only_sizes",
-    "backend",
-    "device",
-    "start_method",
-    "case_timeout",
-    *ENGINE,
-    "junit",
-    "format",
-    "quiet",
-)
 EXPLAIN = (
     "op",
     "world_size",
@@ -53,7 +33,6 @@ EXPLAIN = (
     "format",
 )
 DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "problems")
-BACKENDS = ("probe", "write", "device", "case_timeout", "format", "quiet")
 RUN = (
     "words",
     "module",

@@ -11,8 +11,7 @@ from matrices import every, supported
 from distdemo import ops
 from distdemo.backends.capabilities import form_key
 from distdemo.check import matrix
-from distdemo.check.cases import Case
-from distdemo.check.matrix import Setting, make_case
+from distdemo.check.matrix import Case, Setting, make_case
 from distdemo.dtypes import DTYPES
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec

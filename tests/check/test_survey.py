@@ -7,7 +7,7 @@ from helpers import warmed
 
 from distdemo import backends
 
-PROGRAM = Path(__file__).parent / "programs" / "survey_third_party.py"
+PROGRAM = Path(__file__).parent / "survey_third_party.py"
 
 
 def test_backends_of_third_parties_are_found_and_tried(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from functools import cache
 from typing import Any
 
 import pytest
-from distdemo.demo.reports import CaseResult
 
 from distdemo import ops
-from distdemo.backends.capabilities import CapabilityMap, read, text
+from distdemo.backends.capabilities import CapabilityMap, read
 from distdemo.check import matrix
-from distdemo.check.cases import Case
-from distdemo.check.probe import capabilities_of, differences, disagreements, finding_of
+from distdemo.check.matrix import Case
+from distdemo.check.probe import differences, finding_of, map_of, undocumented
+from distdemo.check.records import CaseResult, MapReport
 from distdemo.dtypes import DTYPES
+from distdemo.encoding import dumps, encode
 from distdemo.launcher.records import WorldSpec
 
 WORLD = WorldSpec(matrix.PROBE_RANKS)
@@ -53,9 +54,7 @@ def some(name: str, **more: Any) -> list[Case]:
 def mapped(cases: list[Case], why: Mapping[str, str] | None = None) -> CapabilityMap:
     """The map that these cases make, where those of the named ids fail."""
     reasons = why or {}
-    return capabilities_of(
-        WORLD, [(case, result(case, reasons.get(case.id, ""))) for case in cases]
-    )
+    return map_of(WORLD, [(case, result(case, reasons.get(case.id, ""))) for case in cases])
 
 
 # --------------------------------------------------------------------------------------- findings
@@ -183,7 +182,7 @@ def test_shapes_that_fail_are_named_by_the_form_and_have_no_row() -> None:
 
 def test_the_world_of_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distdemo.check.probe.torch_version", lambda: "2.14.1+cu130")
-    found = capabilities_of(replace(WORLD, backend="nccl", device="cuda"), [])
+    found = map_of(replace(WORLD, backend="nccl", device="cuda"), [])
     assert (found.backend, found.torch, found.device) == ("nccl", "2.14", "cuda")
 
 
@@ -191,7 +190,8 @@ def test_a_map_can_be_written_and_read(tmp_path: Any) -> None:
     cases = some("reduce")
     found = mapped(cases, {cases[3].id: 'Rank 0 raised ValueError: "quoted", ünïcode, \\'})
     file = tmp_path / "map.json"
-    file.write_text(text(found), encoding="utf-8")
+    report = MapReport(found, (), (), "", 1, 1, 0.0)
+    file.write_text(dumps(encode(report)), encoding="utf-8")
     assert read(file) == replace(found, rows=dict(found.rows), shapes=dict(found.shapes))
     assert differences(read(file), found) == []
 
@@ -251,11 +251,11 @@ def test_shapes_are_compared_too() -> None:
     ]
 
 
-# --------------------------------------------------------------------------------- disagreements
+# --------------------------------------------------------------------------------- undocumented
 
 
 def test_where_all_works_the_documentation_is_too_careful() -> None:
-    lines = disagreements(mapped(list(pairs())), pairs())
+    lines = undocumented(mapped(list(pairs())), pairs())
     (avg,) = [line for line in lines if line.startswith("all_reduce avg")]
     assert "documented as not supported, works here for float32, float64" in avg
     assert not [line for line in lines if "sum" in line and "premul" not in line]
@@ -264,15 +264,15 @@ def test_where_all_works_the_documentation_is_too_careful() -> None:
 
 def test_where_nothing_works_the_documentation_promises_too_much() -> None:
     found = mapped(list(pairs()), {case.id: "No progress for 1 s." for case in pairs()})
-    lines = disagreements(found, pairs())
+    lines = undocumented(found, pairs())
     assert "broadcast: documented as supported, does not work here for float32." in lines
     assert not [line for line in lines if "avg" in line], "nobody said that it works"
 
 
 def test_each_dtype_is_named_once() -> None:
-    lines = disagreements(mapped(list(pairs())), [*pairs(), *pairs()])
-    assert lines == disagreements(mapped(list(pairs())), pairs())
+    lines = undocumented(mapped(list(pairs())), [*pairs(), *pairs()])
+    assert lines == undocumented(mapped(list(pairs())), pairs())
 
 
 def test_of_what_was_not_tried_nothing_is_said() -> None:
-    assert disagreements(mapped([]), pairs()) == []
+    assert undocumented(mapped([]), pairs()) == []

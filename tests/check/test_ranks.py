@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
-from ranks.mutants import (
+from check.mutants import (
     MUTATIONS,
     Break,
     Mutation,
@@ -20,13 +20,13 @@ from ranks.mutants import (
 
 from distdemo import ops
 from distdemo.check import matrix
-from distdemo.check.cases import Case
-from distdemo.check.checker import Plan, check
+from distdemo.check.controller import Plan, check
+from distdemo.check.matrix import Case
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.demo.reports import CheckReport
+    from distdemo.check.records import CheckReport
 
 SHORT = 1.0  # seconds without progress after which a case is given up here
 
@@ -64,7 +64,7 @@ def broken_cases(mutation: Mutation) -> list[Case]:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_every_broken_op_fails_the_check_and_is_named(mutation: Mutation) -> None:
     report = checked(broken_cases(mutation), SHORT, fail_fast=True)
-    failed = [result for result in report.results if result.status == "failed"]
+    failed = [result for result in report.cases if result.status == "failed"]
     assert not report.ok
     assert [result.op for result in failed] == [mutation.op]
     assert failed[0].why
@@ -79,7 +79,7 @@ def test_every_op_is_broken_in_several_ways() -> None:
 def test_mutants_that_are_not_broken_pass() -> None:
     cases = [case for name in ops.REGISTRY for case in broken_cases(Mutation(name, unbroken))]
     report = checked(cases)
-    assert report.ok, [result for result in report.results if result.status == "failed"]
+    assert report.ok, [result for result in report.cases if result.status == "failed"]
     assert report.worlds == 2
 
 
@@ -107,9 +107,9 @@ def test_a_case_that_aborts_and_one_that_hangs_fail_alone() -> None:
     cases = [*good[:2], injected(aborting), *good[2:4], injected(hanging), *good[4:]]
     cases = [replace(case, specs=(replace(case.spec, seed=n),)) for n, case in enumerate(cases)]
     report = checked(cases, SHORT)
-    statuses = [result.status for result in report.results]
+    statuses = [result.status for result in report.cases]
     assert statuses == [*["passed"] * 2, "failed", *["passed"] * 2, "failed", *["passed"] * 2]
-    aborted, hung = (result for result in report.results if result.status == "failed")
+    aborted, hung = (result for result in report.cases if result.status == "failed")
     assert "Rank 1 was killed by SIGABRT" in aborted.why
     assert "rank 2 never arrived" in hung.why
     assert report.worlds == 3
@@ -122,17 +122,17 @@ def test_a_case_is_not_blamed_for_the_failure_of_the_next_one(how: Break) -> Non
     slow, broken = injected(lagging), injected(how)
     cases = [replace(slow, specs=(replace(slow.spec, seed=7),)), broken, *sound(2)]
     report = checked(cases, 5.0)
-    statuses = [result.status for result in report.results]
-    assert statuses == ["passed", "failed", "passed", "passed"], report.results
+    statuses = [result.status for result in report.cases]
+    assert statuses == ["passed", "failed", "passed", "passed"], report.cases
 
 
 def test_after_a_failure_nothing_runs_if_so_asked() -> None:
     good = sound(4)
     report = checked([*good[:2], injected(aborting), *good[2:]], SHORT, fail_fast=True)
-    statuses = [result.status for result in report.results]
+    statuses = [result.status for result in report.cases]
     assert statuses == ["passed", "passed", "failed", "not run", "not run"]
     assert not report.ok
-    assert report.count("not run") == 2
+    assert len(report.of("not run")) == 2
 
 
 def test_a_world_for_each_case_is_what_isolation_means() -> None:
@@ -148,8 +148,8 @@ def test_what_a_backend_refuses_is_not_run_and_has_its_reason() -> None:
         if case.op.name == "all_reduce" and case.spec.reduce_op == "premul_sum"
     ]
     report = checked(cases)
-    assert {result.status for result in report.results} == {"not supported"}
-    assert all(result.why for result in report.results)
+    assert {result.status for result in report.cases} == {"not supported"}
+    assert all(result.why for result in report.cases)
     assert report.worlds == 0
     assert not report.ok, "nothing ran, so nothing was proved"
 

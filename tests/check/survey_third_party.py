@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ load_torch()
 
 import torch.distributed as dist  # noqa: E402 - after the import that takes note of threads
 
-from distdemo.check.survey import survey  # noqa: E402
+from distdemo.check.probe import survey  # noqa: E402
 from distdemo.launcher.local import run_world  # noqa: E402
 
 
@@ -29,5 +30,5 @@ def fail(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 if __name__ == "__main__":
     dist.Backend.register_backend("borrowed", create, devices=["cpu"])
     dist.Backend.register_backend("broken", fail, devices=["cpu"])
-    found = {entry.name: (entry.works, entry.tried) for entry in survey(run_world)}
-    print(json.dumps(found))
+    found = {entry.name: (entry.works, entry.tried) for entry in survey(run_world).backends}
+    sys.stdout.write(json.dumps(found))

@@ -7,14 +7,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import xmlschema
-from distdemo.demo.reports import CaseResult, CheckReport, Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdemo.check.view_junit import junit_xml
+from distdemo.check.ci import junit_xml
+from distdemo.check.records import CaseResult, CheckReport, Status
 
 # The schema of Jenkins' xunit plugin, the strictest of the readers. Its licence (MIT) is in it.
-SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[2] / "schemas" / "junit-10.xsd")
+SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[1] / "schemas" / "junit-10.xsd")
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
 
 NASTY = ["\x00\x1b[31mred\x1b[0m", "]]>", "<a>&\"'", "\ud800\udc00\udcff", "\ufffe\uffff", "a\r\nb"]
@@ -28,7 +28,7 @@ CASES = st.builds(
     dtype=TEXTS,
     world_size=st.integers(1, 9),
     status=st.sampled_from(STATUSES),
-    seconds=TIMES,
+    time_s=TIMES,
     why=TEXTS,
     command=TEXTS,
     details=st.lists(TEXTS, max_size=3).map(tuple),
@@ -39,8 +39,8 @@ REPORTS = st.builds(
     device=TEXTS,
     scope=TEXTS,
     seed=st.integers(),
-    results=st.lists(CASES, max_size=6).map(tuple),
-    seconds=TIMES,
+    cases=st.lists(CASES, max_size=6).map(tuple),
+    time_s=TIMES,
     worlds=st.integers(0, 9),
     versions=st.dictionaries(TEXTS, TEXTS, max_size=2),
 )
@@ -53,7 +53,7 @@ def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
         "form": "single",
         "dtype": "int32",
         "world_size": 3,
-        "seconds": 0.0124,
+        "time_s": 0.0124,
         **more,
     }
     return CaseResult(status=status, **fields)
@@ -61,7 +61,7 @@ def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
 
 def read(*results: CaseResult) -> ET.Element:
     """The report of these cases as a reader gets it, after a look at the schema."""
-    return valid(CheckReport("gloo", "cpu", "quick", 7, results, 1.5, 2, {"torch": "2.13"}))
+    return valid(CheckReport("quick", "gloo", "cpu", 7, results, 1.5, 2, {"torch": "2.13"}))
 
 
 def valid(report: CheckReport) -> ET.Element:
@@ -81,7 +81,7 @@ def test_the_schema_would_notice() -> None:
 
 
 def test_it_is_a_whole_document_and_always_the_same() -> None:
-    report = CheckReport("gloo", "cpu", "quick", 7, (case(1),), 1.5, 2)
+    report = CheckReport("quick", "gloo", "cpu", 7, (case(1),), 1.5, 2)
     assert junit_xml(report).startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites ')
     assert junit_xml(report).endswith("</testsuites>\n")
     assert junit_xml(report) == junit_xml(report)
@@ -158,7 +158,7 @@ def test_every_report_is_valid_and_its_counts_add_up(report: CheckReport) -> Non
         }
     for key in ("tests", "failures", "errors"):
         assert int(root.get(key, "")) == sum(int(suite.get(key, "")) for suite in root)
-    counts = Counter(result.status for result in report.results)
+    counts = Counter(result.status for result in report.cases)
     assert root.get("failures") == str(counts["failed"])
     assert len(list(root.iter("skipped"))) == counts["not supported"]
     assert report.ok == (root.get("failures") == root.get("errors") == "0")

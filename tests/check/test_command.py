@@ -1,0 +1,74 @@
+"""``check`` and ``backends`` from the command line: what they refuse, write and exit with."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+REFUSED = [
+    ("check --op all-reduse", "There is no operation 'all-reduse'."),
+    ("check --op all-gather/no", "There is no form 'all-gather/no'."),
+    ("check --dtype float31", "--dtype float31: there is no such dtype."),
+    ("check --case nothing/at/all", "There is no case 'nothing/at/all'."),
+    ("check --op barrier --dtype int8", "No case is left to check."),
+    ("check -n 0", "--world-size 0: these are no numbers of ranks."),
+    ("check -n 2,x", "--world-size 2,x: these are no numbers of ranks."),
+    ("check --stall 0", "--stall 0: that is no positive number of seconds."),
+    ("check --junit-xml out.json", "--junit-xml out.json: this ending is not known."),
+    ("check --seed -1", "--seed -1: at least 0 is needed."),
+    ("check --backend nccl", "--backend nccl needs a GPU."),
+    ("backends --device cpu", "--device means nothing without --probe."),
+    ("backends --probe smoke", "--probe smoke: there is no such choice."),
+]
+
+
+@pytest.mark.parametrize(("line", "first"), REFUSED)
+@pytest.mark.usefixtures("no_rank_starts")
+def test_what_can_t_be_carried_out_is_refused(command, line, first):
+    code, out, err = command(*line.split())
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == first
+
+
+def test_a_check_writes_what_ci_reads(command, tmp_path):
+    xml, file = tmp_path / "report.xml", tmp_path / "report.json"
+    words = ["check", "--op", "broadcast,scatter/objects", "-n", "2", "-q"]
+    code, out, err = command(*words, "--junit-xml", str(xml), "--output", str(file))
+    assert (code, err) == (0, "")
+    assert "cases passed" in out
+    found = json.loads(file.read_text())
+    assert found["ok"]
+    assert found["errors"] == []
+    assert {case["op"] for case in found["cases"]} == {"broadcast", "scatter"}
+    root = ET.fromstring(xml.read_text())  # noqa: S314 - our own
+    assert root.get("tests") == str(found["counts"]["total"])
+
+
+def test_a_single_case_is_run_by_its_name_and_reported_to_github(command, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    name = "all_gather/list/float32/n2/empty"
+    code, out, err = command("check", "--case", name, "-n", "2", "--format", "json")
+    assert code == 0, err
+    (case,) = json.loads(out)["cases"]
+    assert case["id"] == name
+    assert f"check --case {name}" in case["command"]
+    assert err.startswith("::notice title=distdemo check%3A gloo on cpu::1 case passed.")
+
+
+def test_what_a_backend_does_not_take_is_no_success(command):
+    code, out, _ = command("check", "--op", "broadcast", "--dtype", "int16", "--format", "json")
+    found = json.loads(out)
+    assert code == 1
+    assert not found["ok"]
+    assert found["counts"]["not_supported"] == found["counts"]["total"] > 0
+    assert found["errors"][0]["what"].startswith("No case ran")
+
+
+def test_backends_are_tried(command):
+    code, out, _ = command("backends", "--format", "json")
+    found = {each["name"]: each for each in json.loads(out)["backends"]}
+    assert code == 0
+    assert found["gloo"]["works"] is True
+    assert found["nccl"]["missing"]

@@ -1,0 +1,151 @@
+"""A check, the backends and a map as people and CI read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import golden, matches
+
+from distdemo.backends.capabilities import CapabilityMap
+from distdemo.check.ci import LIMIT, github_annotations
+from distdemo.check.records import (
+    BackendEntry,
+    BackendList,
+    CaseResult,
+    CheckReport,
+    MapReport,
+    Status,
+)
+from distdemo.check.view import summary, table, verdict
+from distdemo.encoding import encode
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
+    fields: dict[str, Any] = {
+        "id": f"all_reduce/tensor/sum/float32/n2/{number}",
+        "op": "all_reduce",
+        "form": "tensor",
+        "dtype": "float32",
+        "world_size": 2,
+        "time_s": 0.0 if status in ("not run", "not supported") else 0.01,
+        "command": "distdemo all-reduce -n 2 --dtype float32 --shape 7 --backend gloo",
+    }
+    return CaseResult(status=status, **{**fields, **more})
+
+
+def report(*cases: CaseResult, **more: Any) -> CheckReport:
+    return CheckReport("quick", "gloo", "cpu", 3, cases, 1.25, 2, {"torch": "2.13"}, **more)
+
+
+WHY = "Rank 1: 3 of 7 elements are wrong."
+MIXED = report(
+    case(1),
+    case(2, "failed", why=WHY, details=("rank 1, piece 0, index 0: got 1, expected 2",)),
+    case(3, "not supported", dtype="int16", why="gloo takes no int16 tensors."),
+    case(4, op="barrier", form="plain", dtype="none"),
+    case(5, op="gather", form="objects", dtype="object", status="not run", why="An earlier one."),
+)
+FOUND = BackendList(
+    (
+        BackendEntry(
+            "gloo", "CPU tensors over TCP.", ("cpu",), works=True, tried="all_reduce verified"
+        ),
+        BackendEntry("nccl", "GPUs.", ("cuda",), missing="No NCCL here.", get="Install it."),
+        BackendEntry("odd", "Registered.", ("cpu",), works=False, tried="Rank 0 raised an error."),
+        BackendEntry("xpu", "Registered.", ("xpu",)),
+    )
+)
+MAP = MapReport(
+    CapabilityMap(
+        "gloo",
+        "2.13",
+        "cpu",
+        ("float32", "int16", "bool"),
+        ("", "hangs", "gives a wrong result"),
+        {"all_reduce/tensor max": (0, 1, 2), "gather/objects": (0, 0, 0)},
+        {"scalar": {"scatter/list": "hangs"}, "empty": {}},
+    ),
+    ("all_reduce avg: documented as not supported, works here for float32.",),
+    ("reduce sum, bool: works; on the map: hangs",),
+    "2.8",
+    tried=6,
+    worlds=6,
+    time_s=2.5,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [("check", MIXED), ("passed", report(case(1), case(2))), ("backends", FOUND), ("map", MAP)],
+)
+def test_the_table(name: str, record: Any) -> None:
+    golden(GOLDEN / f"{name}.txt", lambda console: table(record, console))
+    golden(GOLDEN / f"{name}-quiet.txt", lambda console: summary(record, console))
+
+
+def test_many_failures_are_told_in_part() -> None:
+    many = report(*(case(number, "failed", why=f"why {number}") for number in range(30)))
+    golden(GOLDEN / "many.txt", lambda console: table(many, console))
+
+
+@pytest.mark.parametrize(
+    ("record", "ok", "told"),
+    [
+        (report(case(1)), True, "1 case passed."),
+        (report(case(1), case(2, "not supported")), True, "1 case passed. 1 not supported."),
+        (report(case(1), case(2, "failed")), False, "1 of 2 cases failed."),
+        (report(case(1), case(2, "not run")), False, "1 of 2 cases not run."),
+        (report(case(1, "not supported")), False, "No case ran: gloo on cpu supports none"),
+        (report(), False, "No case ran: none was selected."),
+        (report(case(1), case(2, "not run"), interrupted=True), False, "Interrupted: 1 of 2"),
+        (FOUND, False, "gloo works. odd fails."),
+        (BackendList(()), False, "No backend is here."),
+    ],
+)
+def test_a_case_that_did_not_run_is_never_a_pass(record: Any, ok: bool, told: str) -> None:
+    assert record.ok is ok
+    assert verdict(record).startswith(told)
+
+
+def test_the_document_counts_how_cases_ended() -> None:
+    found = encode(MIXED)
+    assert found["counts"] == {
+        "total": 5,
+        "passed": 2,
+        "failed": 1,
+        "not_supported": 1,
+        "not_run": 1,
+    }
+    assert found["cases"][1]["why"] == WHY
+
+
+def test_annotations_name_each_failure() -> None:
+    matches(GOLDEN / "annotations.txt", "\n".join(github_annotations(MIXED)) + "\n")
+    assert github_annotations(report(case(1))) == [
+        "::notice title=distdemo check%3A gloo on cpu::1 case passed."
+    ]
+
+
+@pytest.mark.parametrize("failures", [1, LIMIT, LIMIT + 1, 200])
+def test_annotations_are_never_more_than_github_shows(failures: int) -> None:
+    lines = github_annotations(report(*(case(n, "failed", why="a\n%") for n in range(failures))))
+    assert len(lines) == min(failures, LIMIT)
+    assert all(line.startswith("::error title=") and "\n" not in line for line in lines)
+    assert ("in the log" in lines[-1]) == (failures > LIMIT)
+
+
+def test_nothing_that_a_message_holds_moves_the_cursor(draw_plain: Callable[[Any], str]) -> None:
+    text = draw_plain(report(case(1, "failed", why="a\x1b[2Jb\rc", details=("d\x07e",))))
+    assert not set(text) & {"\x1b", "\r", "\x07"}
+
+
+@pytest.fixture
+def draw_plain() -> Callable[[Any], str]:
+    from golden import drawn
+
+    return lambda record: drawn(lambda console: table(record, console))
