@@ -116,7 +116,7 @@ def check(
     Exit code 0 only if all that the backend supports passed.
     """
     place = session.placement
-    begins_once = place is not None and place.begins_once
+    begins_once = place is not None and place.one_world_only
     if isolate and begins_once:
         raise UsageError(
             "--isolate can't be had under mpiexec.",
