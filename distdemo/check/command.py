@@ -123,9 +123,12 @@ def check(
             "It wants a new world for each case, and MPI begins once in a process.",
             "Leave it out, or add --launcher local.",
         )
-    if place is not None:  # there is one world
-        asked = world_sizes[0] if world_sizes and len(world_sizes) == 1 else None
-        world_sizes = Sizes([session.world_size(asked)])
+    if place is not None:
+        if world_sizes and len(world_sizes) > 1:
+            given = ",".join(map(str, world_sizes))
+            why = "The ranks that take part are those that were started."
+            raise UsageError(f"--world-size {given}: here is one world.", why, "Name one size.")
+        world_sizes = Sizes([session.world_size(world_sizes[0] if world_sizes else None)])
     cases = _cases(
         full=full,
         seed=seed or 0,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from forked import in_a_child
 
-from distdemo import backends
 from distdemo.backends.capabilities import CapabilityMap, capabilities, refusal, release_of
 from distdemo.backends.starting import run_prepared
 from distdemo.check import matrix
@@ -65,15 +64,9 @@ def test_all_that_works_by_the_map_of_mpi_works() -> None:
             case for case in matrix.pairs(PROBE_RANKS) if not refusal(known, case.op, case.spec)
         ]
         assert len(works) > 700
-<<<<<<< HEAD:tests/ranks/test_capability_map.py
-        world = backends.prepared(WorldSpec(PROBE_RANKS, "mpi", stall=30.0))
-        report = check(Plan(works, world, skip_refused=False), run_world)
-        assert [each.id for each in report.results if each.status != "passed"] == []
-=======
         world = WorldSpec(PROBE_RANKS, "mpi", stall=30.0)
         report = check(Plan(works, world, skip_refused=False), run_prepared)
         assert [each.id for each in report.cases if each.status != "passed"] == []
->>>>>>> f3f84eb (Rebuild check and backends: one matrix, a controller, views from records, reports for CI):tests/check/test_capability_map.py
 
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("needs mpi4py: pip install 'distdemo[mpi]'")

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from distdemo.check.parse_check import CheckRequest, parse_check
 from distdemo.cli.parse_engine import (
     PORT,
     check_input,
@@ -217,53 +216,3 @@ def test_an_unknown_launcher_is_refused_with_the_nearest() -> None:
     error = refused(launcher="torchrnu")
     assert "'torchrnu'" in error.what
     assert "--launcher torchrun" in error.hint
-
-
-# ------------------------------------------------------------------------------------- check
-
-
-def check(**flags: Any) -> CheckRequest:
-    """The plan of ``check --op broadcast`` with these flags."""
-    given: dict[str, Any] = {
-        **FLAGS,
-        "backend": "gloo",
-        "device": None,
-        "quick": False,
-        "full": False,
-        "order": "0",
-        "fail_fast": False,
-        "isolate": False,
-        "junit": None,
-        "case_timeout": None,
-        "only_sizes": None,
-        "only_ops": ["broadcast"],
-        "only_dtypes": [],
-        "only_case": None,
-        "format": "table",
-    }
-    return parse_check(given | flags)
-
-
-def test_a_check_under_an_engine_has_cases_of_its_size_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("os.environ", TORCHRUN)
-    assert {case.world_size for case in check().cases} == {3}
-    assert {case.world_size for case in check(only_sizes="3").cases} == {3}
-    with pytest.raises(UsageError, match="this world has 3 ranks"):
-        check(only_sizes="4")
-    with pytest.raises(UsageError, match="here is one world"):
-        check(only_sizes="2,3")
-
-
-def test_a_check_over_nodes_has_one_size_too() -> None:
-    request = check(nnodes="2", node_rank="1", master="h", only_sizes="5")
-    assert {case.world_size for case in request.cases} == {5}
-    assert request.seat is not None
-    assert (request.seat.rank, request.seat.ranks_here) == (3, 2)
-
-
-def test_isolated_cases_are_refused_under_mpiexec(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.environ", {"PMI_RANK": "0", "PMI_SIZE": "2"})
-    with pytest.raises(UsageError, match="--isolate can't be had under mpiexec"):
-        check(isolate=True)
