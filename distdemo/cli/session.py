@@ -243,15 +243,16 @@ class Session:
         # What has no text of its own shows its address, which differs between processes.
         asked = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
         request = Request(f"{self.command} {asked} {settings}", shlex.join(sys.argv[1:]))
+        meeting = min(world.deadline, world.stall or world.deadline)
         if place.node == 0:
             if self._node_zero is None:
                 from distdemo.launcher.joined.join import NodeZero
 
-                self._node_zero = NodeZero(place, request, world.deadline)
+                self._node_zero = NodeZero(place, request, meeting)
             return self._node_zero.run(mine, target, args, order=order, **how)
         from distdemo.launcher.joined.join import OtherNode
 
-        self._other_node = OtherNode(place, request, world.deadline)
+        self._other_node = OtherNode(place, request, meeting)
         code = self._other_node.serve(mine, target, args, resume)
         if place.nnodes:  # somebody sits in front of this terminal
             first, last = place.rank, place.rank + place.ranks_here - 1
