@@ -256,6 +256,9 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     if iters is not None and budget is not None:
         why = "Either time ends the timing, or the number of iterations."
         raise UsageError("--budget and --iters don't go together.", why, "Take one.")
+    if step_factor is not None and step_bytes is not None:
+        why = "The next size is either a multiple of the one before, or some bytes more."
+        raise UsageError("-f and -i don't go together.", why, "Take one.")
     if launches is not None and iters is not None and iters < launches:
         raise UsageError(
             f"--iters {iters} is less than --launches {launches}.",

@@ -35,6 +35,7 @@ LONG = ["bench", "-e", "32", "--iters", "60000", "--launches", "60", "--no-limit
         ("-f 1", "-f 1: the sizes would not grow.", "Try -f 2 or -f 4."),
         ("-f 1.001", "-b 8 -e 64M with this -f would be more than 200 sizes.", "larger -f."),
         ("-i 4", "-b 8 -e 64M with this -i would be more than 200 sizes.", "larger -i."),
+        ("-i 4 -f 2", "-f and -i don't go together.", "Take one."),
         ("-e 1P", "--max-bytes 1P: that is no number of bytes.", "Try --max-bytes 64K."),
         ("-e 1T", "all-reduce of 512G bytes needs 1 TiB on 2 ranks.", "or fewer ranks."),
         ("all-reduc", "There is no operation 'all-reduc'.", "bench all-reduce"),
