@@ -20,25 +20,19 @@ def check_support(op: Op, spec: OpSpec, backend: str, device: str) -> None:
     reason = known.refuses(op, spec, device)
     if reason is None:
         return
-    fitting = [
+    wanted = f"{op.command} {op.form(spec).flags}".strip()
+    if spec.reduce_op is not None:
+        wanted += f" --reduce-op {spec.reduce_op}"
+    if not (spec.objects or op.meets):
+        wanted += f" of {spec.dtype}"
+    other_dtypes = [
         name
         for name in dtypes.DTYPES
         if known.refuses(op, replace(spec, dtype=name), device) is None
     ]
-    what = f"{backend} can't do {_wanted(op, spec)}"
+    hint = "Try another --backend."
     if spec.shape == () and known.refuses(op, replace(spec, shape=(1,)), device) is None:
-        raise UsageError(f"{what} on a scalar.", _sentence(reason), "Try --shape 1.")
-    hint = f"These dtypes work: {', '.join(fitting)}." if fitting else "Try another --backend."
-    raise UsageError(f"{what}.", _sentence(reason), hint)
-
-
-def _wanted(op: Op, spec: OpSpec) -> str:
-    """The command line's part that says what was asked for."""
-    wanted = " ".join(each for each in (op.command, op.form(spec).flags) if each)
-    if spec.reduce_op is not None:
-        return f"{wanted} --reduce-op {spec.reduce_op} --dtype {spec.dtype}"
-    return wanted if spec.objects or op.meets else f"{wanted} of {spec.dtype}"
-
-
-def _sentence(reason: str) -> str:
-    return reason if reason.endswith(".") else f"{reason}."
+        hint = "Try --shape 1: a scalar is what it can't do."
+    elif other_dtypes:
+        hint = f"These dtypes work: {', '.join(other_dtypes)}."
+    raise UsageError(f"{backend} can't do {wanted}.", f"{reason.rstrip('.')}.", hint)

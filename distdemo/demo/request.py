@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from distdemo.cli.support import check_support
 from distdemo.cli.types import check_rank, make_groups
 from distdemo.demo.values import Row, check_fit, parse_number, read_numbers, read_objects
 from distdemo.errors import UsageError
@@ -123,36 +124,6 @@ def make_specs(
             spec = replace(spec, objects_json=as_json, values=as_numbers)
         specs.append(spec)
     return tuple(specs)
-
-
-def check_support(op: Op, spec: OpSpec, backend: str, device: str) -> None:
-    """Refuse what this backend is known not to take.
-
-    Raises:
-        UsageError: with the reason, and the dtypes that work.
-    """
-    from distdemo import backends, dtypes
-
-    known = backends.REGISTRY[backend]
-    reason = known.refuses(op, spec, device)
-    if reason is None:
-        return
-    wanted = f"{op.command} {op.form(spec).flags}".strip()
-    if spec.reduce_op is not None:
-        wanted += f" --reduce-op {spec.reduce_op}"
-    if not (spec.objects or op.meets):
-        wanted += f" of {spec.dtype}"
-    other_dtypes = [
-        name
-        for name in dtypes.DTYPES
-        if known.refuses(op, replace(spec, dtype=name), device) is None
-    ]
-    hint = "Try another --backend."
-    if spec.shape == () and known.refuses(op, replace(spec, shape=(1,)), device) is None:
-        hint = "Try --shape 1: a scalar is what it can't do."
-    elif other_dtypes:
-        hint = f"These dtypes work: {', '.join(other_dtypes)}."
-    raise UsageError(f"{backend} can't do {wanted}.", f"{reason.rstrip('.')}.", hint)
 
 
 # ------------------------------------------------------------------------- form, root and partners

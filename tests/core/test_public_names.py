@@ -38,12 +38,12 @@ import sys
 import distdemo
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "import distdemo"
 distdemo.UsageError
-import distdemo.ops.spec, distdemo.launcher.records, distdemo.demo.reports, distdemo.dtypes
+import distdemo.ops.spec, distdemo.launcher.records, distdemo.demo.records, distdemo.dtypes
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "the records"
 import distdemo.ops, distdemo.backends, distdemo.demo.explain
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "ops and explain"
-import distdemo.cli.app, distdemo.cli.main, distdemo.demo.parse_op
-import distdemo.view.document, distdemo.demo.view_op_table, distdemo.demo.view_picture
+import distdemo.cli.app, distdemo.cli.main, distdemo.demo.command
+import distdemo.view.document, distdemo.demo.view, distdemo.demo.picture
 import distdemo.launcher.api, distdemo.launcher.limits, distdemo.launcher.verdict
 assert "torch" not in sys.modules, "the command line"
 distdemo.launch
