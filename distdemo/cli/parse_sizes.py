@@ -1,16 +1,13 @@
-"""Numbers of bytes as people write them, and the range of sizes of ``bench``."""
+"""Numbers of bytes as people write them."""
 
 from __future__ import annotations
 
 import re
 
-from distdemo.bench.sizes import SizeRange, check_range
-from distdemo.cli.parse import Flags
 from distdemo.errors import UsageError
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-FIRST, LAST = 8, 64 << 20
 LARGEST = 1 << 60
 
 
@@ -34,49 +31,3 @@ def parse_bytes(flag: str, text: str) -> int:
     if size != int(size):
         raise UsageError(f"{flag} {text}: that is no whole number.", "It counts bytes.", hint)
     return int(size)
-
-
-def parse_range(flags: Flags, dtype: str) -> SizeRange:
-    """The sizes that the flags ask for.
-
-    Raises:
-        UsageError: naming the flag, the reason and what to try.
-    """
-    if flags["step_factor"] is not None and flags["step_bytes"] is not None:
-        raise UsageError(
-            "-f and -i don't go together.",
-            "The next size is so many times the one before, or so many bytes more.",
-            "Take one.",
-        )
-    first, last = (_bytes(flags, name) for name in ("min_bytes", "max_bytes"))
-    if first is None:
-        first = FIRST if last is None else min(FIRST, last)
-    asked = SizeRange(
-        first,
-        max(LAST, first) if last is None else last,
-        _factor(flags["step_factor"]),
-        _bytes(flags, "step_bytes"),
-    )
-    check_range(asked, dtype)
-    return asked
-
-
-_LETTERS = {"min_bytes": "-b", "max_bytes": "-e", "step_bytes": "-i"}
-
-
-def _bytes(flags: Flags, name: str) -> int | None:
-    text = flags[name]
-    return None if text is None else parse_bytes(_LETTERS[name], text)
-
-
-def _factor(text: str | None) -> float:
-    if text is None:
-        return SizeRange(FIRST, LAST).factor
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(
-            f"-f {text}: that is no number.",
-            "Each size is so many times the one before.",
-            "Try -f 2 or -f 4.",
-        ) from None
