@@ -37,6 +37,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
     ("bench compare", "distdemo.bench.compare.command:compare", MEASURE),
     ("trace", "distdemo.trace.command:trace", COLLECTIVES),
+    ("run", "distdemo.run.command:run", PROGRAMS),
     ("train", "distdemo.train.command:train", PROGRAMS),
     ("rpc", "distdemo.rpc.command:rpc", PROGRAMS),
     ("hello", "distdemo.demo.command:hello", AROUND),
@@ -184,16 +185,6 @@ app.command(
     "--predict 1000 --predict 1000000 --size 1M",
     rich_help_panel=MEASURE,
 )(options.with_options(_later("bench", "run_fit"), options.FIT))
-
-app.command(
-    "run",
-    help="Your own code on N ranks: a function that every rank calls with the group ready, or a "
-    "whole script that makes its own group, as under torchrun. Shows what every rank printed and "
-    "returned.",
-    epilog="Try: distdemo run train.py; distdemo run train.py:run -n 2 -- 10; distdemo run --tee "
-    "-m package.module",
-    rich_help_panel=PROGRAMS,
-)(options.with_options(_later("run", "run_program"), options.RUN))
 
 app.command(
     "doctor",

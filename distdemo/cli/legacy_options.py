@@ -12,7 +12,6 @@ from distdemo.cli.option_kinds import OPERATION, text_option
 from distdemo.cli.option_table import OPTIONS
 from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
-from distdemo.run.run_options import RUN_OPTIONS
 
 ALL = OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS | RUN_OPTIONS | FIT_OPTIONS
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
@@ -33,24 +32,6 @@ EXPLAIN = (
     "format",
 )
 DOCTOR = ("only_topics", "no_world", "peer", "listen", "listen_seconds", "format", "problems")
-RUN = (
-    "words",
-    "module",
-    "script",
-    "pdb",
-    "run_size",
-    "backend",
-    "device",
-    "run_timeout",
-    "idle",
-    "start_method",
-    "run_launcher",
-    "tee",
-    "only_ranks",
-    "format",
-    "quiet",
-    "traceback",
-)
 FIT = (*FIT_OPTIONS, "format", "quiet")
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""

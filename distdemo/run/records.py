@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
-
-# What gloo itself prints, on standard output, when a group is made (torch 2.6 to 2.8).
-_CHATTER = re.compile(
-    r"^\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
-    r"Expected number of connected peer ranks is : \d+\r?(?:\n|\Z)",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the user's own.
+    """A program of the user.
 
     Attributes:
         file: its path as it was typed; empty for a module.
         module: its dotted name, as for ``python -m``; empty for a file.
-        function: called on every rank with the group ready; empty: the whole program runs, as
-            ``python FILE`` would run it, and makes its own group.
+        function: called on every rank; empty: the whole program runs, as ``python FILE`` would
+            run it, and makes its own group.
         arguments: its own, ``sys.argv[1:]``; a function gets those that it has parameters for.
+        makes_group: the program makes the process group itself.
     """
 
     file: str = ""
     module: str = ""
     function: str = ""
     arguments: tuple[str, ...] = ()
+    makes_group: bool = False
 
-    @property
+    @derived
     def name(self) -> str:
         """For people: ``prog.py:run``, ``train.py``, ``-m package.module``."""
         home = PurePath(self.file).name if self.file else f"-m {self.module}"
@@ -42,58 +37,57 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """What a rank's function returned.
+class Finished:
+    """What a rank brings back.
 
     Attributes:
-        text: as ``repr`` writes it, long ones cut; empty for None.
-        plain: the same as JSON has it: numbers, text, lists, objects with text as keys; tensors
-            are nested lists; what JSON has no form for is the text.
-    """
-
-    text: str
-    plain: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """What a rank wrote to stdout and stderr, in its order.
-
-    Attributes:
-        text: all of it, or its beginning and, after a line that says so, its end.
-        left_out: bytes in between that were not kept.
+        text: what its function returned, as ``repr`` writes it; empty for None.
+        value: the same as JSON has it: tensors are nested lists; what JSON has no form for is text.
+        made_group: it made a process group, or used one that was made for it.
     """
 
     text: str = ""
-    left_out: int = 0
+    value: Any = None
+    made_group: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RankOutput:
+    """What one rank wrote, and what its function returned.
+
+    Attributes:
+        output: to stdout and stderr, in its order; of very much the beginning and, after a line
+            that says so, the end. Empty where it wrote straight to the terminal.
+        left_out_bytes: in between.
+        returned: null for None, a rank that did not come to its end, and a whole program.
+        text: the same as ``repr`` writes it; empty for None.
+    """
+
+    rank: int
+    output: str = ""
+    left_out_bytes: int = 0
+    returned: Any = None
+    text: str = field(default="", metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """How a program of the user's own went.
+    """How a program of the user went.
 
     Attributes:
-        world: None if it was interrupted: then nobody knows how its ranks would have ended.
-        transcripts: one a rank, in order; empty texts where a rank wrote straight to the terminal.
-        values: what each rank's function returned; None for a rank that returned nothing, did not
-            come to its end, or ran a whole program.
+        world: None if it was interrupted before its ranks could be asked.
+        ranks: in order; those of ``--ranks`` alone.
+        made_group: some rank made a process group, or used the one that was made for it.
     """
 
     program: Program
     world_size: int
-    backend: str
-    device: str
     world: WorldReport | None
-    transcripts: tuple[Transcript, ...]
-    values: tuple[Value | None, ...] = ()
+    ranks: tuple[RankOutput, ...]
+    made_group: bool = True
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether every rank came to its end."""
         return self.world is not None and self.world.ok
-
-
-def without_chatter(text: str) -> str:
-    """What a program wrote, without the lines that its backend wrote in between."""
-    return _CHATTER.sub("", text)

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distdemo.run.records import Value
-
 LONGEST = 4_000  # characters of a text that is shown
-MOST = 10_000  # numbers, texts, lists and objects of one value that JSON gets
+MOST = 20_000  # numbers, texts, lists and objects of one value that JSON gets
 DEEPEST = 32  # lists within lists
 LARGEST = 1 << 64  # of an integer: JSON's readers have floats and 64 bits
 
@@ -20,16 +18,15 @@ class _TooMuchError(Exception):
     """It has no form in JSON, or one that is too large."""
 
 
-def value_of(returned: object) -> Value | None:
-    """The value; None for None."""
+def plain_value(returned: object) -> tuple[str, Any]:
+    """The value as text, and as JSON has it: that text where it has no other form there."""
     if returned is None:
-        return None
+        return "", None
     text = _text(returned)
     try:
-        plain = _Plain().of(returned)
+        return text, _plain(returned, [MOST], ())
     except Exception:  # noqa: BLE001 - a user's class may raise anything when it is looked into
-        plain = text
-    return Value(text, plain)
+        return text, text
 
 
 def _text(thing: object) -> str:
@@ -43,59 +40,37 @@ def _text(thing: object) -> str:
     return f"{text[:half]} ... {len(text) - 2 * half:,} characters more ... {text[-half:]}"
 
 
-class _Plain:
-    """Turns a value into what JSON can hold, and gives up where that would be too much."""
+def _plain(thing: Any, left: list[int], within: tuple[int, ...]) -> Any:  # noqa: ANN401, PLR0911 - what JSON can hold
+    """Numbers, text, lists and objects; what has no such form is its text.
 
-    def __init__(self) -> None:
-        self._left = 2 * MOST
-        self._within: set[int] = set()
+    Args:
+        thing: a value.
+        left: how many more parts JSON gets, in a list of one.
+        within: what holds it.
 
-    def of(self, thing: Any) -> Any:  # noqa: ANN401 - what JSON can hold
-        """Numbers, text, lists and objects; what has no such form is its text.
-
-        Raises:
-            _TooMuchError: it is too large, too deep, or holds itself.
-        """
-        self._left -= 1
-        if self._left < 0 or id(thing) in self._within or len(self._within) > DEEPEST:
-            raise _TooMuchError
-        if thing is None or isinstance(thing, bool | int | float | str):
-            return _basic(thing)
-        self._within.add(id(thing))
-        try:
-            return self._compound(thing)
-        finally:
-            self._within.remove(id(thing))
-
-    def _compound(self, thing: Any) -> Any:  # noqa: ANN401 - as above
-        if isinstance(thing, list | tuple | set | frozenset):
-            return [self.of(each) for each in thing]
-        if isinstance(thing, Mapping):
-            return self._object(thing)
-        numbers = getattr(thing, "tolist", None)  # a tensor, an array, a scalar of NumPy
-        if not callable(numbers):
-            return _text(thing)
-        if _size(thing) > MOST:
-            raise _TooMuchError
-        return self.of(numbers())
-
-    def _object(self, thing: Mapping[Any, Any]) -> dict[str, Any]:
-        """Keys as text; two that would be the same, 1 and "1", are none."""
-        found = {str(key): self.of(each) for key, each in thing.items()}
-        if len(found) < len(thing):
+    Raises:
+        _TooMuchError: it is too large, too deep, or holds itself.
+    """
+    left[0] -= 1
+    if left[0] < 0 or id(thing) in within or len(within) > DEEPEST:
+        raise _TooMuchError
+    if thing is None or isinstance(thing, bool):
+        return thing
+    for kind in (int, float, str):
+        if isinstance(thing, kind):  # of a user's subclass too: an IntEnum
+            number = kind(thing)
+            return hex(number) if isinstance(number, int) and abs(number) > LARGEST else number
+    within = (*within, id(thing))
+    if isinstance(thing, list | tuple | set | frozenset):
+        return [_plain(each, left, within) for each in thing]
+    if isinstance(thing, Mapping):
+        found = {str(key): _plain(each, left, within) for key, each in thing.items()}
+        if len(found) < len(thing):  # 1 and "1"
             raise _TooMuchError
         return found
-
-
-def _basic(thing: float | str | None) -> bool | int | float | str | None:
-    """The plain number or text that it is, an instance of a user's subclass, an IntEnum, too."""
-    for kind in (bool, int, float, str):
-        if isinstance(thing, kind):
-            plain = kind(thing)
-            return str(hex(plain)) if kind is int and abs(plain) > LARGEST else plain  # type: ignore[arg-type]  # an int
-    return None
-
-
-def _size(thing: Any) -> int:  # noqa: ANN401 - a tensor or array
-    """How many elements it has."""
-    return int(thing.numel() if hasattr(thing, "numel") else thing.size)
+    numbers = getattr(thing, "tolist", None)  # a tensor, an array, a scalar of NumPy
+    if not callable(numbers):
+        return _text(thing)
+    if int(thing.numel() if hasattr(thing, "numel") else thing.size) > MOST:
+        raise _TooMuchError
+    return _plain(numbers(), left, within)

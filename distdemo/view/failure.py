@@ -35,17 +35,16 @@ def error_text(error: DistdemoError) -> Text:
     return _three_lines(error.what, error.why, error.hint)
 
 
-def failure(
-    report: WorldReport, console: Console, *, traceback: bool = False, guest: bool = False
-) -> Group:
+def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
     """A failed world: the verdict, how each rank ended, and the traceback if asked for.
+
+    Of a user's program the traceback is shown in any case, cut to the user's own lines; and what
+    ranks wrote is shown beside this.
 
     Args:
         report: how it went.
         console: that it will be printed on.
-        traceback: add the traceback.
-        guest: it ran a program of the user's own: what ranks wrote and the traceback are shown
-            whole, beside this.
+        traceback: add the traceback, with the frames of libraries.
 
     Raises:
         ValueError: the world did not fail.
@@ -53,15 +52,15 @@ def failure(
     verdict = report.verdict
     if verdict is None:
         raise ValueError("this world did not fail")
+    users = report.world.user_program is not None
+    trace = verdict.traceback if traceback else verdict.excerpt if users else ""
     parts: list[RenderableType] = [
-        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback or guest)),
+        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=bool(trace))),
         _table(report, verdict, signs(console)),
+        *([] if users else _last_words(report, verdict)),
     ]
-    if guest:
-        return Group(*parts)
-    parts += _last_words(report, verdict)
-    if traceback and verdict.traceback:
-        parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))
+    if trace:
+        parts.append(Text(trace.rstrip(), style=colours.QUIET, no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 

@@ -1,0 +1,305 @@
+"""``distdemo run``: a program of the user on every rank."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from distdemo.cli.contract import Result, command
+from distdemo.cli.options import (
+    ADVANCED,
+    OUTPUT,
+    Backend,
+    Device,
+    Ranks,
+    StartMethod,
+    Timeout,
+    WorldSize,
+)
+from distdemo.cli.placement import find_placement
+from distdemo.cli.session import Session
+from distdemo.cli.types import LONGEST, check_rank, one_of, parse_seconds, whole
+from distdemo.errors import UsageError
+from distdemo.launcher.records import Returned, UserProgram, WorldReport
+from distdemo.run.records import Finished, Program, RankOutput, RunReport
+
+STALL = 60.0  # seconds
+TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
+OWN_GROUP = ("auto", "gloo", "mpi")
+"""Backends of a program that makes its own group: gloo stands for whatever it chooses itself; over
+MPI its ranks need what only their starter can tell them."""
+
+
+def parse_stall(text: Any) -> float:  # noqa: ANN401 - a text or a default
+    """Seconds; infinite for ``never`` and ``0``."""
+    return math.inf if str(text).lower() in ("never", "0") else parse_seconds(text)
+
+
+def offer_files(incomplete: str) -> list[str]:
+    """What a shell may complete: Python files, and folders on the way to them."""
+    folder = incomplete[: incomplete.rfind("/") + 1]
+    try:
+        found = sorted(Path(folder or ".").iterdir())
+    except OSError:
+        return []
+    offered = [f"{folder}{each.name}/" for each in found if each.is_dir()]
+    offered += [f"{folder}{each.name}" for each in found if each.suffix == ".py"]
+    return [each for each in offered if each.startswith(incomplete)]
+
+
+@command(
+    epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
+    "package.module"
+)
+def run(
+    session: Session,
+    *,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE[:FUNCTION] [-- ARGS]",
+            help="A script, or a function of it; after -- what is the program's own.",
+            show_default=False,
+            autocompletion=offer_files,
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            "--module",
+            "-m",
+            metavar="MODULE[:FUNCTION]",
+            help="A module instead of a file, as for python -m.",
+        ),
+    ] = None,
+    world_size: WorldSize = None,
+    pdb: Annotated[
+        int | None,
+        typer.Option(
+            metavar="RANK",
+            parser=whole(0, "It is a rank."),
+            help="Rank that has the terminal: breakpoint() and exceptions stop it.",
+        ),
+    ] = None,
+    own_group: Annotated[
+        bool, typer.Option("--own-group", help="FUNCTION makes the process group itself.")
+    ] = False,
+    backend: Backend = "auto",
+    device: Device = None,
+    timeout: Timeout = None,
+    stall: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            parser=parse_stall,
+            help="Time limit in which no rank writes or computes; or never.",
+            show_default=f"{STALL:g}",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    start_method: StartMethod = "auto",
+    launcher: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            parser=one_of(("auto", "local")),
+            help="local: start ranks here although an engine has started this process.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = "auto",
+    capture: Annotated[
+        bool,
+        typer.Option(
+            "--capture",
+            help="Show each rank's output when all have ended, instead of lines as they come.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    ranks: Ranks = None,
+) -> Result:
+    """Run your own program on every rank.
+
+    FILE is a script, as under torchrun: it makes its own process group. FILE:FUNCTION is a
+    function, which every rank calls with the group ready.
+    """
+    _refuse_within_engine(launcher)
+    program = parse_program(words or [], module)
+    program = replace(program, makes_group=own_group or not program.function)
+    size = session.world_size(world_size)
+    shown = (ranks.check("--ranks", size)) if ranks is not None else frozenset(range(size))
+    if pdb is not None:
+        check_rank("--pdb", pdb, size)
+        if session.format == "json":
+            raise UsageError(
+                "--pdb and --format json don't go together.",
+                "The document is all that standard output may carry.",
+                "Leave out one of them.",
+            )
+    if program.makes_group and (backend not in OWN_GROUP or device is not None):
+        raise UsageError(
+            f"--{'backend' if device is None else 'device'} means nothing here.",
+            "This program makes its own group, and says itself over what and on which device.",
+            "Leave it out.",
+        )
+    if program.makes_group and backend == "auto":
+        backend = "gloo"
+    stall = stall or (STALL if pdb is None else math.inf)
+    world = session.world(
+        size,
+        backend,
+        device,
+        timeout or LONGEST,
+        start_method,
+        stall=None if stall == math.inf else stall,
+    )
+    world = replace(
+        world, user_program=UserProgram(not program.makes_group, stdin=pdb or 0, terminal=pdb)
+    )
+    capture = capture or pdb is not None
+    streams = not (capture or session.quiet or session.format == "json")
+    from distdemo.run.output import Stream, show_captured, transcripts
+
+    kept = transcripts(size)
+    stream = Stream(shown) if streams else None
+
+    def wrote(rank: int, piece: bytes) -> None:
+        kept[rank].add(piece)
+        if stream is not None:
+            stream.wrote(rank, piece)
+
+    ended: WorldReport | None = None
+    waits = nullcontext() if streams or pdb is not None else session.waiting(program.name)
+    try:
+        with waits:
+            session.prepare(world)
+            from distdemo.run.preload import preload
+            from distdemo.run.rank import run_program
+
+            preload(program)
+            ended = session.start(world, run_program, (program, pdb), wrote=wrote)
+    except KeyboardInterrupt:
+        interrupted = True
+    else:
+        interrupted = ended.interrupted_by is not None
+    finally:
+        if stream is not None:
+            stream.flush()
+    report = _report(program, size, ended, shown, [each.finished() for each in kept])
+    if capture and session.format == "table" and not session.quiet:
+        from distdemo.view.console import output
+
+        show_captured(report.ranks, output(), whole=ranks is not None)
+    return Result(
+        report,
+        "distdemo.run.view",
+        interrupted=interrupted,
+        partial=any(each.text for each in report.ranks),
+        shown={"whole": ranks is not None},
+    )
+
+
+def _report(
+    program: Program,
+    world_size: int,
+    world: WorldReport | None,
+    shown: frozenset[int],
+    texts: list[tuple[str, int]],
+) -> RunReport:
+    """From how the ranks ended, and what they wrote."""
+    from distdemo.versions import versions
+
+    ends = [
+        each for each in (() if world is None else world.outcomes) if isinstance(each, Returned)
+    ]
+    found = {each.rank: each.value or Finished() for each in ends}  # one that left has no value
+    none = Finished()
+    return RunReport(
+        program,
+        world_size,
+        world,
+        tuple(
+            RankOutput(rank, *texts[rank], found.get(rank, none).value, found.get(rank, none).text)
+            for rank in sorted(shown)
+        ),
+        made_group=not found or any(each.made_group for each in found.values()),
+        versions=versions(),
+    )
+
+
+def parse_program(words: list[str], module: str | None) -> Program:
+    """Which program: everything after the first ``--`` is its own.
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    given, arguments = words[:end], tuple(words[end + 1 :])
+    if len(given) > (module is None):
+        stray = given[-1]
+        first = f"-m {module}" if module is not None else given[0]
+        raise UsageError(
+            f"{stray!r} is one word too many.",
+            "What is the program's own comes after --.",
+            f"Try distdemo run {first} -- {' '.join(given[module is None :])}",
+        )
+    text = module if module is not None else given[0] if given else ""
+    if not text:
+        raise UsageError("No program is given.", "run takes a file or, with -m, a module.", TRY)
+    home, colon, function = text.rpartition(":")
+    if not colon or Path(text).exists():
+        home, function = text, ""
+    elif not function.isidentifier():
+        raise UsageError(
+            f"{text}: {function!r} is no function's name.",
+            "After the colon comes the name of a function.",
+            f"Try {home}, or {home}:NAME.",
+        )
+    if module is None:
+        _check_file(Path(home), function)
+        return Program(home, "", function, arguments)
+    top = home.partition(".")[0]
+    if not top or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:  # noqa: PTH109 - where -m looks first
+        raise UsageError(
+            f"-m {text}: there is no module {top!r}.",
+            "It is neither in the current folder nor among what this Python has installed.",
+            "Check its name, or run this from the folder that has it.",
+        )
+    return Program("", home, function, arguments)
+
+
+def _check_file(path: Path, function: str) -> None:
+    """Refuse a file that is not there, and a folder that Python could not run."""
+    if not path.exists():
+        names = [each.name for each in path.parent.glob("*.py")]
+        near = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(str(path.parent / name) for name in near)}?"
+        if not near and not path.suffix:
+            hint = f"Try -m {path.name} for a module."
+        listed = ", ".join(sorted(names)[:8]) or "none"
+        why = f"Python files in {path.parent}: {listed}."
+        raise UsageError(f"There is no file {path}.", why, hint if near or not path.suffix else TRY)
+    if path.is_dir() and (function or not (path / "__main__.py").is_file()):
+        raise UsageError(
+            f"{path} is a folder.",
+            "Python runs a folder by its __main__.py, and imports no function of it.",
+            f"Name a file in it: {path / 'FILE.py'}.",
+        )
+
+
+def _refuse_within_engine(launcher: str) -> None:
+    place = find_placement(launcher, None, None, None)
+    if place is not None:
+        raise UsageError(
+            f"run starts ranks, but {place.engine} has started this process as one of its own.",
+            f"{place.why}: this is rank {place.rank} of {place.world_size} already.",
+            "Have the engine start your program itself; or add --launcher local.",
+        )

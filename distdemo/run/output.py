@@ -1,0 +1,195 @@
+"""What ranks write: kept, and shown as it comes or when they have ended."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from distdemo.run.records import RankOutput
+from distdemo.view import colours
+from distdemo.view.console import output, show, signs
+from distdemo.view.format import line_of, lines_of, plural, ranks_text
+
+KEPT = 8 << 20  # bytes of one rank's output that are kept
+KEPT_IN_ALL = 64 << 20  # bytes that are kept of all ranks together
+LEAST = 1 << 16  # bytes that every rank may keep, however many there are
+FIRST, LAST = 200, 300  # lines that are shown of an output that is very long
+UNFINISHED = 0.3  # seconds after which a line without an end is shown as far as it came
+REDRAWN = 2.0  # seconds between two looks at a bar that is drawn over itself
+LONGEST = 1 << 16  # characters of a line that are held back
+
+# What gloo itself prints, on standard output, when a group is made (torch 2.6 to 2.8).
+_CHATTER = re.compile(
+    r"^\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
+    r"Expected number of connected peer ranks is : \d+\r?(?:\n|\Z)",
+    re.MULTILINE,
+)
+
+
+class Transcript:
+    """One rank's output: the first bytes, the last ones, and how many there were.
+
+    Args:
+        kept: bytes, half of them of the beginning, half of the end.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._half = kept // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._count = 0
+
+    def add(self, piece: bytes) -> None:
+        """The rank has written this."""
+        self._count += len(piece)
+        room = self._half - len(self._head)
+        self._head += piece[:room]
+        self._tail += piece[room:]
+        if len(self._tail) > 2 * self._half:  # not at every piece: each time, all of it moves
+            del self._tail[: -self._half]
+
+    def finished(self) -> tuple[str, int]:
+        """The text, and how many bytes were left out of it, between two lines if possible."""
+        head, tail = bytes(self._head), bytes(self._tail)
+        if len(head) + len(tail) == self._count:
+            return _text(head + tail), 0
+        tail = tail[-self._half :]
+        head = head[: head.rfind(b"\n") + 1] or head
+        tail = tail[tail.find(b"\n") + 1 :] or tail
+        left_out = self._count - len(head) - len(tail)
+        between = "" if head.endswith(b"\n") else "\n"
+        gap = f"{between}[... {left_out:,} bytes left out ...]\n"
+        return _text(head) + gap + _text(tail), left_out
+
+
+def transcripts(world_size: int) -> list[Transcript]:
+    """For the output of every rank of a world."""
+    kept = max(LEAST, min(KEPT, KEPT_IN_ALL // world_size))
+    return [Transcript(kept) for _ in range(world_size)]
+
+
+def _text(data: bytes) -> str:
+    return _CHATTER.sub("", data.decode(errors="replace"))
+
+
+class Stream:
+    """Shows lines as they come, each with its rank: ``0 │ text``.
+
+    Called from the launcher's own loop, so it waits for nothing but the reader of standard output.
+
+    Args:
+        ranks: that are shown.
+        file: where to; by default standard output.
+    """
+
+    def __init__(self, ranks: frozenset[int], file: TextIO | None = None) -> None:
+        self._file = sys.stdout if file is None else file
+        console = output(self._file)
+        bar = "│" if signs(console).right == "✓" else "|"
+        width = len(str(max(ranks)))
+        self._lines = {
+            rank: _Line(_painted(console, f"{rank:>{width}} {bar} ", colours.of_rank(rank)))
+            for rank in sorted(ranks)
+        }
+
+    def wrote(self, rank: int, piece: bytes) -> None:
+        """A rank has written this; shows the lines that it ends, and what waited for too long."""
+        now = time.monotonic()
+        shown = [] if rank not in self._lines else self._lines[rank].add(piece, now)
+        for line in self._lines.values():
+            shown += line.overdue(now)
+        self._write(shown)
+
+    def flush(self) -> None:
+        """The ranks have ended: show what is left of their last lines."""
+        self._write([text for line in self._lines.values() for text in line.rest()])
+
+    def _write(self, lines: list[str]) -> None:
+        if not lines:
+            return
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        text = "".join(f"{line}\n" for line in lines)
+        self._file.write(text.encode(encoding, "replace").decode(encoding))
+        self._file.flush()
+
+
+class _Line:
+    """The line that a rank is writing.
+
+    Args:
+        prefix: stands before each of its lines.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._begun = ""
+        self._since = 0.0
+
+    def add(self, piece: bytes, now: float) -> list[str]:
+        """Take what was written and give back the lines that are complete."""
+        if not self._begun:
+            self._since = now
+        *whole, rest = (self._begun + self._decoder.decode(piece)).split("\n")
+        if whole:
+            self._since = now
+        self._begun = rest
+        lines = [self._shown(line) for line in whole if not _CHATTER.match(line)]
+        return lines if len(rest) <= LONGEST else [*lines, *self.rest()]
+
+    def overdue(self, now: float) -> list[str]:
+        """What has come of a line that takes long; of a bar, its latest state."""
+        redrawn = "\r" in self._begun.rstrip("\r")
+        waits = REDRAWN if redrawn else UNFINISHED
+        if not self._begun.strip("\r") or now - self._since < waits:
+            return []
+        return self.rest()
+
+    def rest(self) -> list[str]:
+        """What has come of the line."""
+        begun, self._begun = self._begun, ""
+        return [self._shown(begun)] if begun.strip("\r") else []
+
+    def _shown(self, line: str) -> str:
+        return f"{self._prefix}{line_of(line)}".rstrip()
+
+
+def _painted(console: Console, text: str, style: str) -> str:
+    """The text with the console's own codes for the colour; as it is where there are none."""
+    if not console.is_terminal:
+        return text
+    with console.capture() as captured:
+        console.print(Text(text, style=style), end="")
+    return captured.get()
+
+
+def show_captured(ranks: tuple[RankOutput, ...], console: Console, *, whole: bool) -> None:
+    """A block a rank, or for several that wrote the same: the lines as they are.
+
+    Args:
+        ranks: in order.
+        console: where to.
+        whole: all of it, however long.
+    """
+    sign = signs(console)
+    blocks: dict[str, list[int]] = {}
+    for each in ranks:
+        blocks.setdefault(each.output, []).append(each.rank)
+    for text, those in blocks.items():
+        style = colours.of_rank(those[0]) if len(those) == 1 else ""
+        who = f"Rank {those[0]}" if len(those) == 1 else f"Ranks {ranks_text(those)}"
+        show(console, Text(f"{who}:" if text else f"{who}: no output", style=f"bold {style}"))
+        lines = lines_of(text)
+        left_out = len(lines) - FIRST - LAST
+        if left_out > 0 and not whole:
+            more = f"{sign.more} {plural(left_out, 'line')} left out: --ranks {those[0]} shows all."
+            lines = [*lines[:FIRST], more, *lines[-LAST:]]
+        if lines:
+            show(console, Text("\n".join(lines)), whole=True)
+    show(console, "")

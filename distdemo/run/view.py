@@ -1,0 +1,83 @@
+"""How a program of the user went: what every rank returned, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.run.records import RankOutput, RunReport
+from distdemo.view import colours
+from distdemo.view.console import signs
+from distdemo.view.format import duration, lines_of, plural, ranks_text
+from distdemo.view.tables import MANY, Cell, Column, Grid, fitting, heading, select
+
+LONGEST = 240  # characters of a returned value in the table
+
+
+def table(report: RunReport, console: Console, *, whole: bool = False) -> Group:
+    """The report; what ranks wrote has been shown before it.
+
+    Args:
+        report: how it went.
+        console: that it will be printed on.
+        whole: show all that was returned, however long.
+    """
+    sign, world = signs(console), report.world
+    group = ["makes its own group"]
+    if world is not None and not report.program.makes_group:
+        group = [world.world.backend, world.world.device]
+    title = (report.program.name, plural(report.world_size, "rank"), *group)
+    parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
+    if any(each.text for each in report.ranks):
+        parts.append(fitting(console, lambda _: _returned(report, console, whole=whole)))
+    if world is None or world.ok:
+        parts.append(summary(report, console))
+    if not report.made_group:
+        file = report.program.name
+        text = f"{file} made no group. To call a function on every rank: distdemo run {file}:NAME"
+        parts.append(Text(text))
+    if world is not None:
+        how = f"Started by {world.start_method}: {world.start_reason}."
+        versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+        parts.append(Text(f"{how}\n{versions}", style=colours.QUIET))
+    return Group(*parts)
+
+
+def summary(report: RunReport, console: Console) -> Text:
+    """How it went, in a line."""
+    sign, world = signs(console), report.world
+    if world is None or not world.ok:
+        line = f"{sign.wrong} Interrupted. All ranks are gone, nothing was left behind."
+        return Text(line, style=colours.WRONG)
+    done = "returned" if report.program.function else "came to the end"
+    size = report.world_size
+    who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
+    return Text(f"{sign.right} {who} {done}, in {duration(world.seconds)}.", style=colours.RIGHT)
+
+
+def _returned(report: RunReport, console: Console, *, whole: bool) -> Grid:
+    """A row a rank; of many ranks, those that returned the same have one together."""
+    sign = signs(console)
+    grid = Grid([Column("Rank", right=True), Column("Returned", folds=True)])
+    together: dict[str, list[int]] = {}
+    if len(report.ranks) > MANY:
+        for one in report.ranks:
+            together.setdefault(one.text, []).append(one.rank)
+    firsts: Sequence[RankOutput] = [
+        each for each in report.ranks if together.get(each.text, [each.rank])[0] == each.rank
+    ]
+    shown = frozenset(each.rank for each in firsts) if whole else None
+    for each in select(firsts, shown, lambda _: False):
+        if isinstance(each, int):
+            grid.rows.append([sign.more])
+            continue
+        ranks = together.get(each.text, [each.rank])
+        text = "\n".join(lines_of(each.text)) or sign.none
+        if len(text) > LONGEST and not whole:
+            text = f"{text[:LONGEST]} {sign.more}"
+        style = colours.of_rank(each.rank) if len(ranks) == 1 else ""
+        cells: list[Cell] = [Text(ranks_text(ranks), style=style), text]
+        grid.rows.append(cells)
+    return grid
