@@ -65,7 +65,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's, or typer's own copy
         """The command that these words begin with; a shell that completes a line asks here."""
-        return super().resolve_command(ctx, arrange(args, names()))
+        # Otherwise they have been arranged before, and ``run`` keeps the ``--`` that it was given.
+        words = arrange(args, names()) if ctx.resilient_parsing else args
+        return super().resolve_command(ctx, words)
 
 
 app = typer.Typer(

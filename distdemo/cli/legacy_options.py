@@ -13,7 +13,7 @@ from distdemo.cli.option_table import OPTIONS
 from distdemo.doctor.doctor_options import DOCTOR_OPTIONS
 from distdemo.ops.contract import Op
 
-ALL = OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS | RUN_OPTIONS | FIT_OPTIONS
+ALL = OPTIONS | ENGINE_OPTIONS | DOCTOR_OPTIONS | FIT_OPTIONS
 ENGINE = ("launcher", "nnodes", "node_rank", "master")
 WORLD = ("world_size", "backend", "device", "timeout", "start_method", *ENGINE)
 HELLO = ("start", *WORLD[1:], "format", "ranks", "quiet", "traceback")

@@ -67,6 +67,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
                 raise AlreadyTold(code)
         except typer.Exit as end:
             code = end.exit_code
+            raise
         except UsageError as error:
             code = EXIT_USAGE
             if not session.refuse(error):
@@ -81,6 +82,8 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             raise
         finally:
             session.end(code)
+        if result.interrupted:  # which has been shown
+            raise AlreadyTold(code)
         raise typer.Exit(code)
 
     parameters = [each for key, each in own.items() if key != "session"] + list(shared.values())
@@ -241,12 +244,17 @@ def _show(
         content = view.FILES[f".{session.format}"](result.record)
         sys.stdout.write(content)
         return
+    from rich.text import Text
+
     from distdemo.view.console import output, show
-    from distdemo.view.failure import failure
+    from distdemo.view.failure import failure, users_traceback
 
     console = output()
     if world is not None and not world.ok:
         show(console, failure(world, console, traceback=session.traceback))
+        trace = users_traceback(world, traceback=session.traceback)
+        if trace:
+            show(console, Text(trace), whole=True)
         if not result.partial:
             return
         show(console, "")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from distdemo.cli.contract import Result, command
+from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
     OUTPUT,
@@ -28,7 +28,7 @@ from distdemo.cli.options import (
 from distdemo.cli.placement import find_placement
 from distdemo.cli.session import Session
 from distdemo.cli.types import LONGEST, check_rank, one_of, parse_seconds, whole
-from distdemo.errors import UsageError
+from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
 
@@ -186,8 +186,8 @@ def run(
 
             preload(program)
             ended = session.start(world, run_program, (program, pdb), wrote=wrote)
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, Terminated) as stop:
+        interrupted, ended = True, getattr(stop, "report", None)  # with where each rank was
     else:
         interrupted = ended.interrupted_by is not None
     finally:
@@ -202,6 +202,7 @@ def run(
         report,
         "distdemo.run.view",
         interrupted=interrupted,
+        errors=(Error("Interrupted."),) if ended is None else (),
         partial=any(each.text for each in report.ranks),
         shown={"whole": ranks is not None},
     )

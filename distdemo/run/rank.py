@@ -57,8 +57,7 @@ def run_program(rank: Rank, program: Program, pdb: int | None = None) -> Finishe
         if not program.function:
             made = _noting_groups()
             _run_whole(program)
-            # Whoever calls over RPC may need no group.
-            return Finished(made_group=bool(made) or "torch.distributed.rpc" in sys.modules)
+            return Finished(made_group=bool(made))
         numbers = {
             "RANK": rank.rank,
             "LOCAL_RANK": rank.local_rank,
@@ -113,16 +112,21 @@ def _run_whole(program: Program) -> None:
 
 
 def _noting_groups() -> list[bool]:
-    """A list that is no longer empty once the program has made a process group."""
+    """A list that is no longer empty once the program has made a process group, or uses RPC."""
     made: list[bool] = []
-    make = dist.init_process_group
 
-    @functools.wraps(make)
-    def noted(*args: Any, **named: Any) -> None:  # noqa: ANN401 - torch's own
-        made.append(True)
-        make(*args, **named)
+    def note(maker: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(maker)
+        def noted(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
+            made.append(True)
+            return maker(*args, **named)
 
-    dist.init_process_group = c10d.init_process_group = noted
+        return noted
+
+    dist.init_process_group = c10d.init_process_group = note(dist.init_process_group)
+    rpc = sys.modules.get("torch.distributed.rpc")
+    if rpc is not None and hasattr(rpc, "init_rpc"):
+        rpc.init_rpc = note(rpc.init_rpc)  # type: ignore[attr-defined]  # a function of it
     return made
 
 

@@ -25,8 +25,8 @@ def table(report: RunReport, console: Console, *, whole: bool = False) -> Group:
         whole: show all that was returned, however long.
     """
     sign, world = signs(console), report.world
-    group = ["makes its own group"]
-    if world is not None and not report.program.makes_group:
+    group = ["makes its own group"] if report.program.makes_group else []
+    if world is not None and not group:
         group = [world.world.backend, world.world.device]
     title = (report.program.name, plural(report.world_size, "rank"), *group)
     parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]

@@ -38,13 +38,12 @@ def error_text(error: DistdemoError) -> Text:
 def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
     """A failed world: the verdict, how each rank ended, and the traceback if asked for.
 
-    Of a user's program the traceback is shown in any case, cut to the user's own lines; and what
-    ranks wrote is shown beside this.
+    Of a user's program what ranks wrote and the traceback are shown beside this.
 
     Args:
         report: how it went.
         console: that it will be printed on.
-        traceback: add the traceback, with the frames of libraries.
+        traceback: add the traceback.
 
     Raises:
         ValueError: the world did not fail.
@@ -53,15 +52,28 @@ def failure(report: WorldReport, console: Console, *, traceback: bool = False) -
     if verdict is None:
         raise ValueError("this world did not fail")
     users = report.world.user_program is not None
-    trace = verdict.traceback if traceback else verdict.excerpt if users else ""
     parts: list[RenderableType] = [
-        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=bool(trace))),
+        _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback or users)),
         _table(report, verdict, signs(console)),
-        *([] if users else _last_words(report, verdict)),
     ]
-    if trace:
-        parts.append(Text(trace.rstrip(), style=colours.QUIET, no_wrap=True, overflow="ignore"))
+    if not users:
+        parts += _last_words(report, verdict)
+        if traceback and verdict.traceback:
+            parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))
     return Group(*parts)
+
+
+def users_traceback(report: WorldReport, *, traceback: bool) -> str:
+    """Where a user's program failed, for a print that breaks no lines; empty for programs of ours.
+
+    Args:
+        report: how it went.
+        traceback: with the frames of libraries.
+    """
+    verdict = report.verdict
+    if verdict is None or report.world.user_program is None:
+        return ""
+    return (verdict.traceback if traceback else verdict.excerpt or verdict.traceback).rstrip()
 
 
 def _three_lines(what: str, why: str, hint: str) -> Text:

@@ -18,7 +18,7 @@ from distdemo.cli.app import COMMANDS, app, function_of, names
 from distdemo.encoding import document_schema
 
 HERE = Path(__file__).parent
-PROGRAM = HERE.parent / "ranks" / "programs" / "classic" / "hello.py"
+PROGRAM = HERE.parent / "run" / "programs" / "hello.py"
 CHEAP = {
     "all-reduce": "-n 2",
     "bench": "-n 2 -b 8 -e 64 --iters 4 --launches 1 --no-limits",
@@ -28,7 +28,7 @@ CHEAP = {
     "trace": "-n 2",
     "train": "-n 2 --epochs 1 --mode flat",
     "rpc": "-n 2 --steps 2",
-    "run": f"{PROGRAM}:hello -n 2",
+    "run": f"{PROGRAM}:run -n 2",
     "hello": "-n 2",
     "check": "--op barrier -n 2",
     "backends": "",

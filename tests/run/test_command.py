@@ -1,0 +1,406 @@
+"""``distdemo run``: the classic programs, as functions and as scripts; and those that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from golden import golden
+from helpers import LOOPBACK, commanded, running, wait_until
+
+from distdemo.launcher.records import Returned, WorldReport, WorldSpec
+from distdemo.run import view
+from distdemo.run.records import Program, RankOutput, RunReport
+
+HERE = Path(__file__).parent
+CLASSIC = HERE / "programs"
+USERS = HERE / "users"
+
+
+@pytest.fixture
+def document(command):
+    """The JSON document of ``distdemo run`` with these words, which ends with this status."""
+
+    def read(program, *words, status=0):
+        code, out, err = command("run", "--format", "json", str(program), *words)
+        assert (code, err) == (status, ""), out
+        found = json.loads(out)
+        assert found["ok"] is (status == 0)
+        return found
+
+    return read
+
+
+def returned(found):
+    return [each["returned"] for each in found["ranks"]]
+
+
+def printed(found):
+    return [each["output"] for each in found["ranks"]]
+
+
+# ------------------------------------------------------------------------------ classic programs
+
+
+def test_hello_world(document):
+    found = document(f"{CLASSIC}/hello.py:run")
+    hello = [f"hello from rank {rank} of 4\n" for rank in range(4)]
+    assert (returned(found), printed(found)) == ([0, 1, 2, 3], hello)
+    assert (found["program"]["function"], found["program"]["makes_group"]) == ("run", False)
+    script = document(CLASSIC / "hello_script.py")
+    assert (returned(script), printed(script)) == ([None] * 4, hello)
+    assert script["program"]["makes_group"]
+
+
+def test_point_to_point(document):
+    received = [[1.0], [1.0], [0.0], [0.0]]
+    assert returned(document(f"{CLASSIC}/p2p.py:run")) == received
+    assert returned(document(f"{CLASSIC}/p2p.py:nonblocking")) == received
+    said = [f"rank {rank} has {data[0]}\n" for rank, data in enumerate(received)]
+    assert printed(document(CLASSIC / "p2p_script.py")) == said
+    assert printed(document(CLASSIC / "p2p_script.py", "--", "--nonblocking")) == said
+
+
+def six(rank):
+    """What the tutorial's six collectives give on 4 ranks that hold 1, 2, 3 and 4."""
+    return {
+        "broadcast": 1.0,
+        "reduce": 10.0 if rank == 0 else None,
+        "all_reduce": 10.0,
+        "scatter": 10.0 * (rank + 1),
+        "gather": [1.0, 2.0, 3.0, 4.0] if rank == 0 else None,
+        "all_gather": [1.0, 2.0, 3.0, 4.0],
+    }
+
+
+def test_the_six_collectives(document):
+    expected = [six(rank) for rank in range(4)]
+    assert returned(document(f"{CLASSIC}/collectives.py:run")) == expected
+    script = document(CLASSIC / "collectives_script.py")
+    assert [json.loads(text) for text in printed(script)] == expected
+
+
+def test_synchronous_sgd(document):
+    ranks = returned(document(f"{CLASSIC}/sgd.py:run", "-n", "2"))
+    (alone,) = returned(document(f"{CLASSIC}/sgd.py:run", "-n", "1"))
+    assert ranks[0]["weights"] == ranks[1]["weights"]
+    (weights,), (bias,) = ranks[0]["weights"]
+    assert weights == pytest.approx(alone["weights"][0][0], abs=1e-5)
+    assert bias == pytest.approx(alone["weights"][1][0], abs=1e-5)
+    script = document(CLASSIC / "sgd_script.py", "-n", "2")
+    assert [json.loads(text) for text in printed(script)] == ranks
+    fewer = returned(document(f"{CLASSIC}/sgd.py:run", "-n", "2", "--", "3"))
+    assert fewer[0]["last"] > ranks[0]["last"]
+    script = document(CLASSIC / "sgd_script.py", "-n", "2", "--", "--epochs", "3")
+    assert [json.loads(text) for text in printed(script)] == fewer
+
+
+def test_a_module(document, monkeypatch, tmp_path):
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "work.py").write_text(
+        "import sys\n"
+        "def run(rank, size, name): return [rank, name, sys.argv]\n"
+        "if __name__ == '__main__':\n    print(sys.argv[1:], __package__)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    found = document("-m", "pack.work", "--nproc-per-node", "2", "--", "a", "--format")
+    assert printed(found) == ["['a', '--format'] pack\n"] * 2
+    found = document("-m", "pack.work:run", "-n", "2", "--", "a")
+    assert [each[:2] for each in returned(found)] == [[0, "a"], [1, "a"]]
+
+
+def test_a_folder_and_an_archive_run_by_their_main(document, tmp_path):
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "__main__.py").write_text("print('main')")
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.write(folder / "__main__.py", "__main__.py")
+    for program in (folder, tmp_path / "app.zip"):
+        assert printed(document(program, "-n", "1")) == ["main\n"]
+
+
+def test_a_function_may_make_its_own_group(command, document, tmp_path):
+    program = tmp_path / "own.py"
+    program.write_text(
+        "import torch.distributed as dist\n"
+        "def go(rank, world_size):\n"
+        "    dist.init_process_group('gloo', rank=rank, world_size=world_size)\n"
+        "    return dist.get_world_size()\n"
+    )
+    assert returned(document(f"{program}:go", "-n", "2", "--own-group")) == [2, 2]
+    code, out, _ = command("run", f"{program}:go", "-n", "2")
+    assert code == 1
+    assert "Add --own-group, or leave out init_process_group." in out
+
+
+# --------------------------------------------------------------------------------- what is shown
+
+
+def test_output_as_it_comes(command):
+    code, out, err = command("run", f"{CLASSIC}/hello.py:run", "-n", "3", "--ranks", "0,2")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert sorted(lines[:2]) == [f"{rank} │ hello from rank {rank} of 3" for rank in (0, 2)]
+    assert lines[2] == "hello.py:run · 3 ranks · gloo · cpu"
+    assert "│    2 │ 2        │" in out
+    assert "│    1 │" not in out
+    assert "✓ All 3 ranks returned" in out
+
+
+def test_output_when_all_have_ended(command):
+    code, out, err = command("run", f"{CLASSIC}/hello.py:run", "-n", "2", "--capture")
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        "Rank 0:\nhello from rank 0 of 2\nRank 1:\nhello from rank 1 of 2\n\nhello.py:run"
+    )
+
+
+def test_quiet_is_the_verdict_alone(command):
+    out = command("run", f"{CLASSIC}/hello.py:run", "-n", "2", "-q")[1]
+    assert out.startswith("✓ Both ranks returned")
+    assert out.count("\n") == 1
+
+
+def test_a_script_that_made_no_group_is_told_how_functions_are_called(command):
+    code, out, _ = command("run", str(CLASSIC / "collectives.py"), "-n", "2")
+    assert code == 0
+    hint = "To call a function on every rank: distdemo run collectives.py:NAME"
+    assert hint in " ".join(out.split())
+    assert hint not in " ".join(
+        command("run", str(CLASSIC / "hello_script.py"), "-n", "2")[1].split()
+    )
+
+
+def report_of(ranks, world=True, **more):
+    outcomes = tuple(Returned(rank=each.rank) for each in ranks)
+    found = WorldReport(WorldSpec(len(ranks)), outcomes, None, 1.5, "fork", "it is quick")
+    program = Program(file="somewhere/prog.py", function="work")
+    versions = {"torch": "2.13"}
+    return RunReport(
+        program, len(ranks), found if world else None, tuple(ranks), versions=versions, **more
+    )
+
+
+def test_the_table():
+    few = [
+        RankOutput(0, returned=3, text="3"),
+        RankOutput(1, text=""),
+        RankOutput(2, text="x" * 500),
+    ]
+    many = [RankOutput(rank, text="5" if rank != 7 else "7") for rank in range(40)]
+    for name, report in {
+        "few": report_of(few),
+        "many": report_of(many),
+        "interrupted": report_of(few, world=False),
+        "no_group": report_of([RankOutput(0)], made_group=False),
+    }.items():
+        golden(HERE / f"golden/{name}.txt", partial(view.table, report))
+
+
+REFUSED = [
+    ("", "No program is given."),
+    ("porg.py", "There is no file porg.py."),
+    ("prog.py:1st", "prog.py:1st: '1st' is no function's name."),
+    ("prog.py extra", "'extra' is one word too many."),
+    ("prog.py --lr 3", "run has no option --lr."),
+    ("-m json.tool x", "'x' is one word too many."),
+    ("-m nothing.here", "-m nothing.here: there is no module 'nothing'."),
+    (".", ". is a folder."),
+    ("prog.py --backend nccl", "--backend means nothing here."),
+    ("prog.py --device cpu", "--device means nothing here."),
+    ("prog.py --pdb 9", "--pdb 9: there is no such rank."),
+    ("prog.py --pdb 0 --format json", ""),
+    ("prog.py --ranks 9", "--ranks 9: there is no such rank."),
+    ("prog.py --stall soon", "--stall soon: that is no positive number of seconds."),
+]
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+@pytest.mark.parametrize(("line", "first"), REFUSED, ids=[line for line, _ in REFUSED])
+def test_what_can_not_be_carried_out(command, monkeypatch, tmp_path, line, first):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prog.py").write_text("")
+    code, _, err = command("run", *line.split())
+    assert code == 2
+    assert err.startswith(first)
+
+
+def test_within_an_engine_it_refuses(command, monkeypatch):
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code, _, err = command("run", str(CLASSIC / "hello_script.py"))
+    assert code == 2
+    assert err.startswith("run starts ranks, but")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected"),
+    [
+        ("rum", [], "there is no such function"),
+        ("work", [], "can't be called with []"),
+        ("work", ["a"], "steps can't be 'a'"),
+        ("waits", [], "it returned a coroutine, which nobody runs"),
+    ],
+)
+def test_a_function_that_can_not_be_called_is_told(command, tmp_path, name, words, expected):
+    program = tmp_path / "prog.py"
+    program.write_text("def work(steps: int): ...\nasync def waits(): ...\n")
+    code, out, err = command("run", f"{program}:{name}", "-n", "1", "--", *words)
+    assert (code, err) == (1, "")
+    assert expected in " ".join(out.split())
+
+
+# ---------------------------------------------------------------------------------- misbehaviour
+
+
+def test_an_exception_on_one_rank(command, document):
+    code, out, err = command("run", f"{USERS}/raises.py:run")
+    assert (code, err) == (1, "")
+    assert "2 │ rank 2 begins\n" in out
+    assert "Rank 2 raised ValueError: no data on rank 2\n" in out
+    assert out.count('File "') == 2
+    assert f'File "{USERS}/raises.py", line 9, in check\n    raise ValueError("no data' in out
+    found = document(f"{USERS}/raises.py:run", status=1)
+    assert found["errors"][0]["ranks"] == [2]
+    assert found["errors"][0]["consequences"] == [0, 1, 3]
+    assert found["world"]["outcomes"][2]["excerpt"].count('File "') == 2
+    assert printed(found) == [f"rank {rank} begins\n" for rank in range(4)]
+
+
+def test_sys_exit_on_one_rank(document):
+    found = document(USERS / "exits.py", status=1)
+    assert found["errors"][0]["ranks"] == [1]
+    ended = found["world"]["outcomes"][1]
+    assert (ended["kind"], ended["exit_code"]) == ("died", 3)
+    assert printed(found) == ["", "this will not do\n", "", ""]
+
+
+@pytest.mark.parametrize("limit", [("--stall", "1"), ("--timeout", "3")])
+def test_one_that_hangs(command, limit):
+    code, out, err = command("run", f"{USERS}/hangs.py:run", "-n", "3", *limit)
+    assert (code, err) == (1, "")
+    assert "rank 1 never arrived" in out
+    assert "at hangs.py:12 in run" in out
+    assert "0 │ rank 0 is here" in out
+
+
+def test_a_megabyte_a_rank(command, document):
+    found = document(f"{USERS}/megabyte.py:run", "-n", "3")
+    for rank, text in enumerate(printed(found)):
+        assert len(text) == 1 << 20
+        assert text.splitlines()[-1].startswith(f"rank {rank} line 016383 ")
+    out = command("run", f"{USERS}/megabyte.py:run", "-n", "2")[1]
+    ranks = [line[0] for line in out.splitlines() if " │ rank " in line]
+    assert (ranks.count("0"), ranks.count("1")) == (1 << 14, 1 << 14)
+
+
+def ended(pid):
+    """Whether this process is gone, or at its end and only not waited for."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] == "Z"
+
+
+def test_children_end_with_their_rank(document):
+    for got, said, pids in returned(document(f"{USERS}/children.py:run", "-n", "2")):
+        assert (got, said) == (42, "hi")
+        for pid in pids:
+            assert wait_until(partial(ended, pid))
+
+
+@pytest.fixture
+def typed():
+    """Puts these bytes on this process's standard input."""
+    kept = os.dup(0)
+
+    def put(text):
+        reader, writer = os.pipe()
+        os.write(writer, text)
+        os.close(writer)
+        os.dup2(reader, 0)
+        os.close(reader)
+
+    yield put
+    os.dup2(kept, 0)
+    os.close(kept)
+
+
+def test_rank_0_reads_standard_input(document, typed):
+    typed(b"two\nlines\n")
+    assert returned(document(f"{USERS}/reads.py:run", "-n", "3")) == ["two\nlines\n", "", ""]
+
+
+def test_a_breakpoint_that_nobody_can_answer(command):
+    code, out, err = command("run", f"{USERS}/breaks.py:run", "-n", "2")
+    assert (code, err) == (1, "")
+    assert "--pdb 0" in out
+
+
+def test_a_script_listens_on_loopback_alone(document, tmp_path):
+    program = tmp_path / "listens.py"
+    program.write_text(
+        f"import sys; sys.path.append({str(HERE.parent)!r})\n"
+        "import json, os, torch, torch.distributed as dist\n"
+        "from helpers import tcp_addresses\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(1))\n"
+        "pids = [os.getpid(), os.getppid()]\n"
+        "print(json.dumps([tcp_addresses(pid, listening=True) for pid in pids]))\n"
+        "dist.barrier()\n"
+    )
+    for text in printed(document(program, "-n", "2")):
+        mine, launchers = json.loads(text)
+        assert launchers, "nobody holds the store"
+        assert {*mine, *launchers} <= LOOPBACK
+
+
+# ------------------------------------------------------------------------------- as a user does it
+
+
+def test_ctrl_c_leaves_what_there_was_and_nothing_else(tmp_path):
+    line = ["run", f"{USERS}/hangs.py:run", "-n", "2"]
+    with commanded(line, tmp_path) as run:
+        lines = {(run.process.stdout or sys.stdin).readline() for _ in range(2)}
+        assert lines == {"0 │ rank 0 is here\n", "1 │ rank 1 is here\n"}
+        run.process.send_signal(signal.SIGINT)
+        code, out, err = run.finish()
+        assert (code, err) == (130, "")
+        assert "nterrupted." in out
+        run.leaves_nothing()
+
+
+def test_a_breakpoint_on_one_rank(tmp_path):
+    reader, writer = os.pipe()
+    os.write(writer, b"p secret\nc\n")
+    os.close(writer)
+    line = ["-m", "distdemo", "run", f"{USERS}/breaks.py:run", "-n", "3", "--pdb", "2"]
+    with running(line, tmp_path, stdin=reader) as run:
+        os.close(reader)
+        code, out, err = run.finish()
+        assert (code, err) == (0, "")
+        assert "(Pdb) 42\n" in out
+        assert "│    2 │ 42       │" in out
+        run.leaves_nothing()
+
+
+def test_a_reader_that_leaves_ends_the_world(tmp_path):
+    line = ["run", f"{USERS}/hangs.py:run", "--stall", "never"]
+    unread, end = os.pipe()
+    with commanded(line, tmp_path, stdout=end) as run:
+        os.close(end)
+        with os.fdopen(unread, "rb", buffering=0) as reader:
+            assert reader.readline().endswith(b"is here\n")
+        code, _, err = run.finish()
+        assert (code, err) == (0, "")
+        run.leaves_nothing()

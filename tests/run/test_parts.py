@@ -1,0 +1,305 @@
+"""What ``run`` is made of: arguments, values, output, and what is imported beforehand."""
+
+from __future__ import annotations
+
+import enum
+import io
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdemo.errors import UsageError
+from distdemo.run import output
+from distdemo.run.command import parse_program
+from distdemo.run.output import KEPT_IN_ALL, LEAST, Stream, Transcript, transcripts
+from distdemo.run.preload import OPTIMIZERS, wanted
+from distdemo.run.rank import bound
+from distdemo.run.records import Program
+from distdemo.run.value import DEEPEST, LONGEST, MOST, plain_value
+
+# -------------------------------------------------------------------------------------- arguments
+
+
+def test_a_program_as_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("prog.py", "a:b.py"):
+        (tmp_path / name).write_text("")
+    assert parse_program(["prog.py"], None) == Program("prog.py")
+    assert parse_program(["prog.py:go", "--", "-x", "--"], None) == Program(
+        "prog.py", "", "go", ("-x", "--")
+    )
+    assert parse_program(["a:b.py"], None) == Program("a:b.py")
+    assert parse_program(["--", "1"], "json.tool:main") == Program("", "json.tool", "main", ("1",))
+
+
+def work(rank: int, size: int, lr: float, steps: int = 3, *rest: bool) -> None: ...
+
+
+def texts(name: str, maybe: int | None = None, half=0.5) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "values"),
+    [
+        (work, ["0.5"], (1, 4, 0.5)),
+        (work, ["1", "7", "yes", "0"], (1, 4, 1.0, 7, True, False)),
+        (texts, ["3"], ("3",)),
+        (texts, ["3", "4", "5"], ("3", 4, 5.0)),
+        (lambda: None, [], ()),
+        (lambda rank, n: None, ["x"], (1, "x")),
+        (lambda size, rank: None, ["x", "y"], ("x", "y")),
+    ],
+)
+def test_a_function_gets_the_rank_the_size_and_its_arguments(function, arguments, values):
+    assert bound(function, 1, 4, arguments) == values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "missing a required argument: 'lr'"),
+        (["fast"], "lr can't be 'fast'"),
+        (["1", "1.5"], "steps can't be '1.5'"),
+        (["1", "2", "maybe"], "rest can't be 'maybe'"),
+    ],
+)
+def test_what_does_not_fit(arguments, expected):
+    with pytest.raises(UsageError) as caught:
+        bound(work, 0, 1, arguments)
+    assert expected in str(caught.value).replace("Missing", "missing")
+
+
+# ----------------------------------------------------------------------------------------- values
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Broken:
+    def tolist(self):
+        raise OSError("no")
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Mute:
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("returned", "text", "plain"),
+    [
+        (None, "", None),
+        (True, "True", True),
+        (0.5, "0.5", 0.5),
+        ("text", "'text'", "text"),
+        (Level.HIGH, "<Level.HIGH: 3>", 3),
+        ((1, [2, None]), "(1, [2, None])", [1, [2, None]]),
+        ({1: "a", "b": (2,)}, "{1: 'a', 'b': (2,)}", {"1": "a", "b": [2]}),
+        (torch.tensor([[1.0, 2.0]]), "tensor([[1., 2.]])", [[1.0, 2.0]]),
+        (torch.tensor(7), "tensor(7)", 7),
+        (np.arange(3), "array([0, 1, 2])", [0, 1, 2]),
+        (Point(3), "Point(x=3)", "Point(x=3)"),
+        ({1: "a", "1": "b"}, "{1: 'a', '1': 'b'}", "{1: 'a', '1': 'b'}"),  # one key in JSON
+        (1 << 70, str(1 << 70), hex(1 << 70)),
+        (Mute(), "(Mute: its text can't be shown: RuntimeError)", None),
+    ],
+)
+def test_values_as_text_and_as_json_has_them(returned, text, plain):
+    found = plain_value(returned)
+    assert found[0] == text
+    assert found[1] == (text if plain is None and text else plain)
+    json.dumps(found[1])
+
+
+def test_what_is_too_much_is_cut_or_text():
+    text, plain = plain_value("x" * 100_000)
+    assert len(text) < LONGEST + 100
+    assert "characters more" in text
+    assert plain == "x" * 100_000
+    within: list[object] = []
+    within += [within]
+    nested: list[object] = []
+    for _ in range(DEEPEST + 1):
+        nested = [nested]
+    for large in (within, nested, [0] * 3 * MOST, torch.zeros(MOST + 1)):
+        text, plain = plain_value(large)
+        assert plain == text
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [torch.ones(3, device="meta"), torch.eye(3).to_sparse(), Broken(), 10**5000],
+    ids=["meta", "sparse", "broken", "digits"],
+)
+def test_what_json_has_no_form_for_is_no_error(returned):
+    json.dumps(plain_value(returned)[1])
+
+
+# ----------------------------------------------------------------------------------------- output
+
+
+def kept(pieces, most=1 << 20):
+    transcript = Transcript(most)
+    for piece in pieces:
+        transcript.add(piece)
+    return transcript.finished()
+
+
+CHATTER = (
+    b"[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\n"
+)
+
+
+def test_output_is_kept_as_text_without_what_the_backend_prints():
+    assert kept([b"a\xffb"]) == ("a\ufffdb", 0)
+    assert kept(["ü".encode()[:1], "ü".encode()[1:]]) == ("ü", 0)
+    assert kept([b"one\n" + CHATTER + b"two\n" + CHATTER]) == ("one\ntwo\n", 0)
+
+
+def test_of_very_much_the_two_ends_stay():
+    text, left_out = kept([b"line %02d\n" % number for number in range(100)], 40)
+    assert left_out == 800 - 2 * 16
+    assert text == "line 00\nline 01\n[... 768 bytes left out ...]\nline 98\nline 99\n"
+    size = KEPT_IN_ALL // LEAST * 2
+    last = transcripts(size)[-1]
+    last.add(b"x" * (2 * LEAST))
+    assert last.finished()[1] == LEAST
+
+
+@given(
+    st.lists(st.text("ab\n", max_size=50).map(str.encode), max_size=40),
+    st.integers(min_value=2, max_value=64),
+)
+def test_nothing_is_lost_without_being_counted(pieces, most):
+    text, left_out = kept(pieces, most)
+    whole = b"".join(pieces).decode()
+    if left_out == 0:
+        assert text == whole
+        return
+    assert len(whole) - most <= left_out < len(whole)
+    first, last = text.split(f"[... {left_out:,} bytes left out ...]\n")
+    assert whole.endswith(last)
+    assert whole.startswith(first.removesuffix("\n"))
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(output, "time", found)
+    return found
+
+
+@pytest.fixture
+def opened():
+    def start(ranks=(0, 1), encoding="utf-8"):
+        memory = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+        return Stream(frozenset(ranks), memory), lambda: memory.buffer.getvalue().decode(encoding)
+
+    return start
+
+
+def test_whole_lines_at_once_and_never_two_ranks_in_one(opened):
+    stream, shown = opened()
+    stream.wrote(0, b"begin")
+    stream.wrote(1, b"one\ntwo\nthr")
+    assert shown() == "1 │ one\n1 │ two\n"
+    stream.wrote(0, b"ning\n" + CHATTER)
+    stream.wrote(1, b"ee\nlast")
+    stream.flush()
+    stream.flush()
+    assert shown() == "1 │ one\n1 │ two\n0 │ beginning\n1 │ three\n1 │ last\n"
+
+
+def test_a_line_that_takes_long_is_shown_as_far_as_it_came(opened, clock):
+    stream, shown = opened()
+    stream.wrote(0, b"waiting ...")
+    clock.now += 0.2
+    stream.wrote(1, b"a\n")
+    assert shown() == "1 │ a\n"
+    clock.now += 0.2
+    stream.wrote(1, b"b\n")
+    assert shown() == "1 │ a\n1 │ b\n0 │ waiting ...\n"
+    stream.wrote(0, b" done\n")
+    assert shown().endswith("0 │  done\n")
+
+
+def test_a_bar_is_shown_now_and_then(opened, clock):
+    stream, shown = opened()
+    for percent in range(0, 101, 10):
+        stream.wrote(0, f"\r{percent}%".encode())
+        clock.now += 0.5
+    stream.wrote(0, b"\n")
+    assert shown().splitlines() == ["0 │ 40%", "0 │ 90%", "0 │ 100%"]
+
+
+def test_characters_in_pieces_ranks_that_are_not_shown_and_lines_without_end(opened):
+    stream, shown = opened((3, 11))
+    for byte in "grün\n".encode():
+        stream.wrote(3, bytes([byte]))
+    stream.wrote(5, b"x\n")
+    stream.wrote(11, b"\xff\n" + b"x" * 70_000)
+    assert shown() == " 3 │ grün\n11 │ \ufffd\n11 │ " + "x" * 70_000 + "\n"
+    stream, shown = opened((0,), "ascii")
+    stream.wrote(0, "grün \x1b[31mrot\x1b[0m\n".encode())
+    assert shown() == "0 | gr?n rot\n"
+
+
+def test_colours_only_where_they_are_wanted(opened, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream, shown = opened()
+    stream.wrote(0, b"x\n")
+    assert shown() == "\x1b[36m0 │ \x1b[0mx\n"
+
+
+# ---------------------------------------------------------------------------------- the beforehand
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import torch", set()),
+        ("import torch.nn.functional as F", {"torch.nn.functional"}),
+        ("def f():\n    import torch.distributed.rpc", {"torch.distributed.rpc"}),
+        ("import numpy, mine, torchvision\nfrom . import torch", set()),
+        ("import torch\ntorch.optim.SGD([])", {"torch.optim", OPTIMIZERS}),
+        ("from torch.optim import SGD", {"torch.optim", "torch.optim.SGD", OPTIMIZERS}),
+        ("this is no Python", set()),
+        ("x = '\0'", set()),
+    ],
+)
+def test_what_of_torch_a_program_will_import(source, names, tmp_path):
+    file = tmp_path / "prog.py"
+    file.write_text(source)
+    assert wanted(Program(file=str(file))) == names
+
+
+def test_modules_and_files_beside_it_are_read_where_python_would_look(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text("import torch.nn")
+    (tmp_path / "package" / "other.py").write_text("import torch.func, mine")
+    (tmp_path / "mine.py").write_text("import package.other, torch.amp")
+    assert wanted(Program(module="package")) == {"torch.nn"}
+    assert wanted(Program(module="package.other")) == {"torch.func", "torch.amp"}
+    assert wanted(Program(file="package")) == {"torch.nn"}
+    assert wanted(Program(file=str(tmp_path / "none.py"))) == set()
