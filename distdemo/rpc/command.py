@@ -28,7 +28,9 @@ DEFAULT = RpcSpec()
 
 
 @command(
-    joins=True, epilog="Try: distdemo rpc; distdemo rpc -n 3; distdemo rpc --steps 100 --lr 0.1"
+    record="distdemo.rpc.records:RpcReport",
+    joins=True,
+    epilog="Try: distdemo rpc; distdemo rpc -n 3; distdemo rpc --steps 100 --lr 0.1",
 )
 def rpc(
     session: Session,

@@ -57,8 +57,9 @@ def offer_files(incomplete: str) -> list[str]:
 
 
 @command(
+    record="distdemo.run.records:RunReport",
     epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
-    "package.module"
+    "package.module",
 )
 def run(
     session: Session,

@@ -36,6 +36,7 @@ MODE_NAMES = ("compare", *MODES)
 
 
 @command(
+    record="distdemo.train.records:TrainReport",
     joins=True,
     epilog="Try: distdemo train; distdemo train --mode ddp --timeline ddp.json; distdemo train "
     "--dataset digits --plot curves.svg",

@@ -395,7 +395,7 @@ def test_a_breakpoint_on_one_rank(tmp_path):
 
 
 def test_a_reader_that_leaves_ends_the_world(tmp_path):
-    line = ["run", f"{USERS}/hangs.py:run", "--stall", "never"]
+    line = ["run", f"{USERS}/talks.py:run", "-n", "2"]
     unread, end = os.pipe()
     with commanded(line, tmp_path, stdout=end) as run:
         os.close(end)

@@ -1,0 +1,10 @@
+"""Ranks that say something again and again, without end."""
+
+import threading
+
+
+def run(rank):
+    pause = threading.Event()
+    while True:
+        print("rank", rank, "is here")
+        pause.wait(0.05)
