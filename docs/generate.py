@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from distdemo.cli.app import app, function_of, names
+from distdemo.cli.app import app, names, records_of
 from distdemo.encoding import document_schema
 
 DOCS = Path(__file__).parent
@@ -52,12 +51,11 @@ def schemas() -> dict[str, str]:
     """The JSON Schema of each command's document, by file name."""
     made = {}
     for name in names():
-        place = function_of(name).traits.record
-        if place:
-            module, _, attribute = place.partition(":")
-            record = getattr(import_module(module), attribute)
-            schema = document_schema(record, f"distdemo {name} --format json")
-            made[f"{name.replace(' ', '-')}.json"] = json.dumps(schema, indent=1) + "\n"
+        first, *others = records_of(name)
+        file = name.replace(" ", "-")
+        for each, stem in ((first, file), *((r, f"{file}-{r.__name__.lower()}") for r in others)):
+            schema = document_schema(each, f"distdemo {name} --format json")
+            made[f"{stem}.json"] = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
     return made
 
 

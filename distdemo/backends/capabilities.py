@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence  # the schema of the map needs them
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +21,6 @@ from typing import TYPE_CHECKING
 from distdemo.versions import torch_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
 

@@ -49,6 +49,7 @@ def parse_world_sizes(text: Any) -> Sizes:  # noqa: ANN401 - a text or a default
     outputs=(".json", ".txt", ".xml"),
     epilog="Try: distdemo check; distdemo check --op all-reduce --full; distdemo check "
     "--junit-xml report.xml",
+    record="distdemo.check.records:CheckReport",
 )
 def check(
     session: Session,
@@ -273,7 +274,10 @@ def _count_gpus() -> int:
     return backends.count_gpus()
 
 
-@command(epilog="Try: distdemo backends; distdemo backends --probe gloo --output map.json")
+@command(
+    epilog="Try: distdemo backends; distdemo backends --probe gloo --output map.json",
+    record="distdemo.check.records:BackendList distdemo.check.records:MapReport",
+)
 def list_backends(
     session: Session,
     *,

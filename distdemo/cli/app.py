@@ -139,6 +139,15 @@ def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a comm
     return _function(next(place for each, place, _ in COMMANDS if each == name))
 
 
+def records_of(name: str) -> list[type]:
+    """The classes of records that a command's document is made of: one, or one a mode."""
+    found = []
+    for place in function_of(name).traits.record.split():
+        module, _, attribute = place.partition(":")
+        found.append(getattr(import_module(module), attribute))
+    return found
+
+
 def _function(place: str) -> Any:  # noqa: ANN401 - likewise
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)

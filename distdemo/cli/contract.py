@@ -84,8 +84,8 @@ class Traits:
         formats: that ``--format`` takes; those beside table and json are made as files are.
         outputs: the endings that ``--output`` takes.
         epilog: examples, at the end of its help.
-        record: the class of the record, ``distdemo.bench.records:BenchReport``: the schema of the
-            document is made from it.
+        record: the class of the record, ``distdemo.bench.records:BenchReport``, or several: the
+            schema of the document is made from it.
     """
 
     joins: bool = False

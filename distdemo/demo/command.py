@@ -317,7 +317,8 @@ def _command_of(op: Op) -> Callable[..., Result]:
     }
     example = next((text for name, text in examples.items() if name in op.takes), "-n 3")
     epilog = f"Try: distdemo {op.command} {example}; distdemo {op.command} --explain"
-    return command(joins=True, epilog=epilog)(run)
+    record = "distdemo.demo.records:OpReport"
+    return command(joins=True, epilog=epilog, record=record)(run)
 
 
 def __getattr__(name: str) -> Callable[..., Result]:
@@ -327,7 +328,11 @@ def __getattr__(name: str) -> Callable[..., Result]:
     return _command_of(ops.REGISTRY[name])
 
 
-@command(joins=True, epilog="Try: distdemo hello -n 8")
+@command(
+    joins=True,
+    epilog="Try: distdemo hello -n 8",
+    record="distdemo.demo.records:HelloReport",
+)
 def hello(
     session: Session,
     *,
@@ -350,7 +355,10 @@ def hello(
     return Result(report, VIEW, shown=shown)
 
 
-@command(epilog="Try: distdemo ops; distdemo explain all-to-all")
+@command(
+    epilog="Try: distdemo ops; distdemo explain all-to-all",
+    record="distdemo.demo.records:OpList",
+)
 def list_ops() -> Result:
     """List the operations and their forms."""
     from distdemo.demo.records import OpEntry, OpList
@@ -363,7 +371,10 @@ def list_ops() -> Result:
     return Result(OpList(tuple(entries)), VIEW)
 
 
-@command(epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max")
+@command(
+    epilog="Try: distdemo explain scatter; distdemo explain all-reduce -n 3 --reduce-op max",
+    record="distdemo.demo.records:Explanation",
+)
 def explain(
     name: Annotated[
         str,

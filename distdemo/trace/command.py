@@ -155,6 +155,8 @@ def _algorithm_names() -> list[str]:
 @command(
     joins=True,
     outputs=(".html", ".json", ".txt"),
+    record="distdemo.trace.records:TraceReport distdemo.trace.records:Comparison "
+    "distdemo.trace.records:AlgorithmList",
     epilog="Try: distdemo trace; distdemo trace broadcast -a chain -n 5 --animate; "
     "distdemo trace --output ring.html; distdemo trace --compare; distdemo trace --list",
 )

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import jsonschema
 import pytest
 import typer
 
-from distdemo.cli.app import COMMANDS, app, function_of, names
+from distdemo.cli.app import COMMANDS, app, function_of, names, records_of
 from distdemo.encoding import document_schema
 
 HERE = Path(__file__).parent
@@ -70,11 +69,7 @@ def test_json_is_one_valid_document_and_so_is_the_file(
     assert (document["schema_version"], document["command"]) == (2, name)
     assert (document["ok"], code) in [(True, 0), (False, 1)]
     assert json.loads(file.read_text()) == document
-    place = function_of(name).traits.record
-    assert place, "the record that makes the document is not named"
-    module, _, attribute = place.partition(":")
-    record = getattr(import_module(module), attribute)
-    jsonschema.validate(document, document_schema(record, name))
+    jsonschema.validate(document, document_schema(records_of(name)[0], name))
 
 
 @pytest.mark.parametrize("name", LISTED)

@@ -33,8 +33,9 @@ def parse_percent(text: str | float) -> float:
 
 
 @command(
+    record="distdemo.bench.compare.records:Comparison",
     epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
-    "distdemo bench compare old.json new.json --fail-over 10%"
+    "distdemo bench compare old.json new.json --fail-over 10%",
 )
 def compare(
     old: Annotated[Path, typer.Argument(metavar="OLD.json", help="From bench --output, before.")],

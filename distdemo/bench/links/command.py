@@ -47,6 +47,7 @@ def parse_factor(text: str | float) -> float:
 
 @command(
     joins=True,
+    record="distdemo.bench.links.records:LinksReport",
     epilog="Try: distdemo bench links; distdemo bench links -n 8 --plot links.svg",
 )
 def links(  # noqa: PLR0913, PLR0917 - its options
