@@ -26,7 +26,7 @@ from distdemo.ops.spec import OpSpec
 PATTERNS = {
     "pair": "src to dst",
     "ring": "each rank to its right neighbour",
-    "exchange": "each rank with both neighbours, in one batch_isend_irecv",
+    "exchange": "with both neighbours at once",
 }
 """Who talks to whom."""
 

@@ -38,7 +38,6 @@ MODE_NAMES = ("compare", *MODES)
 @command(
     record="distdemo.train.records:TrainReport",
     joins=True,
-    record="distdemo.train.records:TrainReport",
     epilog="Try: distdemo train; distdemo train --mode ddp --timeline ddp.json; distdemo train "
     "--dataset digits --plot curves.svg",
 )
