@@ -8,8 +8,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from distdemo.doctor.cores import Share, share
-from distdemo.doctor.surroundings import Surroundings
+from distdemo.doctor.machine import Share, share
+from distdemo.doctor.system import Surroundings
 
 TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
@@ -20,7 +20,7 @@ TUNING = (
 
 def cores() -> Share:
     """What of the machine's cores this process and its ranks get."""
-    return share(Surroundings(os.environ, socket.gethostname()))
+    return share(Surroundings())
 
 
 def environment(*, gpu: bool) -> dict[str, str | int | float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from distdemo import ops
-from distdemo.cli import legacy_options as options
 from distdemo.cli.arguments import arrange
 from distdemo.cli.runner import runnable
 
@@ -36,6 +34,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("bench", "distdemo.bench.command:bench", MEASURE),
     ("bench links", "distdemo.bench.links.command:links", MEASURE),
     ("bench compare", "distdemo.bench.compare.command:compare", MEASURE),
+    ("bench fit", "distdemo.bench.fit.command:fit", MEASURE),
     ("trace", "distdemo.trace.command:trace", COLLECTIVES),
     ("run", "distdemo.run.command:run", PROGRAMS),
     ("train", "distdemo.train.command:train", PROGRAMS),
@@ -45,6 +44,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("backends", "distdemo.check.command:list_backends", AROUND),
     ("ops", "distdemo.demo.command:list_ops", AROUND),
     ("explain", "distdemo.demo.command:explain", AROUND),
+    ("doctor", "distdemo.doctor.command:doctor", AROUND),
 )
 """Name, function and panel of help of each command; a function is imported when it is needed."""
 
@@ -170,39 +170,6 @@ def _built(name: str, place: str, panel: str) -> Any:  # noqa: ANN401 - click's 
     return typer.main.get_command(alone)
 
 
-def _later(home: str, name: str) -> Callable[[dict[str, Any]], None]:
-    """The function of a feature's module of this name, imported when it is called.
-
-    So no command waits for what another one needs.
-    """
-
-    def run(flags: dict[str, Any]) -> None:
-        getattr(import_module(f"distdemo.{home}.{name}"), name)(flags)
-
-    return run
-
-
 def _plain(text: str) -> str:
     """The text with what typer's help would take for markup of its own."""
     return text.replace("[", "\\[")
-
-
-app.command(
-    "bench fit",
-    help="The α–β model of what bench measured: latency and inverse bandwidth by algorithm, with "
-    "their error; and what worlds that one does not have would take, on paper.",
-    short_help="Latency and bandwidth by algorithm; predictions for larger worlds.",
-    epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
-    "--predict 1000 --predict 1000000 --size 1M",
-    rich_help_panel=MEASURE,
-)(options.with_options(_later("bench", "run_fit"), options.FIT))
-
-app.command(
-    "doctor",
-    help="What stands between this machine and a working world: names, interfaces, limits, "
-    "memory, cores, torch, MPI, GPUs, variables; and the way to another machine. Exit code 1 if "
-    "something is broken.",
-    epilog="Try: distdemo doctor; distdemo doctor --listen 29600; distdemo doctor --peer "
-    "10.0.0.2:29600",
-    rich_help_panel=AROUND,
-)(options.with_options(_later("doctor", "run_doctor"), options.DOCTOR))

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdemo.backends.gpus import NODES
-from distdemo.doctor.seen import Seen, broken, fine, several, size, skipped, warning
-from distdemo.doctor.surroundings import Surroundings
+from distdemo.doctor.records import Finding, broken, fine, skipped, warning
+from distdemo.doctor.system import Surroundings
+from distdemo.view.format import plural, short_size
 
 PATIENCE = 40.0  # seconds: torch's import and CUDA's start on a machine with eight GPUs
 QUERY = "name,driver_version,compute_mode,mig.mode.current,memory.used"
@@ -28,11 +29,11 @@ class Card:
     used: str
 
 
-def gpus(around: Surroundings) -> Seen:
+def gpus(around: Surroundings) -> Finding:
     """What torch can use of what the system shows."""
     built = around.torch()
     if not _shown(around):
-        return skipped("this system shows no GPU", "", torch_cuda=built.cuda or built.rocm)
+        return skipped("this system shows no GPU")
     if not (built.cuda or built.rocm):
         return warning(
             "this system shows a GPU, and torch was built without CUDA",
@@ -72,7 +73,7 @@ def _document(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _judged(found: dict[str, Any]) -> Seen:
+def _judged(found: dict[str, Any]) -> Finding:
     """What is wrong with them, the worst first."""
     listed = found["gpus"]
     told = " ".join(found["warnings"])
@@ -84,13 +85,12 @@ def _judged(found: dict[str, Any]) -> Seen:
             "an older CUDA.",
         )
     names = ", ".join(dict.fromkeys(gpu["name"] for gpu in listed))
-    text = f"{several(len(listed), 'GPU')}: {names}, {size(listed[0]['memory'])} each"
-    facts = {"count": len(listed), "names": [gpu["name"] for gpu in listed]}
+    text = f"{plural(len(listed), 'GPU')}: {names}, {short_size(listed[0]['memory'])} each"
     if found["error"]:
-        return broken(f"{text}, and the first kernel fails", found["error"], _newer(found), **facts)
+        return broken(f"{text}, and the first kernel fails", found["error"], _newer(found))
     if told:
-        return warning(text, told, _newer(found), **facts)
-    return fine(text, **facts)
+        return warning(text, told, _newer(found))
+    return fine(text)
 
 
 def _newer(found: dict[str, Any]) -> str:
@@ -98,7 +98,7 @@ def _newer(found: dict[str, Any]) -> str:
     return f"This torch has kernels for {made}: install a wheel that has them for this GPU."
 
 
-def peers(around: Surroundings) -> Seen:
+def peers(around: Surroundings) -> Finding:
     """Which pairs of GPUs can't read each other's memory."""
     cards = smi(around)
     if len(cards) < 2 and not around.exists("dev/nvidia1"):
@@ -112,15 +112,14 @@ def peers(around: Surroundings) -> Seen:
         return fine(f"all {count} GPUs read each other's memory")
     pairs = ", ".join(f"{one}-{other}" for one, other in apart[:6])
     return warning(
-        f"{several(len(apart), 'pair')} of {count} GPUs can't: {pairs}",
+        f"{plural(len(apart), 'pair')} of {count} GPUs can't: {pairs}",
         "NCCL copies between them through host memory, several times slower. PCIe access control "
         "(ACS), a virtual machine or the boards themselves forbid it.",
         "nvidia-smi topo -p2p r shows them; switch ACS off in the BIOS if it is that.",
-        apart=pairs,
     )
 
 
-def hidden(around: Surroundings) -> Seen:
+def hidden(around: Surroundings) -> Finding:
     """CUDA_VISIBLE_DEVICES, which hides GPUs and counts the rest anew."""
     value = around.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -142,13 +141,13 @@ def hidden(around: Surroundings) -> Seen:
         kept = names.index("-1")
         return warning(
             f"CUDA_VISIBLE_DEVICES={value}: all after -1 are hidden",
-            f"{several(kept, 'GPU')} can be used.",
+            f"{plural(kept, 'GPU')} can be used.",
             "Leave -1 out.",
         )
-    return fine(f"CUDA_VISIBLE_DEVICES={value}: {several(len(names), 'GPU')} at most")
+    return fine(f"CUDA_VISIBLE_DEVICES={value}: {plural(len(names), 'GPU')} at most")
 
 
-def driver(around: Surroundings) -> Seen:
+def driver(around: Surroundings) -> Finding:
     """The driver, and modes of the GPUs that stand in the way."""
     cards = smi(around)
     if not cards:
@@ -157,7 +156,7 @@ def driver(around: Surroundings) -> Seen:
     exclusive = [card.name for card in cards if card.compute_mode.lower().startswith("exclusive")]
     if exclusive:
         return warning(
-            f"{text}; {several(len(exclusive), 'GPU')} in exclusive mode",
+            f"{text}; {plural(len(exclusive), 'GPU')} in exclusive mode",
             "One process at a time may use such a GPU: ranks that share it fail.",
             "nvidia-smi -c 0",
         )
@@ -169,7 +168,7 @@ def driver(around: Surroundings) -> Seen:
             "Give each rank its part (CUDA_VISIBLE_DEVICES=MIG-…), or switch MIG off: nvidia-smi "
             "-mig 0.",
         )
-    return fine(text, driver=cards[0].driver)
+    return fine(text)
 
 
 def smi(around: Surroundings) -> list[Card]:

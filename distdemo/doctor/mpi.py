@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from distdemo.doctor.seen import Seen, broken, fine, several, skipped, warning
-from distdemo.doctor.surroundings import Surroundings
+from distdemo.doctor.records import Finding, broken, fine, skipped, warning
+from distdemo.doctor.system import Surroundings
+from distdemo.view.format import plural
 
 PATIENCE = 8.0  # seconds for an interpreter to load the library
 BRIEF = 3.0  # seconds for an mpiexec to say its version
@@ -70,7 +70,7 @@ def kind_of(text: str) -> Kind:
     return Kind()
 
 
-def library(around: Surroundings) -> Seen:
+def library(around: Surroundings) -> Finding:
     """What mpi4py loads, asked in a child process."""
     if not around.installed("mpi4py"):
         return skipped("mpi4py is not installed", GET)
@@ -100,97 +100,64 @@ def loaded(around: Surroundings) -> dict[str, object]:
     return {"error": f"The process that tried it ended with {answer.status}. {lines[-1:]}"}
 
 
-def mpiexec(around: Surroundings) -> Seen:
+def mpiexec(around: Surroundings) -> Finding:
     """Whether the one that a shell starts belongs to the library, and the one beside Python."""
     if not around.installed("mpi4py"):
         return skipped("without mpi4py it is of no use", GET)
-    places = starters(around)
+    on_path = next(filter(None, map(around.which, STARTERS)), None)
+    beside = [around.python.parent / name for name in STARTERS]
+    found_beside = next((place for place in beside if place.exists()), None)
+    places = [place for place in (on_path, found_beside) if place is not None]
+    if len({place.resolve() for place in places}) < len(places):
+        places = places[:1]
     if not places:
         return warning(
             "there is no mpiexec on PATH or beside the interpreter",
             "Ranks over MPI can't be started by hand, nor on several machines.",
             "Add the MPI's bin folder to PATH.",
         )
-    said = {str(place): _kind(around, place) for place in places}
     found = loaded(around)
     if found.get("error"):
-        return skipped("mpi4py can't be loaded", "", **said)
+        return skipped("mpi4py can't be loaded")
     own = kind_of(str(found["library"]))
-    first = places[0]
-    return _compared(first, said[str(first)], own, _fitting(said, own), said)
-
-
-def starters(around: Surroundings) -> list[Path]:
-    """The mpiexec that a shell would run, then the one beside the interpreter if it is another."""
-    first = next(filter(None, (around.which(name) for name in STARTERS)), None)
-    beside = next(
-        (around.python.parent / n for n in STARTERS if (around.python.parent / n).exists()), None
-    )
-    both = [place for place in (first, beside) if place is not None]
-    if len(both) == 2 and both[0].resolve() == both[1].resolve():
-        return both[:1]
-    return both
-
-
-def _kind(around: Surroundings, place: Path) -> Kind:
-    return kind_of(around.ask([str(place), "--version"], BRIEF).text)
-
-
-def _fitting(said: dict[str, Kind], own: Kind) -> str:
-    """The first that belongs to the library; empty if none does."""
-    return next((place for place, kind in said.items() if kind.vendor == own.vendor), "")
-
-
-def _compared(first: Path, kind: Kind, own: Kind, fitting: str, said: dict[str, Kind]) -> Seen:
-    """What comes of starting ranks of the library with this mpiexec."""
-    facts: dict[str, object] = {"library": own, **said}
-    do = f"Start ranks with {fitting}." if fitting else f"Install the mpiexec of {own.vendor}."
+    kinds = [kind_of(around.ask([str(place), "--version"], BRIEF).text) for place in places]
+    first, kind = places[0], kinds[0]
+    fitting = [place for place, one in zip(places, kinds, strict=True) if one.vendor == own.vendor]
+    do = f"Start ranks with {fitting[0]}." if fitting else f"Install the mpiexec of {own.vendor}."
     text = f"{first} is {kind}'s, and mpi4py loads {own}"
     if not kind.vendor:
         return warning(
             f"{first} does not say whose it is",
             f"It may be no mpiexec, or hang: {BRIEF:g} s are enough for --version.",
             do,
-            **facts,
         )
     if kind.vendor == own.vendor:
-        return _versions(first, kind, own, facts)
-    if kind.family == own.family:
+        if kind.version.split(".")[0] == own.version.split(".")[0]:
+            return fine(f"{first} is {kind}'s, as the library is")
         return warning(
             text,
-            "They speak one protocol and mostly work together, but nobody promises it.",
-            do,
-            **facts,
+            "They come from two installations; across major releases they don't always fit.",
+            "Use one installation: which -a mpiexec shows what there is.",
         )
+    if kind.family == own.family:
+        why = "They speak one protocol and mostly work together, but nobody promises it."
+        return warning(text, why, do)
     return broken(
         text,
         "It starts ranks that don't find each other: every one says that it is rank 0 of 1, or "
         "MPI_Init fails.",
         f"{do} Or put its folder first on PATH.",
-        **facts,
     )
 
 
-def _versions(first: Path, kind: Kind, own: Kind, facts: dict[str, object]) -> Seen:
-    if kind.version.split(".")[0] == own.version.split(".")[0]:
-        return fine(f"{first} is {kind}'s, as the library is", **facts)
-    return warning(
-        f"{first} is {kind}'s, and mpi4py loads {own}",
-        "They come from two installations; across major releases they don't always fit.",
-        "Use one installation: which -a mpiexec shows what there is.",
-        **facts,
-    )
-
-
-def wheels(around: Surroundings) -> Seen:
+def wheels(around: Surroundings) -> Finding:
     """How many MPIs were installed into this Python, of which mpi4py takes the first it finds."""
     found = [name for name in WHEELS if around.installed(name)]
     if len(found) < 2:
         return fine(found[0]) if found else skipped("no MPI came as a wheel")
     return warning(
-        f"{several(len(found), 'MPI')} in one environment: {', '.join(found)}",
+        f"{plural(len(found), 'MPI')} in one environment: {', '.join(found)}",
         "Their mpiexec and libraries overwrite each other or are taken in an order that nobody "
         "chose.",
         f"pip uninstall {' '.join(found)}, and install the one that you want again.",
-        wheels=found,
     )

@@ -1,29 +1,27 @@
-"""Names and loopback: what this machine is called, and whether that leads anywhere."""
+"""Names, interfaces and ports: what ranks meet through."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdemo.doctor.seen import Seen, broken, fine, warning
-from distdemo.doctor.surroundings import Surroundings
-from distdemo.doctor.system import Interface
+from distdemo.doctor.records import Finding, broken, fine, warning
+from distdemo.doctor.system import Interface, Surroundings
 from distdemo.launcher.joined.interfaces import numeric
 
 SLOW = 0.5  # seconds of a look-up that show in the start of a world
+PATH = "The path to another machine is tested by distdemo hello --nnodes and distdemo bench links."
 NAME_IT = "Add a line with this machine's address and {name} to /etc/hosts, or mend its DNS."
 
 
-def hostname(around: Surroundings) -> Seen:
+def hostname(around: Surroundings) -> Finding:
     """Whether the name resolves, and to an address that others could reach."""
     name = around.hostname
     found = around.resolve(name)
-    facts = {"hostname": name, "addresses": found.found, "seconds": found.seconds}
     if found.late:
         return broken(
             f"the name service gave no answer for {name} within {found.seconds:g} s",
             "gloo, TCPStore and torchrun look this name up when a world starts, and wait as long.",
             NAME_IT.format(name=name),
-            **facts,
         )
     if not found.found:
         return broken(
@@ -31,80 +29,51 @@ def hostname(around: Surroundings) -> Seen:
             "torchrun tells its ranks to meet at this name, and they wait until their timeout; "
             "gloo falls back to loopback, where no other machine reaches it.",
             NAME_IT.format(name=name),
-            **facts,
         )
     text = f"{name} resolves to {', '.join(found.found)}"
-    return _of_addresses(around, text, found.found, facts) or _of_time(text, found.seconds, facts)
-
-
-def _of_addresses(
-    around: Surroundings, text: str, addresses: Sequence[str], facts: dict[str, object]
-) -> Seen | None:
-    """What is wrong with them; None if nothing is."""
     own = {address for each in around.interfaces() for address in each.addresses}
-    if all(map(is_loopback, addresses)):
+    if all(map(is_loopback, found.found)):
         return warning(
             f"{text}, which is loopback",
             "Worlds on this machine work. Across machines gloo tells the others this address, "
             "and they connect to themselves: connectFullMesh failed, connection refused.",
             "Set GLOO_SOCKET_IFNAME to an interface that the others reach, or give the name its "
             "real address in /etc/hosts.",
-            **facts,
         )
-    if not any(address in own or is_loopback(address) for address in addresses):
+    if not any(address in own or is_loopback(address) for address in found.found):
         return warning(
             f"{text}, which no interface here has",
             "gloo cannot bind to that address and falls back to loopback; the others may be told "
             "of another machine.",
             "Mend the entry in /etc/hosts or DNS, or set GLOO_SOCKET_IFNAME.",
-            **facts,
         )
-    if not any("." in address for address in addresses):
+    if found.seconds >= SLOW:
         return warning(
-            f"{text}: IPv6 only",
-            "torch handles it; some older tools around it (gethostbyname) don't.",
-            "Where a tool fails, give the name an IPv4 address too.",
-            **facts,
+            f"{text}, after {found.seconds:.1f} s",
+            "Each rank looks it up when it starts.",
+            "Add the name to /etc/hosts, or mend the first server in /etc/resolv.conf.",
         )
-    return None
+    return fine(text, addresses=found.found)
 
 
-def _of_time(text: str, seconds: float, facts: dict[str, object]) -> Seen:
-    if seconds < SLOW:
-        return fine(text, **facts)
-    return warning(
-        f"{text}, after {seconds:.1f} s",
-        "Each rank looks it up when it starts.",
-        "Add the name to /etc/hosts, or mend the first server in /etc/resolv.conf.",
-        **facts,
-    )
-
-
-def reverse_names(around: Surroundings) -> Seen:
+def reverse_names(around: Surroundings) -> Finding:
     """Whether an address leads back to a name in good time: TCPStore asks for every connection."""
-    own = [each.addresses[0] for each in around.interfaces() if _faces_out(each)]
+    own = [each.addresses[0] for each in _usable(around) if not each.loopback]
     for address in ("127.0.0.1", *own[:1]):
         found = around.reverse(address)
         if found.late or found.seconds >= SLOW:
-            took = (
-                f"no answer within {found.seconds:g} s" if found.late else f"{found.seconds:.1f} s"
-            )
+            took = f"{found.seconds:.1f} s"
+            took = f"no answer within {found.seconds:g} s" if found.late else took
             return warning(
                 f"asking for the name of {address}: {took}",
                 "TCPStore asks for the name of every peer that connects, so a world of many ranks "
                 "starts slowly (64 ranks took 12 s where nobody answered).",
                 f"Add {address} with a name to /etc/hosts, or mend reverse DNS.",
-                address=address,
-                seconds=found.seconds,
             )
     return fine("the name service answers in good time, name or none")
 
 
-def _faces_out(interface: Interface) -> bool:
-    return interface.up and bool(interface.addresses) and not interface.loopback
-
-
-def loopback(around: Surroundings) -> Seen:
+def loopback(around: Surroundings) -> Finding:
     """Whether two ends on this machine can talk at all."""
     reason = around.loopback()
     if not reason:
@@ -116,28 +85,194 @@ def loopback(around: Surroundings) -> Seen:
     )
 
 
-def firewall(around: Surroundings) -> Seen:
+def firewall(around: Surroundings) -> Finding:
     """Signs of a packet filter that refuses connections by default."""
-    ufw = "ENABLED=yes" in around.text("etc/ufw/ufw.conf").replace(" ", "")
-    active = [name for name, is_on in (("ufw", ufw), ("firewalld", _firewalld(around))) if is_on]
-    if active:
+    active = {
+        "ufw": "ENABLED=yes" in around.text("etc/ufw/ufw.conf").replace(" ", ""),
+        "firewalld": around.exists("run/firewalld") or around.exists("var/run/firewalld"),
+    }
+    if any(active.values()):
         return warning(
-            f"{' and '.join(active)} is enabled",
+            f"{' and '.join(name for name, is_on in active.items() if is_on)} is enabled",
             "Ranks on other machines connect to ports that are chosen anew for each world, which "
             "such a filter refuses by default.",
-            "Allow all TCP between the machines of a world; distdemo doctor --peer tests the way.",
+            f"Allow all TCP between the machines of a world. {PATH}",
         )
     tables = around.text("proc/net/ip_tables_names").split()
-    if tables:
-        return fine(f"packet filter tables are loaded ({', '.join(tables)}); --peer tests the way")
-    return fine("no packet filter is seen from here; --peer tests the way")
-
-
-def _firewalld(around: Surroundings) -> bool:
-    return around.exists("run/firewalld") or around.exists("var/run/firewalld")
+    seen = f"tables are loaded ({', '.join(tables)})" if tables else "none is seen from here"
+    return fine(f"{seen}. {PATH.removesuffix('.')}")
 
 
 def is_loopback(address: str) -> bool:
     """Whether nobody else reaches this address: 127.0.0.0/8 or ::1."""
     number = numeric(address)
     return number is not None and number.is_loopback
+
+
+# ------------------------------------------------------------------------------------- interfaces
+
+
+VIRTUAL = ("docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tun", "tap", "ifb", "dummy")
+LEAST_MTU = 1280  # bytes: what every IPv6 link has to carry (RFC 8200)
+
+
+def interfaces(around: Surroundings) -> Finding:
+    """Those that are up and have an address."""
+    outward = [each for each in _usable(around) if not each.loopback]
+    if not outward:
+        return warning(
+            "none but loopback is up and has an address",
+            "Worlds on this machine work; no other machine can be reached.",
+            "Bring an interface up, or run the container with a network.",
+        )
+    facts = {each.name: f"{', '.join(each.addresses)}; MTU {each.mtu}" for each in outward}
+    return fine(", ".join(f"{each.name} {each.addresses[0]}" for each in outward), **facts)
+
+
+def mtu(around: Surroundings) -> Finding:
+    """Packets that are smaller than everything else expects."""
+    outward = [each for each in _usable(around) if not each.loopback]
+    small = [each for each in outward if each.mtu < LEAST_MTU]
+    listed = ", ".join(f"{each.name} {each.mtu}" for each in (small or outward)) or "no interface"
+    if not small:
+        return fine(f"{listed} bytes")
+    return warning(
+        f"{listed} bytes, less than the {LEAST_MTU} that every IPv6 link carries",
+        "Small messages pass and large ones may vanish, so that a world starts and then hangs.",
+        "ip link set dev NAME mtu 1500, or what the network between the machines carries.",
+    )
+
+
+def gloo(around: Surroundings) -> Finding:
+    """What gloo takes: the interfaces that a variable names, else what the hostname leads to."""
+    named = around.environ.get("GLOO_SOCKET_IFNAME", "")
+    usable = _usable(around)
+    if not named:
+        addresses = around.resolve(around.hostname).found
+        fits = [each for each in usable if set(each.addresses) & set(addresses)]
+        if not fits and any(map(is_loopback, addresses)):
+            fits = [each for each in usable if each.loopback]
+        if not fits:
+            none = "loopback, because the hostname leads to no address of this machine"
+            return fine(none, takes="lo")
+        return fine(f"{fits[0].name}, to which the hostname leads", takes=fits[0].name)
+    known = {each.name: each for each in around.interfaces()}
+    names = [name.strip() for name in named.split(",")]
+    do = f"Name one of {_names(usable)}, or unset it."
+    missing = [name for name in names if name not in known]
+    if missing:
+        why = 'Every rank over gloo ends when it joins: "Unable to find address for".'
+        if any(name.startswith(("^", "=")) for name in missing):
+            why = "^ and = are NCCL's syntax; gloo takes plain names and ends every rank otherwise."
+        quoted = " or ".join(map(repr, missing))
+        return broken(f"GLOO_SOCKET_IFNAME={named}: there is no interface {quoted}", why, do)
+    unusable = [name for name in names if known[name] not in usable]
+    if unusable:
+        return broken(
+            f"GLOO_SOCKET_IFNAME={named}: {' or '.join(map(repr, unusable))} is down or has no "
+            "address",
+            "Every rank ends when it joins: gloo has nothing to bind to there.",
+            do,
+        )
+    if all(known[name].loopback for name in names):
+        return _loopback_only(f"GLOO_SOCKET_IFNAME={named}")
+    return fine(f"{named}, by GLOO_SOCKET_IFNAME", takes=named)
+
+
+def _loopback_only(setting: str) -> Finding:
+    return warning(
+        f"{setting}: loopback only",
+        "Worlds on this machine work; ranks on other machines can't connect.",
+        "Unset it, or name an interface that the others reach.",
+    )
+
+
+def nccl(around: Surroundings) -> Finding:
+    """What NCCL takes, by its rules: a pattern, else anything before docker and loopback."""
+    pattern = around.environ.get("NCCL_SOCKET_IFNAME", "")
+    usable = _usable(around)
+    if not pattern:
+        taken = sorted(usable, key=_last_resort)[:1]
+        why = "the first that is no loopback and no container's"
+        return fine(f"{taken[0].name}, {why}" if taken else "none", takes=_names(taken))
+    taken = [each for each in usable if matches(pattern, each.name)]
+    if not taken:
+        return broken(
+            f"NCCL_SOCKET_IFNAME={pattern} leaves no interface",
+            "Worlds over NCCL end when they start: no socket interface found.",
+            f"Here are {_names(usable)}. eth takes all that begin so, =eth0 that one, ^docker all "
+            "but those.",
+        )
+    if all(each.loopback for each in taken):
+        return _loopback_only(f"NCCL_SOCKET_IFNAME={pattern}")
+    return fine(f"{_names(taken)}, by NCCL_SOCKET_IFNAME={pattern}", takes=_names(taken))
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether NCCL's pattern takes the interface: ``eth,ib``, ``=eth0``, ``^docker``, ``^=lo``."""
+    excludes = pattern.startswith("^")
+    rest = pattern.removeprefix("^")
+    exact = rest.startswith("=")
+    words = [word for word in rest.removeprefix("=").split(",") if word]
+    hit = any(name == word if exact else name.startswith(word) for word in words)
+    return hit != excludes
+
+
+def _last_resort(interface: Interface) -> int:
+    """InfiniBand's first, then any other, then those of containers, then loopback."""
+    if interface.loopback:
+        return 3
+    if interface.name.startswith("ib"):
+        return 0
+    return 2 if interface.name.startswith(VIRTUAL) else 1
+
+
+def _usable(around: Surroundings) -> list[Interface]:
+    return [each for each in around.interfaces() if each.up and each.addresses]
+
+
+def _names(found: Sequence[Interface]) -> str:
+    return ", ".join(each.name for each in found)
+
+
+# ------------------------------------------------------------------------------------------ ports
+
+
+USUAL = 29500  # torch's and torchrun's default
+FEW = 1000  # ports: gloo takes one a pair of ranks of a machine
+
+
+def ephemeral(around: Surroundings) -> Finding:
+    """Whether the system hands out ports, and how many there are."""
+    reason = around.bind("127.0.0.1", 0)
+    if reason:
+        return broken(
+            f"no port can be listened on: {reason}",
+            "Ranks listen on ports that the system chooses.",
+            "Close what holds them: ss -tan shows it.",
+        )
+    words = around.text("proc/sys/net/ipv4/ip_local_port_range").split()
+    if len(words) < 2:
+        return fine("the system hands them out")
+    first, last = int(words[0]), int(words[1])
+    if last - first + 1 < FEW:
+        return warning(
+            f"{first}-{last}: only {last - first + 1}",
+            "gloo connects each pair of ranks, and every connection takes one.",
+            "sysctl net.ipv4.ip_local_port_range='32768 60999'",
+        )
+    return fine(f"{first}-{last} are handed out")
+
+
+def usual(around: Surroundings) -> Finding:
+    """Whether the port that everybody uses is free."""
+    reason = around.bind("", USUAL)
+    if not reason:
+        return fine(f"{USUAL} is free")
+    return warning(
+        f"{USUAL} is {reason}",
+        "It is the default of torchrun and of init_process_group: the second world on a machine "
+        "fails with EADDRINUSE, or joins the first.",
+        "Give worlds a port of their own (torchrun --rdzv-endpoint HOST:0, MASTER_PORT), or end "
+        f"what holds it: ss -ltnp 'sport = :{USUAL}'.",
+    )

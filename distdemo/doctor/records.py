@@ -1,12 +1,11 @@
-"""What ``doctor`` found: a finding a check, and the report that every view is drawn from. Frozen.
-
-No torch, no rich, no typer, as in ``reports``.
-"""
+"""What ``doctor`` found: a finding a check, and the report. Frozen; no torch, rich or typer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+from distdemo.encoding import derived
 
 Level = Literal["fine", "warning", "broken", "skipped"]
 
@@ -18,7 +17,6 @@ TOPICS = {
     "mpi": "MPI",
     "gpus": "GPUs",
     "environment": "Environment",
-    "peer": "The way to the peer",
 }
 """Every topic and its heading, in the order in which they are shown."""
 
@@ -28,9 +26,6 @@ class Finding:
     """What one check found.
 
     Attributes:
-        check: names the check, ``hostname``; several findings may come from one.
-        topic: one of ``TOPICS``.
-        title: the same for people, ``Hostname``.
         level: ``fine``; ``warning``, it costs time or stands in the way of some worlds;
             ``broken``, worlds that people commonly start fail by it; ``skipped``, there was
             nothing to look at.
@@ -38,36 +33,43 @@ class Finding:
         why: why it matters, in sentences; empty where it is fine.
         do: what to do about it, likewise.
         facts: names and values, for programs that read the report.
+        check: names the check, ``hostname``; several findings may come from one.
+        topic: one of ``TOPICS``.
+        title: the same for people, ``Hostname``.
     """
 
-    check: str
-    topic: str
-    title: str
     level: Level
     seen: str
     why: str = ""
     do: str = ""
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    check: str = ""
+    topic: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """All findings.
+    """All findings, in the order of ``TOPICS``.
 
     Attributes:
-        findings: in the order of ``TOPICS``.
         host: the name of this machine.
-        seconds: how long looking took.
     """
 
     findings: tuple[Finding, ...]
     host: str
-    seconds: float = 0.0
+    elapsed_s: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
 
     def count(self, level: Level) -> int:
         """How many findings are of this level."""
         return sum(finding.level == level for finding in self.findings)
+
+    @derived
+    def counts(self) -> dict[str, int]:
+        """Findings by level."""
+        levels: tuple[Level, ...] = ("broken", "warning", "fine", "skipped")
+        return {level: self.count(level) for level in levels}
 
     @property
     def ok(self) -> bool:
@@ -75,43 +77,28 @@ class DoctorReport:
         return not self.count("broken")
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One connection that ``doctor --listen`` served.
-
-    Attributes:
-        address: whose it was, as this machine saw it.
-        host: what the visitor called itself; empty if it never said so.
-        seconds: how long it stayed.
-        received: bytes of its throughput test.
-        sent: likewise, to it.
-        end: ``done``, or why it ended before.
-    """
-
-    address: str
-    host: str
-    seconds: float
-    received: int
-    sent: int
-    end: str
+def fine(seen: str, /, **facts: object) -> Finding:
+    """Nothing stands in the way."""
+    return Finding("fine", seen, facts=_texts(facts))
 
 
-@dataclass(frozen=True, slots=True)
-class ListenReport:
-    """What ``doctor --listen`` did.
+def warning(seen: str, why: str, do: str, /, **facts: object) -> Finding:
+    """It costs time, or stands in the way of some worlds."""
+    return Finding("warning", seen, why, do, _texts(facts))
 
-    Attributes:
-        address: that it listened on.
-        port: likewise.
-        reason: why that address.
-        seconds: how long.
-        interrupted: Ctrl-C ended it.
-    """
 
-    address: str
-    port: int
-    reason: str
-    seconds: float
-    visits: tuple[Visit, ...]
-    versions: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+def broken(seen: str, why: str, do: str, /, **facts: object) -> Finding:
+    """Worlds that people commonly start fail by it."""
+    return Finding("broken", seen, why, do, _texts(facts))
+
+
+def skipped(seen: str, do: str = "") -> Finding:
+    """There is nothing to look at."""
+    return Finding("skipped", seen, do=do)
+
+
+def _texts(facts: dict[str, object]) -> dict[str, str]:
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in facts.items()
+    }

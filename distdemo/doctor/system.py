@@ -1,34 +1,41 @@
-"""The system as it is: name services, limits, the clock, other programs. All bounded in time."""
+"""The machine that the checks look at, and the means to ask it. All of it is bounded in time.
+
+A test makes up a machine by handing other answers to ``Surroundings``.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from pathlib import Path
 
-from distdemo.doctor.interface_list import Interface, interfaces
 from distdemo.launcher import limits as launcher_limits
+from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import Limit
 from distdemo.launcher.records import WorldSpec
 
-__all__ = ["Answer", "Clock", "Interface", "Lookup", "Room", "interfaces"]
-
 PATIENCE = 2.0  # seconds that a name service gets
-ENOUGH = 1 << 20  # bytes that are read of a program's answer
+ENOUGH = 1 << 20  # characters that are read of a program's answer
 running: set[subprocess.Popen[str]] = set()
 """The programs that are being asked just now."""
 _over = threading.Event()  # nobody waits for answers any more
 _starting = threading.Lock()  # so that no program starts while all are ended
+
+
+# ---------------------------------------------------------------------------------- what is seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,23 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
+class Interface:
+    """One network interface.
+
+    Attributes:
+        addresses: IPv4 first, second ones too; then IPv6 without those that hold on one link only.
+        up: switched on, and with a cable.
+        mtu: bytes of the largest packet; 0 if unknown.
+    """
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    up: bool = True
+    loopback: bool = False
+    mtu: int = 1500
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """A file system's size and what of it is free, in bytes."""
 
@@ -58,12 +82,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What the kernel says of its clock.
-
-    Attributes:
-        synchronised: something keeps it in step.
-        error: the largest error that it may have, in seconds; 0 if unknown.
-    """
+    """What the kernel says of its clock: whether something keeps it in step, and its error, s."""
 
     synchronised: bool
     error: float = 0.0
@@ -88,6 +107,30 @@ class Answer:
         return self.status is None and not self.error
 
 
+@dataclass(frozen=True, slots=True)
+class TorchFacts:
+    """What the installed torch says of itself.
+
+    Attributes:
+        cuda: the CUDA release that it was built for; empty for none; ``rocm`` likewise.
+        distributed: torch.distributed is part of it.
+        backends: those that it was built with.
+        nccl: the version of its NCCL; empty for none.
+        threads: how many threads an operation on the CPU takes.
+    """
+
+    version: str
+    cuda: str = ""
+    rocm: str = ""
+    distributed: bool = True
+    backends: tuple[str, ...] = ("gloo",)
+    nccl: str = ""
+    threads: int = 1
+
+
+# -------------------------------------------------------------------------------- how it is asked
+
+
 def resolve(name: str) -> Lookup:
     """The addresses of a name, in the system's order."""
 
@@ -100,11 +143,7 @@ def resolve(name: str) -> Lookup:
 
 def reverse(address: str) -> Lookup:
     """The name of an address."""
-
-    def look() -> tuple[str, ...]:
-        return (socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0],)
-
-    return _bounded(look)
+    return _bounded(lambda: (socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0],))
 
 
 def _bounded(look: Callable[[], tuple[str, ...]]) -> Lookup:
@@ -125,23 +164,53 @@ def _bounded(look: Callable[[], tuple[str, ...]]) -> Lookup:
     return found[0] if found else Lookup(seconds=PATIENCE, late=True)
 
 
+def interfaces() -> tuple[Interface, ...]:
+    """All of them, in the kernel's order, which is the order in which gloo and NCCL look."""
+    known = addresses()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return tuple(_interface(probe, name, known) for _, name in socket.if_nameindex())
+
+
+def _interface(probe: socket.socket, name: str, known: Mapping[str, tuple[str, ...]]) -> Interface:
+    """One of them, with the addresses under a label of it (``eth0:1``) too."""
+
+    def ask(number: int) -> bytes:
+        """What the kernel writes behind the name in ``struct ifreq``; zeros if it refuses."""
+        try:
+            import fcntl
+
+            request = struct.pack("16s24x", name.encode()[:15])
+            return bytes(fcntl.ioctl(probe.fileno(), number, request)[16:])
+        except (ImportError, OSError):
+            return bytes(24)
+
+    own = [each for label in known if label.partition(":")[0] == name for each in known[label]]
+    sixes = [each for each in own if ":" in each and not IPv6Address(each).is_link_local]
+    flags = struct.unpack_from("=H", ask(0x8913))[0]  # SIOCGIFFLAGS of linux/sockios.h
+    up, loop, cable = flags & 0x1, flags & 0x8, flags & 0x40  # of linux/if.h
+    return Interface(
+        name,
+        (*(each for each in own if ":" not in each), *sixes),
+        up=bool(up and cable),
+        loopback=bool(loop),
+        mtu=struct.unpack_from("=i", ask(0x8921))[0],  # SIOCGIFMTU
+    )
+
+
 def loopback() -> str:
     """Why two ends on 127.0.0.1 can't talk; empty if they can."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(PATIENCE)
-            port = server.getsockname()[1]
-            with socket.create_connection(("127.0.0.1", port), PATIENCE), server.accept()[0]:
+            place = server.getsockname()
+            with socket.create_connection(place, PATIENCE), server.accept()[0]:
                 return ""
     except OSError as error:
         return error.strerror or str(error)
 
 
 def bind(address: str, port: int) -> str:
-    """Why this port of this address is not to be had; empty if it is.
-
-    Nothing listens on it meanwhile: that it can be bound tells as much.
-    """
+    """Why this port of this address is not to be had; empty if it is. Nothing listens on it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -196,11 +265,6 @@ def cores() -> tuple[int, int]:
         return total, total
 
 
-def python() -> Path:
-    """The interpreter, not followed to the installation that an environment is made of."""
-    return Path(sys.executable)
-
-
 def installed(name: str) -> bool:
     """Whether this Python has a distribution of that name."""
     from importlib.metadata import PackageNotFoundError, version
@@ -230,42 +294,65 @@ def clock() -> Clock | None:
     return Clock(in_step, buffer[3] / 1e6)  # maxerror, in µs
 
 
+def torch() -> TorchFacts:
+    """Of the torch that is loaded; no GPU is initialised.
+
+    Raises:
+        UsageError: it is not installed, or broken.
+    """
+    from distdemo.launcher.torch_import import load_torch
+
+    load_torch()
+    import torch
+    import torch.distributed as dist
+
+    here = dist.is_available()
+    # is_xccl_available is not in every release.
+    built = tuple(
+        name
+        for name in ("gloo", "nccl", "mpi", "ucc", "xccl")
+        if here and getattr(dist, f"is_{name}_available", lambda: False)()
+    )
+    nccl = torch.cuda.nccl.version() if "nccl" in built else ""  # type: ignore[no-untyped-call]  # torch does not say its type
+    return TorchFacts(
+        version=str(torch.__version__),
+        cuda=str(torch.version.cuda or ""),
+        rocm=str(torch.version.hip or ""),
+        distributed=here,
+        backends=built,
+        nccl=".".join(map(str, nccl)),
+        threads=torch.get_num_threads(),
+    )
+
+
 def ask(command: Sequence[str], seconds: float) -> Answer:
     """What a program answers to a command line; it and its children are gone at the end."""
-    try:
-        process = _started(command)
-    except OSError as error:
-        return Answer(None, error=error.strerror or str(error))
+    with _starting:
+        if _over.is_set():
+            return Answer(None, error="nobody waits for the answer any more")
+        try:
+            process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Answer(None, error=error.strerror or str(error))
+        running.add(process)
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        _kill(process)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         return Answer(None)
     finally:
         running.discard(process)
     return Answer(process.returncode, text[:ENOUGH])
-
-
-def _started(command: Sequence[str]) -> subprocess.Popen[str]:
-    """The program, with what it writes in one pipe.
-
-    Raises:
-        OSError: it can't be started, or nobody waits for its answer any more.
-    """
-    with _starting:
-        if _over.is_set():
-            raise InterruptedError(errno.EINTR, "nobody waits for the answer any more")
-        process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        running.add(process)
-    return process
 
 
 def begin_questions() -> None:
@@ -274,10 +361,7 @@ def begin_questions() -> None:
 
 
 def end_questions() -> None:
-    """Kill every program that is still being asked, after Ctrl-C perhaps, and start no other.
-
-    A check that lost one answer would ask on, in a thread that ends with this process.
-    """
+    """Kill every program that is still being asked, after Ctrl-C perhaps, and start no other."""
     with _starting:
         _over.set()
     for process in tuple(running):
@@ -285,9 +369,77 @@ def end_questions() -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+class Remembering:
+    """Asks each question once, also where several checks ask it at the same time."""
+
+    def __init__(self, ask: Callable[[Sequence[str], float], Answer]) -> None:
+        self._ask = ask
+        self._guard = threading.Lock()
+        self._questions: dict[tuple[str, ...], threading.Lock] = {}
+        self._answers: dict[tuple[str, ...], Answer] = {}
+
+    def __call__(self, command: Sequence[str], seconds: float) -> Answer:
+        """The answer, as soon as anybody has it."""
+        question = tuple(command)
+        with self._guard:
+            mine = self._questions.setdefault(question, threading.Lock())
+        with mine:
+            if question not in self._answers:
+                self._answers[question] = self._ask(command, seconds)
+            return self._answers[question]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The machine, its settings, and the means to ask it.
+
+    Attributes:
+        hostname: what this machine calls itself.
+        root: below which /proc, /sys, /dev and /etc are read.
+        python: the interpreter that ranks run on.
+        ask: what a command answers within so many seconds.
+    """
+
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    hostname: str = field(default_factory=socket.gethostname)
+    root: Path = Path("/")
+    home: Path = field(default_factory=Path.home)
+    python: Path = Path(sys.executable)
+    resolve: Callable[[str], Lookup] = resolve
+    reverse: Callable[[str], Lookup] = reverse
+    interfaces: Callable[[], tuple[Interface, ...]] = interfaces
+    loopback: Callable[[], str] = loopback
+    bind: Callable[[str, int], str] = bind
+    room: Callable[[Path], Room | None] = room
+    writable: Callable[[Path], bool] = writable
+    rlimit: Callable[[str], tuple[int, int] | None] = rlimit
+    limits: Callable[[str], Sequence[Limit]] = limits
+    cores: Callable[[], tuple[int, int]] = cores
+    clock: Callable[[], Clock | None] = clock
+    ask: Callable[[Sequence[str], float], Answer] = field(default_factory=lambda: Remembering(ask))
+    installed: Callable[[str], bool] = installed
+    torch: Callable[[], TorchFacts] = torch
+
+    def text(self, path: str) -> str:
+        """What a file holds, ``proc/meminfo``; empty if it can't be read."""
+        try:
+            return (self.root / path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def number(self, path: str) -> int | None:
+        """The whole number that a file begins with; None if there is none."""
+        words = self.text(path).split()
+        try:
+            return int(words[0]) if words else None
+        except ValueError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory is there."""
+        return (self.root / path).exists()
+
+    def which(self, name: str) -> Path | None:
+        """The program that a shell would run."""
+        found = shutil.which(name, path=self.environ.get("PATH", ""))
+        return Path(found) if found else None

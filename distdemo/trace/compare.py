@@ -203,16 +203,17 @@ def link_of_files(paths: Sequence[Path], op: str) -> Link:
     Raises:
         UsageError: one can't be read, or nothing in them can be fitted.
     """
-    from distdemo.bench.fit import fit
-    from distdemo.bench.reading import read
+    from distdemo.bench.fit.fit import fit
+    from distdemo.bench.recording import read
 
     fitted, _ = fit([read(path) for path in paths])
     wanted = (op, "p2p")
-    best = min(fitted, key=lambda each: wanted.index(each.op) if each.op in wanted else 2)
-    worlds = " and ".join(map(str, best.worlds))
-    key, link = best.key, best.best.link
-    series = f"{key.command} over {key.backend} on {worlds} ranks, taken for {best.chosen}"
-    return Link(link.alpha, link.beta, "fitted", files=tuple(map(str, paths)), series=series)
+    best = min(fitted, key=lambda each: wanted.index(each.spec.op) if each.spec.op in wanted else 2)
+    worlds = " and ".join(map(str, best.ranks))
+    spec, link = best.spec, best.best
+    series = f"{spec.command} over {spec.backend} on {worlds} ranks, taken for {best.chosen}"
+    names = tuple(map(str, paths))
+    return Link(link.alpha_s, link.beta_s_per_byte, "fitted", files=names, series=series)
 
 
 def _payload(op: OpSpec) -> int:

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 PROGRAM = HERE.parent / "run" / "programs" / "hello.py"
 CHEAP = {
     "all-reduce": "-n 2",
-    "bench": "-n 2 -b 8 -e 64 --iters 4 --launches 1 --no-limits",
+    "bench": "-n 2 -b 8 -e 512 --iters 4 --launches 1 --no-limits",
     "bench links": "-n 2 --rounds 1 --iters 2",
     "bench compare": "OLD OLD",
     "bench fit": "OLD",

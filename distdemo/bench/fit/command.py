@@ -1,0 +1,129 @@
+"""``distdemo bench fit``: the α–β model of what was measured, and predictions from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distdemo.bench.fit.records import MESSAGE
+from distdemo.cli.contract import Result, command
+from distdemo.cli.options import Plot
+from distdemo.cli.session import Session
+from distdemo.cli.types import Sizes, one_of, parse_sizes, whole
+from distdemo.errors import UsageError
+from distdemo.trace import algorithms
+
+MOST_RANKS = 1_000_000
+"""Their schedules take minutes to count; those of 100,000 some seconds."""
+PREDICTING = "Predictions"
+
+
+def _names() -> list[str]:
+    return list(dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE]))
+
+
+@command(
+    record="distdemo.bench.fit.records:FitReport",
+    epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
+    "--predict 1000 --sizes 1K,1M",
+)
+def fit(  # noqa: PLR0913, PLR0917 - its options
+    session: Session,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE.json...",
+            help="From bench --output; runs on several numbers of ranks are fitted as one.",
+        ),
+    ],
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            parser=one_of(_names),
+            help="Algorithm to fit; by default the one that fits best.",
+        ),
+    ] = None,
+    predict: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--predict",
+            metavar="N",
+            parser=whole(2, "It is the number of ranks; one alone sends nothing.", MOST_RANKS),
+            help="Predict what N ranks would take; may be repeated.",
+            rich_help_panel=PREDICTING,
+        ),
+    ] = None,
+    sizes: Annotated[
+        Sizes | None,
+        typer.Option(
+            "--sizes",
+            metavar="BYTES",
+            parser=parse_sizes,
+            help="Sizes to predict, 1K,16M; by default three of those measured.",
+            rich_help_panel=PREDICTING,
+        ),
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--against",
+            metavar="FILE.json",
+            help="Predict a run that is not fitted, and show its times beside; may be repeated.",
+            rich_help_panel=PREDICTING,
+        ),
+    ] = None,
+    plot: Plot = None,
+) -> Result:
+    """The α–β model of what was measured, and what other worlds would take by it.
+
+    A message of s bytes takes α + s·β. How often an algorithm pays α and β is counted in its
+    schedule, the one that distdemo trace runs.
+    """
+    from dataclasses import replace
+
+    from distdemo.bench.fit.fit import study
+    from distdemo.bench.recording import read
+    from distdemo.versions import versions
+    from distdemo.view.progress import spinner
+
+    others = against or []
+    every = [path.resolve() for path in (*files, *others)]
+    if len(set(every)) < len(every):
+        raise UsageError(
+            "A file is named twice.",
+            "Its times would count twice, or the prediction be held against itself.",
+            "Name each file once.",
+        )
+    if sizes and not (predict or others):
+        raise UsageError(
+            "--sizes means nothing without --predict.",
+            "It is what is predicted.",
+            "Add --predict 1000, or leave it out.",
+        )
+    if sizes and min(sizes) < 1:
+        raise UsageError(
+            "--sizes 0: nothing takes no time to send.",
+            "The model speaks of messages with something in them.",
+            "Try --sizes 1K,16M.",
+        )
+    recordings, beside = [read(path) for path in files], [read(path) for path in others]
+    with spinner("counting schedules", enabled=not session.quiet):
+        report = study(
+            recordings,
+            against=beside,
+            algorithm=algorithm,
+            ranks=predict or (),
+            sizes=sizes or (),
+        )
+    report = replace(report, versions=versions())
+
+    def picture() -> bytes:
+        from distdemo.bench.fit.view import plot as drawn
+
+        return drawn(report, plot.suffix.lower().removeprefix(".") if plot else "svg")
+
+    return Result(report, view="distdemo.bench.fit.view", files=(("--plot", plot, picture),))

@@ -1,0 +1,65 @@
+"""``distdemo doctor``: what on this machine stands in the way of worlds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.session import Session
+from distdemo.cli.types import offer, one_of
+from distdemo.doctor.records import TOPICS
+from distdemo.errors import DistdemoError
+
+
+@command(
+    record="distdemo.doctor.records:DoctorReport",
+    epilog="Try: distdemo doctor; distdemo doctor --quiet; distdemo doctor --only network",
+)
+def doctor(
+    session: Session,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="TOPIC",
+            parser=one_of(TOPICS),
+            autocompletion=offer(TOPICS),
+            help=f"Look at one topic, may be repeated: {', '.join(TOPICS)}.",
+        ),
+    ] = None,
+    world: Annotated[
+        bool, typer.Option("--world/--no-world", help="Try a world of two ranks.")
+    ] = True,
+) -> Result:
+    """What stands in the way: network, memory, torch, MPI, GPUs, variables.
+
+    Looks at what PyTorch's process groups depend on, and tries a world of two ranks over gloo.
+    Nothing is changed. The path to another machine is tested by distdemo hello --nnodes and
+    distdemo bench links.
+    """
+    from distdemo.doctor.checks import examine
+    from distdemo.doctor.system import Surroundings
+    from distdemo.view.progress import spinner
+
+    def start(*args: Any) -> Any:  # noqa: ANN401 - as run_world's
+        from distdemo.launcher.local import run_world  # imports torch, which may be missing
+
+        return run_world(*args)
+
+    try:
+        with spinner("looking at this machine", enabled=not session.quiet):
+            report = examine(Surroundings(), only or tuple(TOPICS), start if world else None)
+    except KeyboardInterrupt:  # ``main`` remembers it, for the exit code
+        raise DistdemoError(
+            "Interrupted.",
+            "There is no verdict. Whatever was started to look at this machine is gone.",
+            "--only TOPIC looks at less, and --no-world starts no ranks.",
+        ) from None
+    errors = tuple(
+        Error(f"{each.title}: {each.seen}.", each.why, each.do)
+        for each in report.findings
+        if each.level == "broken"
+    )
+    return Result(report, view="distdemo.doctor.view", errors=errors)

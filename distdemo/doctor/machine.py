@@ -1,0 +1,380 @@
+"""Memory, limits of processes, cores, clock and container: what ranks have to share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdemo.doctor.records import Finding, broken, fine, skipped, warning
+from distdemo.doctor.system import Surroundings
+from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, MIB, UNLIMITED
+from distdemo.view.format import plural, short_size
+
+SHM = "/dev/shm"  # noqa: S108 - the place itself is what is looked at
+LEAST_SHM = 16 * MIB
+"""NCCL's first segment takes 9.6 MB, two ranks of MPICH some 10 MB (measured)."""
+LITTLE_SHM = 256 * MIB  # a container's usual 64 MiB is less
+LITTLE_TMP = 64 * MIB
+MORE_SHM = (
+    "Give it more: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of medium "
+    "Memory at /dev/shm, elsewhere mount -o remount,size=1g /dev/shm."
+)
+
+
+def shared_memory(around: Surroundings) -> Finding:
+    """Whether it is there, writable and large enough."""
+    place = around.root / "dev/shm"
+    found = around.room(place)
+    if found is None:
+        return skipped(f"this system has no {SHM}")
+    free = f"{short_size(found.free)} free of {short_size(found.total)}"
+    if not around.writable(place):
+        return broken(
+            f"{SHM} can't be written to ({free})" if found.free else f"{SHM} is full ({free})",
+            "NCCL, MPI and DataLoader workers share memory through it.",
+            "Make room, or give it its usual rights: chmod 1777 /dev/shm.",
+        )
+    if found.free < LEAST_SHM:
+        return broken(
+            f"{SHM} has {free}",
+            "Ranks over MPI die of a bus error, NCCL fails to create its segments, tensors can't "
+            "be sent between processes.",
+            MORE_SHM,
+        )
+    if found.free < LITTLE_SHM:
+        return warning(
+            f"{SHM} has {free}",
+            "It is enough for few ranks: NCCL takes some 10 MB for each pair of GPUs, MPI for "
+            "each few ranks, and DataLoader workers keep whole batches there.",
+            MORE_SHM,
+        )
+    return fine(free)
+
+
+def ranks(around: Surroundings) -> Finding:
+    """How many ranks fit into the memory, by the cheapest and the dearest start method."""
+    forked, spawned = around.limits("fork")[0], around.limits("spawn")[0]
+    if forked.ranks >= UNLIMITED // 1024:
+        return fine("this system does not say how much is free")
+    room = f"room for {forked.ranks:,} forked ranks, {spawned.ranks:,} spawned ones"
+    if forked.ranks < 2:
+        return broken(
+            room,
+            f"{forked.why} A container's limit counts.",
+            "End other programs, or give the container more memory.",
+        )
+    if spawned.ranks < 4:
+        return warning(
+            room,
+            f"{spawned.why} torchrun, mpiexec and spawn load torch in every rank.",
+            "End other programs, give the container more memory, or start few ranks.",
+        )
+    return fine(room)
+
+
+def overcommit(around: Surroundings) -> Finding:
+    """vm.overcommit_memory=2 refuses what is only reserved."""
+    mode = around.number("proc/sys/vm/overcommit_memory")
+    if mode is None:
+        return skipped("this system does not tell")
+    if mode != 2:
+        return fine(f"vm.overcommit_memory is {mode}")
+    return warning(
+        "vm.overcommit_memory is 2",
+        "Memory that is only reserved counts as used: CUDA and forked ranks reserve much more "
+        "than they touch, and get ENOMEM.",
+        "sysctl vm.overcommit_memory=0, or raise vm.overcommit_ratio.",
+    )
+
+
+def temporary(around: Surroundings) -> Finding:
+    """The temporary directory: there, writable, with some room."""
+    usual = around.root / "tmp"
+    named = around.environ.get("TMPDIR", "")
+    place = Path(named) if named else usual
+    if not around.writable(place):
+        return _no_temporary(place, fallback=bool(named) and around.writable(usual))
+    found = around.room(place)
+    if found is not None and found.free < LITTLE_TMP:
+        return warning(
+            f"{place} has {short_size(found.free)} free",
+            "Rendezvous files and compiled kernels are kept there.",
+            "Make room, or set TMPDIR to a larger place.",
+        )
+    return fine(f"{place}, {short_size(found.free)} free" if found else str(place))
+
+
+def _no_temporary(place: Path, *, fallback: bool) -> Finding:
+    if fallback:
+        return warning(
+            f"no file can be made in {place}, which TMPDIR names",
+            "Python falls back to another place without a word; MPI, compilers and other programs "
+            "fail.",
+            "unset TMPDIR, or set it to a directory that you can write to.",
+        )
+    return broken(
+        f"no file can be made in {place}",
+        "Sockets, rendezvous files and compiled kernels are kept there.",
+        "Set TMPDIR to a directory that you can write to.",
+    )
+
+
+# ---------------------------------------------------------------------------- limits of processes
+
+
+FEWEST_FILES = 128  # with less this machine can't hold 16 ranks
+FEW_FILES = 1024  # the usual soft limit
+LOCKED = 64 << 20  # bytes: less than what a NIC's queues of a few peers take
+
+
+def open_files(around: Surroundings) -> Finding:
+    """How many files, sockets included, a process may have open."""
+    found = around.rlimit("RLIMIT_NOFILE")
+    if found is None:
+        return skipped("this system has no such limit")
+    soft, hard = found
+    text = f"{_number(soft)} at most, {_number(hard)} on request"
+    most = UNLIMITED if hard < 0 else hard
+    ranks = max(0, (most - FILES_OF_ITS_OWN) // FILES_PER_RANK)
+    if most < FEWEST_FILES:
+        return broken(
+            text,
+            f"A launcher holds {FILES_PER_RANK} a rank, so {ranks} ranks at most can be started "
+            "here; a rank over gloo holds a socket to every other.",
+            "ulimit -n 65536; docker run --ulimit nofile=65536; LimitNOFILE= in a service.",
+        )
+    if 0 <= soft < FEW_FILES:
+        return warning(
+            text,
+            "A rank over gloo holds a socket to every other rank, a DataLoader a file for each "
+            'tensor in flight: "Too many open files".',
+            "ulimit -n 65536; docker run --ulimit nofile=65536; LimitNOFILE= in a service.",
+        )
+    return fine(text)
+
+
+def processes(around: Surroundings) -> Finding:
+    """How many more processes may be started."""
+    limit = around.limits("fork")[1]
+    if limit.ranks >= UNLIMITED // 1024:
+        return fine("no limit is seen")
+    text = f"{max(0, limit.ranks):,} more can be started"
+    if limit.ranks < 16:
+        return broken(
+            text,
+            f"{limit.why} A rank is a process, and each of its threads counts too.",
+            "Raise ulimit -u, or the container's limit (docker run --pids-limit).",
+        )
+    if limit.ranks < 512:
+        return warning(
+            text,
+            f"{limit.why} Threads count too: a rank has one a core, and DataLoader workers more.",
+            "Raise ulimit -u, or the container's limit (docker run --pids-limit).",
+        )
+    return fine(text)
+
+
+def locked_memory(around: Surroundings) -> Finding:
+    """RDMA pins its buffers, which a low limit forbids."""
+    found = around.rlimit("RLIMIT_MEMLOCK")
+    if found is None:
+        return skipped("this system has no such limit")
+    soft = found[0]
+    text = "unlimited" if soft < 0 else short_size(soft)
+    if not around.exists("sys/class/infiniband") and not around.exists("dev/infiniband"):
+        return fine(f"{text}; there is no RDMA device that would need more")
+    if 0 <= soft < LOCKED:
+        return warning(
+            f"{text}, and there is an RDMA device",
+            "NCCL, UCX and libfabric pin memory for it, and fail or fall back to TCP.",
+            "ulimit -l unlimited; docker run --ulimit memlock=-1; LimitMEMLOCK=infinity.",
+        )
+    return fine(text)
+
+
+def ptrace(around: Surroundings) -> Finding:
+    """Whether ranks may copy out of each other's memory (CMA), as MPI and UCX like to."""
+    scope = around.number("proc/sys/kernel/yama/ptrace_scope")
+    if scope is None:
+        return fine("ranks may read each other's memory")
+    if scope < 2:
+        return fine(f"kernel.yama.ptrace_scope is {scope}")
+    return warning(
+        f"kernel.yama.ptrace_scope is {scope}",
+        "MPI and UCX copy large messages straight from one rank's memory to another's, which this "
+        "forbids: they fail, or copy twice.",
+        "sysctl kernel.yama.ptrace_scope=1",
+    )
+
+
+def _number(limit: int) -> str:
+    return "unlimited" if limit < 0 else f"{limit:,}"
+
+
+# --------------------------------------------------------------------------- processors and clock
+
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PINS = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND")
+EXAMPLE = 4  # ranks: the usual world on one machine
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What of the machine's cores this process gets.
+
+    Attributes:
+        usable: those that it may run on.
+        total: all that the machine has.
+        quota: cores' worth of time that its control group gets; 0 for all of it.
+    """
+
+    usable: int
+    total: int
+    quota: float = 0.0
+
+    @property
+    def effective(self) -> float:
+        """Cores' worth of time."""
+        return min(float(self.usable), self.quota or float(self.usable))
+
+
+def share(around: Surroundings) -> Share:
+    """Of this process."""
+    usable, total = around.cores()
+    return Share(usable, total, _quota(around))
+
+
+def _quota(around: Surroundings) -> float:
+    """The control group's, version 2, then 1; 0 if there is none."""
+    words = around.text("sys/fs/cgroup/cpu.max").split()
+    if len(words) == 2 and words[0].isdigit():
+        return int(words[0]) / int(words[1])
+    quota = around.number("sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+    period = around.number("sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else 0.0
+
+
+def cores(around: Surroundings) -> Finding:
+    """How many cores there are for ranks."""
+    found = share(around)
+    text = str(found.usable)
+    if found.usable < found.total:
+        text += f" of {found.total} (an affinity mask or a cpuset)"
+    if found.quota and found.quota < found.usable:
+        return warning(
+            f"{text}, but a quota of {found.quota:g}",
+            "torch counts the cores, not the quota: its threads use up the quota early in each "
+            "period and then all stand still, which a waiting rank sees as a slow peer.",
+            f"OMP_NUM_THREADS={max(1, int(found.quota))} or less, or a larger quota (docker run "
+            "--cpus).",
+        )
+    if found.usable == 1:
+        return warning(
+            text,
+            "Ranks take turns on it; MPI's, which wait by asking over and over, take it from "
+            "those that they wait for.",
+            "It does for learning. For anything else take a machine with a core a rank.",
+        )
+    return fine(text)
+
+
+def threads(around: Surroundings) -> Finding:
+    """How many threads each rank would start, against the cores."""
+    found = share(around)
+    name = next((name for name in THREADS if around.environ.get(name)), "")
+    if not name:
+        each = around.torch().threads
+        asked = f"a rank of one's own program takes {plural(each, 'thread')}, {EXAMPLE} ranks "
+        return fine(f"{asked}{each * EXAMPLE}; torchrun and distdemo give each 1")
+    value = around.environ[name]
+    first = value.split(",")[0].strip()
+    if not first.isdigit() or int(first) < 1:
+        return warning(
+            f"{name}={value} is no number of threads",
+            "OpenMP ignores it and takes a thread a core, in every rank.",
+            f"Set {name} to the number of cores divided by that of the ranks.",
+        )
+    return _counted(name, int(first), found)
+
+
+def _counted(name: str, each: int, found: Share) -> Finding:
+    if each > found.effective:
+        return warning(
+            f"{name}={each}, and there are {found.effective:g} cores",
+            "A single rank has more threads than cores; every parallel operation waits for the "
+            "slowest of them.",
+            f"Set {name} to {max(1, int(found.effective))} divided by the number of ranks.",
+        )
+    most = max(1, int(found.effective // each))
+    return fine(f"{name}={each}: up to {plural(most, 'rank')} keep the cores busy")
+
+
+def pinning(around: Surroundings) -> Finding:
+    """Variables that bind threads: every rank's to the same cores, unless the launcher does it."""
+    found = {name: around.environ[name] for name in PINS if around.environ.get(name)}
+    harmful = {name: value for name, value in found.items() if not _harmless(value)}
+    if not harmful:
+        return fine("no variable binds threads to cores")
+    listed = ", ".join(f"{name}={value}" for name, value in harmful.items())
+    return warning(
+        listed,
+        "Every rank of a machine reads the same list and binds to the same cores, while others "
+        "stand idle.",
+        "Unset it, or let the launcher bind each rank (mpiexec --bind-to, srun --cpu-bind, "
+        "numactl).",
+    )
+
+
+def _harmless(value: str) -> bool:
+    return value.lower() in ("false", "none", "disabled", "0")
+
+
+LARGE = 1.0  # seconds of error that show in logs and traces
+
+
+def clock(around: Surroundings) -> Finding:
+    """What the kernel says of it."""
+    found = around.clock()
+    if found is None:
+        return skipped("this system does not tell")
+    if found.synchronised and found.error < LARGE:
+        return fine(f"kept in step, within {found.error * 1e3:.3g} ms")
+    seen = f"may be {found.error:.3g} s off" if found.synchronised else "nothing keeps it in step"
+    return warning(
+        seen,
+        "On one machine it does no harm. Across machines log lines and traces can't be put in "
+        "order, and tokens and certificates may count as expired.",
+        "Run chrony, ntpd or systemd-timesyncd; in a virtual machine or container mend the host's.",
+    )
+
+
+SIGNS = {
+    ".dockerenv": "Docker",
+    "run/.containerenv": "Podman",
+    ".singularity.d": "Apptainer",
+    "run/systemd/container": "systemd-nspawn or LXC",
+}
+WORDS = {"docker": "Docker", "kubepods": "Kubernetes", "lxc": "LXC", "libpod": "Podman"}
+
+
+def container(around: Surroundings) -> Finding:
+    """Which one, if any. Its limits are found by the checks of each."""
+    found = kind(around)
+    if not found:
+        return skipped("this is none, as far as can be seen")
+    return fine(
+        f"{found}; between machines it needs the host's network (docker run --network host) or "
+        "one that the others reach",
+    )
+
+
+def kind(around: Surroundings) -> str:
+    """Its name; empty for none."""
+    if around.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "Kubernetes"
+    for path, name in SIGNS.items():
+        if around.exists(path):
+            return name
+    groups = around.text("proc/1/cgroup")
+    return next((name for word, name in WORDS.items() if word in groups), "")

@@ -1,0 +1,251 @@
+"""bench fit: α and β come back out of the times that were made with them, and predict others."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import golden
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from recordings import SIZES, document, one_row, one_series, recording, row_of, written
+
+from distdemo.bench.fit import view
+from distdemo.bench.fit.fit import costs_of, fit, solve, study
+from distdemo.bench.fit.records import FitReport, FittedSeries, Reason
+from distdemo.bench.recording import Recording
+from distdemo.bench.records import Series
+from distdemo.errors import UsageError
+from distdemo.trace import algorithms
+
+GOLDEN = Path(__file__).parent / "golden"
+ALPHA, BETA = 30e-6, 0.5e-9
+PAIRS = [("p2p", "message"), *((each.op, each.name) for each in algorithms.REGISTRY)]
+
+
+def seconds(op: str, name: str, ranks: int, size: int) -> float:
+    cost = next(each for each in costs_of(op, ranks) if each.algorithm == name)
+    return cost.seconds(size, ALPHA, BETA)
+
+
+def series_of(op: str, name: str, ranks: int, noise: float = 0.0) -> Series:
+    """So many ranks that do the op in this way."""
+    times = {size: seconds(op, name, ranks, size) for size in SIZES}
+    rows = [
+        one_row(size, time, seed=ranks, noise=noise) if noise else row_of(size, [[time]])
+        for size, time in times.items()
+    ]
+    return one_series(rows, op=op, group_size=ranks, world_size=ranks, in_place=False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """Writes what so many ranks would have measured, and reads it."""
+
+    def made(ranks: int, op: str = "all_reduce", name: str = "ring", **how: Any) -> Recording:
+        noise = how.pop("noise", 0.0)
+        path = tmp_path / f"{op}-{name}-{ranks}.json"
+        return recording(path, series_of(op, name, ranks, noise), **how)
+
+    return made
+
+
+def only(*recordings: Recording, wanted: str | None = None) -> FittedSeries:
+    (series,), skipped = fit(recordings, wanted)
+    assert skipped == ()
+    return series
+
+
+@pytest.mark.parametrize(("op", "name"), PAIRS)
+def test_alpha_and_beta_are_recovered_by_every_algorithm(op: str, name: str, run: Any) -> None:
+    series = only(*(run(ranks, op, name) for ranks in (2, 3, 4)), wanted=name)
+    found = series.best
+    assert (found.alpha_s, found.beta_s_per_byte) == pytest.approx((ALPHA, BETA), rel=1e-6)
+    assert found.max_error < 1e-6
+    assert found.is_good
+    noisy = only(*(run(ranks, op, name, noise=0.03) for ranks in (2, 4)), wanted=name).best
+    assert (noisy.alpha_s, noisy.beta_s_per_byte) == pytest.approx((ALPHA, BETA), rel=0.05)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(1e-7, 1e-3), st.floats(1e-11, 1e-8))
+def test_any_alpha_and_beta_are_recovered(alpha: float, beta: float) -> None:
+    assume(SIZES[-1] * beta > 0.1 * alpha)
+    assume(SIZES[0] * beta < alpha)
+    paid = [(2.0, float(size)) for size in SIZES]
+    found = solve(paid, [2 * alpha + size * beta for size in SIZES])
+    assert found[:2] == pytest.approx((alpha, beta), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("times", "zero"),
+    [
+        ([size * 1e-9 for size in SIZES], "alpha"),
+        ([1e-3 / (1 + size) for size in SIZES], "beta"),
+    ],
+)
+def test_neither_is_ever_negative(times: list[float], zero: str) -> None:
+    alpha, beta, _ = solve([(1.0, float(size)) for size in SIZES], times)
+    assert min(alpha, beta) >= 0
+    assert (alpha if zero == "alpha" else beta) == pytest.approx(0, abs=1e-12)
+    assert max(alpha, beta) > 0
+
+
+def test_on_one_number_of_ranks_algorithms_are_not_told_apart(run: Any) -> None:
+    series = only(run(2, name="doubling"))
+    assert (series.chosen, series.reason) == ("ring", Reason.ASSUMED)
+    assert max(each.median_error for each in series.fits) < 1e-6
+    asked = only(run(2), wanted="doubling")
+    assert (asked.chosen, asked.reason) == ("doubling", Reason.ASKED)
+    assert only(run(2, "p2p", "message")).reason is Reason.ONLY
+
+
+def test_on_several_the_right_one_is_found(run: Any) -> None:
+    series = only(run(2, noise=0.03), run(4, noise=0.03))
+    assert (series.chosen, series.reason, series.ranks) == ("ring", Reason.BEST, (2, 4))
+    errors = [each.median_error for each in series.fits]
+    assert errors[0] == min(errors)
+
+
+def test_what_can_not_be_fitted_is_named(tmp_path: Path, run: Any) -> None:
+    lone = one_series(op="broadcast", group_size=1)
+    few = one_series([one_row(size, 1e-4) for size in (8, 64)], op="all_gather")
+    barrier = one_series([one_row(0, 1e-5)], op="barrier", dtype=None)
+    found = recording(
+        tmp_path / "some.json", lone, few, barrier, series_of("all_reduce", "ring", 2)
+    )
+    series, skipped = fit([found])
+    assert [each.spec.op for each in series] == ["all_reduce"]
+    whys = {each.spec.op: each.why for each in skipped}
+    assert set(whys) == {"broadcast", "all_gather", "barrier"}
+    assert "3 sizes" in whys["all_gather"]
+
+
+# ----------------------------------------------------------------------------------- predictions
+
+
+def test_eight_ranks_are_predicted_from_two_and_four(run: Any) -> None:
+    report = study([run(2, noise=0.03), run(4, noise=0.03)], against=[run(8)])
+    (found,) = report.predictions
+    assert (found.ranks, found.fit.algorithm) == (8, "ring")
+    assert [row.size_bytes for row in found.rows] == list(SIZES)
+    for row in found.rows:
+        assert row.predicted_s["ring"] == pytest.approx(row.measured_s, rel=0.1)
+
+
+def test_many_ranks_are_predicted_with_where_algorithms_change_places(run: Any) -> None:
+    report = study([run(2), run(4)], ranks=[1000], sizes=[1 << 20, 1 << 10])
+    (found,) = report.predictions
+    assert [row.size_bytes for row in found.rows] == [1 << 10, 1 << 20]
+    for row in found.rows:
+        assert row.predicted_s["ring"] == pytest.approx(
+            seconds("all_reduce", "ring", 1000, row.size_bytes), rel=1e-3
+        )
+        assert row.measured_s is None
+        assert row.fastest == min(row.predicted_s, key=row.predicted_s.__getitem__)
+    edges = [each.size_bytes for each in found.crossovers]
+    assert edges == sorted(edges)
+    assert found.crossovers[-1].above == "ring"
+    few = study([run(2)], ranks=[8]).predictions[0]
+    assert [row.size_bytes for row in few.rows] == [SIZES[0], SIZES[6], SIZES[-1]]
+
+
+def test_what_does_not_go_together_is_refused(run: Any) -> None:
+    with pytest.raises(UsageError, match="none of the measured"):
+        study([run(2)], algorithm="bruck")
+    with pytest.raises(UsageError, match="nothing of what is fitted"):
+        study([run(2)], against=[run(4, "broadcast", "tree")])
+
+
+def test_files_of_two_machines_are_told(run: Any) -> None:
+    here, there = run(2), run(4, environment={"host": "elsewhere"})
+    found = study([here, there]).differences
+    assert {each.name for each in found[there.file]} == {"host", "processor", "cores"}
+    assert study([run(2), run(4)]).differences == {}
+
+
+# -------------------------------------------------------------------------- views, command line
+
+
+@pytest.fixture
+def reports(run: Any) -> dict[str, FitReport]:
+    bent = [[5e-6 + size * 1e-9 if size < 1 << 15 else 4e-4 + size * 1e-11] for size in SIZES]
+    rows = [row_of(size, [time]) for size, time in zip(SIZES, bent, strict=True)]
+    odd = recording(Path(run(2).file).with_name("odd.json"), one_series(rows), one_series(op="no"))
+    return {
+        "one": study([odd]),
+        "two": study(
+            [run(2, noise=0.03), run(4, noise=0.03)], ranks=[1000], sizes=[1 << 10, 1 << 30]
+        ),
+        "against": study([run(2)], against=[run(8, noise=0.03)]),
+    }
+
+
+@pytest.mark.parametrize("name", ["one", "two", "against"])
+def test_the_report_reads_as_it_should(name: str, reports: dict[str, FitReport]) -> None:
+    golden(GOLDEN / f"fit_{name}.txt", partial(view.table, reports[name]))
+
+
+def test_the_fits_are_drawn(reports: dict[str, FitReport]) -> None:
+    pytest.importorskip("matplotlib")
+    assert b"<svg" in view.plot(reports["two"], "svg")
+
+
+def files(folder: Path, *ranks: int) -> list[str]:
+    return [
+        written(folder / f"{n}.json", document(series_of("all_reduce", "ring", n))) for n in ranks
+    ]
+
+
+def test_the_command_fits_predicts_and_writes(tmp_path: Path, command: Any) -> None:
+    pytest.importorskip("matplotlib")
+    picture, result = tmp_path / "fit.svg", tmp_path / "fit.json"
+    two, four, eight = files(tmp_path, 2, 4, 8)
+    line = (two, four, "--against", eight, "--predict", "64", "--predict", "16")
+    code, out, err = command("bench", "fit", *line, "-o", str(result), "--plot", str(picture), "-q")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) <= 2
+    assert b"<svg" in picture.read_bytes()
+    found = json.loads(result.read_text())
+    assert (found["schema_version"], found["command"], found["ok"]) == (2, "bench fit", True)
+    (series,) = found["series"]
+    assert (series["chosen"], series["ranks"]) == ("ring", [2, 4])
+    assert series["fits"][0]["alpha_s"] == pytest.approx(ALPHA)
+    assert series["fits"][0]["beta_s_per_byte"] == pytest.approx(BETA)
+    assert [each["ranks"] for each in found["predictions"]] == [8, 16, 64]
+    assert math.isfinite(found["predictions"][0]["rows"][0]["measured_s"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", ["FILE"]),
+        ("none.json", ["none.json", "No such file"]),
+        ("{two} {two}", ["named twice"]),
+        ("{two} --against {two}", ["named twice"]),
+        ("{two} --predict 1", ["--predict 1"]),
+        ("{two} --predict 1000001", ["--predict 1000001", "1,000,000"]),
+        ("{two} --predict many", ["--predict many", "whole number"]),
+        ("{two} --sizes 1M", ["--sizes means nothing without --predict"]),
+        ("{two} --predict 8 --sizes big", ["--sizes big"]),
+        ("{two} --predict 8 --sizes 0", ["--sizes 0"]),
+        ("{two} --algorithm rink", ["rink", "--algorithm ring"]),
+        ("{two} --algorithm pairwise", ["none of the measured operations has it", "ring"]),
+        ("{lone}", ["nothing that can be fitted", "One rank sends nothing"]),
+        ("{two} --plot x.gif", ["x.gif", ".png"]),
+        ("{two} --output x.csv", ["x.csv", ".json"]),
+    ],
+)
+def test_what_can_not_be_fitted_is_refused(
+    line: str, words: list[str], command: Any, tmp_path: Path
+) -> None:
+    (two,) = files(tmp_path, 2)
+    lone = written(tmp_path / "lone.json", document(one_series(group_size=1)))
+    code, out, err = command("bench", "fit", *line.format(two=two, lone=lone).split())
+    assert (code, out) == (2, "")
+    for word in words:
+        assert word in " ".join(err.split())

@@ -1,0 +1,90 @@
+"""Made-up surroundings: a healthy machine, of which a test spoils what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdemo.doctor.records import Finding
+from distdemo.doctor.system import Answer, Clock, Interface, Lookup, Room, Surroundings, TorchFacts
+from distdemo.launcher.limits import MIB, Limit
+
+Made = Callable[..., Surroundings]
+
+LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True, mtu=65536)
+ETH = Interface("eth0", ("10.0.0.1", "fd00::1"))
+NAMES = {"node": ("10.0.0.1",), "other": ("10.0.0.2",), "localhost": ("127.0.0.1",)}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """Surroundings with these files, variables and answers, healthy in everything else."""
+
+    def make(
+        files: dict[str, str] | None = None,
+        environ: dict[str, str] | None = None,
+        **more: Any,
+    ) -> Surroundings:
+        for path, text in (files or {}).items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        healthy: dict[str, Any] = {
+            "hostname": "node",
+            "root": tmp_path,
+            "home": tmp_path / "home",
+            "python": tmp_path / "bin" / "python",
+            "resolve": resolve,
+            "reverse": lambda address: Lookup(("node",), 0.001),
+            "interfaces": lambda: (LO, ETH),
+            "loopback": lambda: "",
+            "bind": lambda address, port: "",
+            "room": lambda path: Room(1 << 34, 1 << 33),
+            "writable": lambda path: True,
+            "rlimit": lambda name: (65536, 65536),
+            "limits": lambda method: (Limit(1000, "Memory."), Limit(30000, "Processes.")),
+            "cores": lambda: (8, 8),
+            "clock": lambda: Clock(synchronised=True, error=0.001),
+            "ask": lambda command, seconds: Answer(None, error="no such program"),
+            "installed": lambda name: False,
+            "torch": lambda: TorchFacts("2.13.0", threads=8),
+        }
+        return Surroundings(environ or {}, **{**healthy, **more})
+
+    return make
+
+
+def resolve(name: str) -> Lookup:
+    """A name service that knows three names, and every address."""
+    if name in NAMES:
+        return Lookup(NAMES[name], 0.001)
+    if name.replace(".", "").isdigit():
+        return Lookup((name,), 0.0)
+    return Lookup(seconds=0.001, error="Name or service not known")
+
+
+@pytest.fixture
+def memory_of() -> Callable[[int], Any]:
+    """A file system with so many MiB free."""
+    return lambda mib: lambda path: Room(64 * MIB, mib * MIB)
+
+
+@pytest.fixture
+def explained() -> Callable[[Any, str, str], None]:
+    """Assert that it is of this level, says these words, and why and what to do if it is bad."""
+
+    def check(found: Any, level: str, words: str = "") -> None:
+        assert isinstance(found, Finding)
+        assert found.level == level, found
+        assert words in found.seen
+        bad = level in ("warning", "broken")
+        assert bool(found.why) is bad, found
+        assert bool(found.do) or not bad
+        assert not found.seen.endswith(".")
+        if bad:
+            assert found.why.endswith(".")
+
+    return check

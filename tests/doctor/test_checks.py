@@ -1,0 +1,163 @@
+"""The run through all checks, and what the real system answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from distdemo.doctor import checks, system
+from distdemo.doctor.checks import CHECKS, Check, examine
+from distdemo.doctor.records import TOPICS, fine
+from distdemo.doctor.system import Answer, Remembering
+from distdemo.errors import UsageError
+
+
+def test_every_check_has_its_name_and_topic() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    topics = list(dict.fromkeys(check.topic for check in CHECKS))
+    assert topics == list(TOPICS)
+
+
+def test_a_healthy_machine_has_no_warning(made: Any) -> None:
+    report = examine(made())
+    assert report.ok
+    assert report.host == "node"
+    assert [f for f in report.findings if f.level in ("warning", "broken")] == []
+    assert [f.check for f in report.findings] == [check.name for check in CHECKS]
+
+
+def test_only_the_named_topics_are_looked_at(made: Any) -> None:
+    def no_torch() -> Any:
+        raise AssertionError("torch is not needed for this")
+
+    report = examine(made(torch=no_torch), ("network", "memory"))
+    assert {finding.topic for finding in report.findings} == {"network", "memory"}
+
+
+def test_without_torch_one_finding_says_so(made: Any) -> None:
+    def no_torch() -> Any:
+        raise UsageError("torch can't be imported.", "No module named 'torch'.", "Install it.")
+
+    report = examine(made(torch=no_torch))
+    (broken,) = [finding for finding in report.findings if finding.level == "broken"]
+    assert broken.check == "torch"
+    assert broken.why == "No module named 'torch'."
+    assert "world" not in [finding.check for finding in report.findings]
+    assert "hostname" in [finding.check for finding in report.findings]
+
+
+def test_a_check_that_raises_or_hangs_is_a_warning(made: Any, monkeypatch: Any) -> None:
+    never = threading.Event()
+
+    def fail(_: Any) -> Any:
+        raise KeyError("odd")
+
+    def late() -> Any:
+        never.wait()
+        return fine("too late")
+
+    some = (
+        Check("failing", "network", "Failing", fail),
+        Check("hanging", "network", "Hanging", lambda _: late()),
+        Check("good", "network", "Good", lambda _: fine("well")),
+    )
+    monkeypatch.setattr(checks, "CHECKS", some)
+    monkeypatch.setattr(checks, "PATIENCE", 0.05)
+    failing, hanging, good = examine(made()).findings
+    never.set()
+    assert failing.level == hanging.level == "warning"
+    assert "KeyError: 'odd'" in failing.seen
+    assert "longer than 0.05 s" in hanging.seen
+    assert good.level == "fine"
+
+
+# --------------------------------------------------------------------------------- the real system
+
+
+def test_a_question_is_asked_once_however_many_want_to_know() -> None:
+    asked = []
+
+    def ask(command: Any, seconds: float) -> Answer:
+        asked.append(tuple(command))
+        return Answer(0, command[0])
+
+    remembering = Remembering(ask)
+    threads = [threading.Thread(target=remembering, args=(["a"], 1.0)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert remembering(["b"], 1.0).text == "b"
+    assert asked == [("a",), ("b",)]
+
+
+def test_a_program_is_asked_and_killed_when_its_time_is_over() -> None:
+    system.begin_questions()
+    assert system.ask(["echo", "hello"], 5.0) == Answer(0, "hello\n")
+    assert system.ask(["sleep", "60"], 0.05).late
+    asking = threading.Thread(target=system.ask, args=(["sleep", "60"], 30.0))
+    asking.start()
+    while not system.running:
+        asking.join(0.001)
+    system.end_questions()  # as after Ctrl-C
+    asking.join(5)
+    assert not asking.is_alive()
+    assert "nobody waits" in system.ask(["sleep", "60"], 30.0).error
+    system.begin_questions()
+    missing = system.ask(["/no/such/program"], 1.0)
+    assert missing.error
+    assert not missing.late
+
+
+def test_a_name_service_that_does_not_answer_is_left_alone(monkeypatch: Any) -> None:
+    never = threading.Event()
+
+    def wait(*_: Any, **__: Any) -> Any:
+        never.wait()
+        return []
+
+    monkeypatch.setattr(system, "PATIENCE", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    assert system.resolve("node").late
+    never.set()
+
+
+def test_this_machine_answers() -> None:
+    assert system.resolve("127.0.0.1").found == ("127.0.0.1",)
+    assert system.resolve("no such name").error
+    assert system.loopback() == ""
+    assert any(each.loopback and "127.0.0.1" in each.addresses for each in system.interfaces())
+    usable, total = system.cores()
+    assert 1 <= usable <= total
+    assert len(system.limits("fork")) == 3
+    assert system.rlimit("RLIMIT_NOFILE") is not None
+    assert system.rlimit("RLIMIT_OF_NOTHING") is None
+    assert system.installed("typer")
+    assert not system.installed("no-such-distribution")
+
+
+def test_a_port_that_is_held_is_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert system.bind("127.0.0.1", server.getsockname()[1]) == "in use"
+    assert system.bind("127.0.0.1", 0) == ""
+
+
+def test_places_that_are_there_have_room(tmp_path: Any) -> None:
+    found = system.room(tmp_path)
+    assert found is not None
+    assert 0 <= found.free <= found.total
+    assert system.writable(tmp_path)
+    assert system.room(tmp_path / "gone") is None
+    assert not system.writable(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(system.clock() is None, reason="this system has no adjtimex")
+def test_the_clock_has_an_error_that_is_no_nonsense() -> None:
+    found = system.clock()
+    assert found is not None
+    assert 0 <= found.error < 1000
