@@ -34,11 +34,12 @@ from distdemo.cli.options import (
 )
 from distdemo.cli.session import Session
 from distdemo.cli.types import BadValue, Shape, offer, one_of, parse_shape, unknown, whole
+from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.p2p import PATTERNS
 
 VIEW = "distdemo.demo.view"
-COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",), "straggler": ()}
+COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""
 DATA = ("dtype", "shape", "values", "fill", "seed")
 """Of an op that moves data."""
@@ -276,14 +277,20 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
     return Result(report, VIEW, errors=tuple(errors), shown=shown)
 
 
+def _taken_by(op: Op) -> set[str]:
+    """The options that mean something to an op."""
+    every = {each.name for each in fields(OpOptions)} - NOT_OF_EVERY_OP
+    companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
+    return {*every, *op.takes, *companions, *(() if op.meets else DATA)}
+
+
 def _command_of(op: Op) -> Callable[..., Result]:
     """The command of an op: the common options, and those that mean something to it."""
-    taken = {*op.takes, *(() if op.meets else DATA)}
-    taken |= {name for each in op.takes for name in COMPANIONS.get(each, ())}
+    taken = _taken_by(op)
     hints = get_type_hints(OpOptions, include_extras=True)
     parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=Session)]
     for each in fields(OpOptions):
-        if each.name in NOT_OF_EVERY_OP and each.name not in taken:
+        if each.name not in taken:
             continue
         kind = hints[each.name]
         if each.name == "root":
@@ -412,5 +419,11 @@ def explain(
         variant=variant,
         objects=objects,
     )
+    for option in sorted(NOT_OF_EVERY_OP - _taken_by(op)):
+        if options.is_given(option):
+            flag = f"--{option.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} means nothing to {op.command}.", op.words.summary, "Leave it out."
+            )
     size = world_size or op.default_world
     return Result(explain_op(op, make_specs(op, options, max(size, op.smallest_world))[0]), VIEW)

@@ -99,7 +99,9 @@ def make_specs(
             f"Give --values {ranks} times, or a file of {ranks} lines.",
         )
     numbers: list[Row] = [row for row in rows if not isinstance(row, str)]
-    if not (base.objects or op.meets):
+    if base.objects or op.meets:
+        base = replace(base, shape=())
+    else:
         base = _with_data(op, base, options, numbers, ranks)
     highest = max(map(max, groups)) if groups else world_size - 1
     if options.fill is not None:

@@ -1,0 +1,221 @@
+"""The operations' commands, ``hello``, ``ops`` and ``explain`` from the command line."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+
+import pytest
+from matrices import supported
+
+from distdemo import ops
+from distdemo.check.matrix import Case
+from distdemo.demo import command as commands
+from distdemo.ops.contract import Op, Words
+
+
+def document(command, *words):
+    code, out, err = command(*words, "--format", "json")
+    return code, json.loads(out), err
+
+
+def after(found):
+    """What each rank holds in the end: the numbers of each piece."""
+    return [[piece["values"] for piece in rank["after"]["pieces"]] for rank in found["ranks"]]
+
+
+RUNS = [
+    ("all-reduce -n 2 --values 1,2 --values 3,4", [[[4, 6]]] * 2),
+    ("all_reduce -n 2 --reduce-op max --values 1,2 --values 3,0", [[[3, 2]]] * 2),
+    ("allreduce -n 2 --reduce-op prod --fill 3 --shape 2", [[[9, 9]]] * 2),
+    ("broadcast -n 2 --src 1 --shape 1", [[[10]]] * 2),
+    ("reduce -n 2 --dst 1 --fill rank --shape 1", [[], [[1]]]),
+    ("scatter -n 2 --shape 2", [[[0, 1]], [[10, 11]]]),
+    ("gather -n 2 --shape 1 --root 1", [[], [[0], [10]]]),
+    ("all-gather -n 2 --variant single --shape 1 --async", [[[0], [10]]] * 2),
+    ("all-gather -n 2 --uneven 2,0", [[[0, 1], []]] * 2),
+    ("reduce-scatter -n 2 --shape 1", [[[10]], [[12]]]),
+    ("all-to-all -n 2 --splits 1,0 --splits 0,2", [[[0], []], [[], [10, 11]]]),
+    ("isend --shape 1", [[[0]], [[0]]]),
+    ("p2p --pattern exchange -n 3 --shape 1", [[[20], [10]], [[0], [20]], [[10], [0]]]),
+    ("barrier -n 2 --straggler 1:0.05 --monitored", [[], []]),
+    ("all-reduce -n 4 --split 2 --shape 1 --inference-mode", [[[10]], [[10]], [[50]], [[50]]]),
+    ("all-reduce -n 3 --group 0,2 --shape 1", [[[20]], [[10]], [[20]]]),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), RUNS)
+def test_an_operation_runs_and_is_verified(command, line, expected):
+    code, found, err = document(command, *line.split())
+    assert code == 0, (found["errors"], err)
+    assert found["ok"]
+    assert found["schema_version"] == 2
+    assert after(found) == expected
+
+
+def test_objects_travel(command):
+    words = ["gather", "-n", "2", "--objects", "--values", '{"a": [1]}', "--values", '"ü"']
+    code, found, _ = document(command, *words)
+    assert code == 0
+    pieces = found["ranks"][0]["after"]["pieces"]
+    assert [each["value"] for each in pieces] == [{"a": [1]}, "ü"]
+
+
+def test_quiet_is_the_verdict_alone_and_a_file_gets_the_rest(command, tmp_path):
+    file = tmp_path / "out.json"
+    code, out, err = command("scatter", "-n", "2", "-q", "-o", str(file))
+    assert (code, err) == (0, "")
+    assert out == "✓ Verified: 8 elements match plain arithmetic exactly.\n"
+    assert json.loads(file.read_text())["command"] == "scatter"
+
+
+def test_explain_draws_first(command):
+    code, out, _ = command("broadcast", "-n", "2", "--explain")
+    assert code == 0
+    assert out.index("Mistake") < out.index("Verified:")
+
+
+def test_every_rank_of_hello_says_who_it_is(command):
+    code, found, _ = document(command, "hello", "-n", "3")
+    assert code == 0
+    assert [each["rank"] for each in found["ranks"]] == [0, 1, 2]
+    assert {each["heard_from"] for each in found["ranks"]} == {3}
+    assert len({each["pid"] for each in found["ranks"]}) == 3
+
+
+@pytest.mark.parametrize("name", ops.REGISTRY)
+def test_every_operation_is_explained_and_listed(command, name):
+    code, found, _ = document(command, "explain", name)
+    assert code == 0
+    assert found["spec"]["op"] == name
+    code, out, _ = command("explain", name, "-n", "5")
+    assert code == 0
+    assert "Mistake" in out
+    _, listed, _ = document(command, "ops")
+    assert ops.REGISTRY[name].command in {each["command"] for each in listed["ops"]}
+
+
+REFUSED = [
+    ("all-reduce --root 1", "--root means nothing to all-reduce."),
+    ("scatter --reduce-op max", "--reduce-op means nothing to scatter."),
+    ("all-reduce --reduce-op maxx", "--reduce-op maxx: there is no such choice."),
+    ("all-reduce --dtype float31", "--dtype float31: there is no such dtype."),
+    ("all-reduce --shape 0", "--shape 0: that is no shape."),
+    ("all-reduce -n 0", "--world-size 0: at least 1 is needed."),
+    ("all-reduce -n 4 --group 0,9", "--group 9: there is no such rank."),
+    ("all-reduce --split x", "--split x: that is no way to cut a world."),
+    ("all-reduce --ranks 0,7", "--ranks 7: there is no such rank."),
+    ("all-gather --sizes 1,x", "--sizes 1,x: these are no lengths."),
+    ("all-gather --splits 1", "--splits means nothing to all-gather."),
+    ("barrier --straggler 1", "--straggler 1: that is no RANK:SECONDS."),
+    ("all-reduce --reduce-op premul_sum --factor nan", "--factor nan: that is no number."),
+    ("explain all-reduse", "There is no operation 'all-reduse'."),
+    ("explain all-reduce --root 1", "--root means nothing to all-reduce."),
+    ("explain barrier --dtype int8", "--dtype means nothing to barrier."),
+]
+
+
+@pytest.mark.parametrize(("line", "first"), REFUSED)
+@pytest.mark.usefixtures("no_rank_starts")
+def test_what_can_t_be_carried_out_is_refused(command, line, first):
+    code, out, err = command(*line.split())
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == first
+
+
+def test_a_failed_world_is_told_rank_by_rank(command):
+    code, found, _ = document(
+        command, *["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "1"]
+    )
+    assert code == 1
+    assert found["ranks"] == []
+    assert found["errors"][0]["what"]
+
+
+class Bare(Op):
+    """An op that takes only a root and ``--async``."""
+
+    name = "bare"
+    takes = frozenset({"root", "async_op"})
+    root_is = "src"
+    words = Words("Nothing much.", "Never.", "Using it.", "dist.bare()")
+
+    def result(self, rank, spec):
+        return ()
+
+    def traffic(self, spec):
+        raise NotImplementedError
+
+    def bind(self, buffers, spec, group, *, async_op):
+        raise NotImplementedError
+
+
+def test_an_op_that_takes_next_to_nothing_has_a_command_all_the_same():
+    made = commands._command_of(Bare())
+    assert {"root", "async_op", "dtype"} <= set(made.__signature__.parameters)
+    assert "reduce_op" not in made.__signature__.parameters
+    assert made.traits.epilog.startswith("Try: distdemo bare")
+
+
+def test_each_operation_takes_what_it_declares_and_no_more():
+    for op in ops.REGISTRY.values():
+        names = set(getattr(commands, op.name).__signature__.parameters)
+        assert op.takes <= names
+        assert ("dtype" in names) == (not op.meets)
+        assert ("root" in names) == ("root" in op.takes)
+
+
+# ------------------------------------------------------------------------- the cases of a check
+
+
+def made_by(line: str) -> tuple:
+    """The specs that a case's command line makes."""
+    import typer
+
+    from distdemo.cli.arguments import arrange
+    from distdemo.demo.request import make_request
+
+    name, *words = shlex.split(line)[1:]
+    op = ops.REGISTRY[name.replace("-", "_")]
+    seen = []
+
+    def run(session, **given):
+        seen.append(make_request(op, commands.OpOptions(**given), session)[0])
+        raise typer.Exit
+
+    function = commands._command_of(op)
+    run.__signature__ = function.__signature__
+    run.traits = function.traits
+    from distdemo.cli.runner import runnable
+
+    alone = typer.Typer()
+    alone.command(name)(runnable(name, run))
+    argv = arrange([name, *words], [name])[1:]
+    typer.main.get_command(alone).main(args=argv, prog_name=name, standalone_mode=False)
+    return seen[0]
+
+
+def essence(spec):
+    """The spec without what makes no difference to what runs."""
+    given = spec.objects_json
+    from dataclasses import replace
+
+    return replace(
+        spec,
+        objects_json=given and tuple(json.dumps(json.loads(each or "null")) for each in given),
+        monitor_timeout_s=0,
+        variant=None if spec.objects else spec.variant,
+        shape=() if spec.sizes is not None else spec.shape,
+    )
+
+
+@pytest.mark.parametrize("scope", ["quick", "full"])
+def test_a_case_of_a_check_is_what_its_command_line_makes(scope):
+    cases: list[Case] = [
+        case for case in supported(scope) if "check --case" not in case.command("gloo")
+    ]
+    assert {case.op.name for case in cases} == set(ops.REGISTRY)
+    for case in random.Random(1).sample(cases, 40):
+        made = made_by(case.command("gloo"))
+        assert [*map(essence, made)] == [*map(essence, case.specs)], case.command("gloo")

@@ -1,0 +1,207 @@
+"""What an op's options make of it: specs, worlds and refusals; nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdemo import ops
+from distdemo.cli.session import Session
+from distdemo.cli.types import RankList, Shape, parse_split
+from distdemo.demo.command import OpOptions, Straggler
+from distdemo.demo.request import make_request
+from distdemo.errors import UsageError
+from distdemo.ops.spec import OpSpec
+
+
+def specs(name: str, **given: Any) -> tuple[OpSpec, ...]:
+    """What is asked for by these options of the op's command."""
+    return make_request(ops.REGISTRY[name], OpOptions(**given), Session(name))[0]
+
+
+def spec(name: str, **given: Any) -> OpSpec:
+    (only,) = specs(name, **given)
+    return only
+
+
+def test_the_defaults_are_the_op_s_own() -> None:
+    assert spec("all_reduce") == OpSpec("all_reduce", 4, reduce_op="sum")
+    assert spec("broadcast") == OpSpec("broadcast", 4, root=0)
+    assert spec("all_to_all") == OpSpec("all_to_all", 4, shape=(2,), variant="list")
+    assert spec("barrier") == OpSpec("barrier", 4, shape=())
+    assert spec("p2p") == OpSpec("p2p", 2, src=0, dst=1, pattern="pair")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"values": ["1,2", "3 4"]}, {"group_size": 2, "shape": (2,), "values": ((1, 2), (3, 4))}),
+        ({"values": ["1"] * 3, "shape": Shape()}, {"group_size": 3, "shape": ()}),
+        ({"values": ["1,2,3,4", "5,6,7,8"], "shape": Shape((2, 2))}, {"shape": (2, 2)}),
+        ({"fill": "rank", "dtype": "int8"}, {"fill": "rank", "dtype": "int8"}),
+        ({"fill": "1.5"}, {"fill": 1.5}),
+        ({"seed": 7}, {"seed": 7}),
+        ({"world_size": 3, "async_op": True}, {"group_size": 3, "async_op": True}),
+        ({"reduce_op": "premul_sum", "factor": 3.0, "backend": "gloo"}, None),
+        ({"inference": True}, {"inference": True}),
+    ],
+)
+def test_an_all_reduce_is_what_its_options_say(
+    given: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
+    if expected is None:
+        with pytest.raises(UsageError, match="gloo can't do"):
+            spec("all_reduce", **given)
+        return
+    made = spec("all_reduce", **given)
+    assert {name: getattr(made, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("broadcast", {"values": ["7,8"]}, {"values": ((7, 8), None, None, None)}),
+        ("broadcast", {"values": ["7"], "root": 2}, {"values": (None, None, (7,), None)}),
+        ("scatter", {"values": ["1", "2", "3"], "root": 1}, {"group_size": 3, "root": 1}),
+        ("all_to_all", {"values": ["1,2,3,4", "5,6,7,8"]}, {"shape": (2,), "group_size": 2}),
+        ("all_gather", {"uneven": True}, {"variant": "uneven", "sizes": (1, 2, 3, 4)}),
+        ("all_gather", {"sizes": (3, 0, 7)}, {"group_size": 3, "shape": (7,)}),
+        ("all_gather", {"uneven": True, "values": ["1,2", "", "3"]}, {"sizes": (2, 0, 1)}),
+        ("all_to_all", {"splits": [(1, 0, 2)]}, {"splits": ((1, 0, 2),) * 3, "shape": (3,)}),
+        ("all_to_all", {"splits": [(1, 2), (0, 3)]}, {"variant": "single", "group_size": 2}),
+        ("gather", {"objects": True, "values": ["1", '"a"']}, {"objects_json": ("1", '"a"')}),
+        ("p2p", {"objects": True, "values": ["[1]"]}, {"objects_json": ("[1]", None)}),
+        ("p2p", {"dst": 0}, {"src": 1, "dst": 0}),
+        ("p2p", {"src": 1}, {"src": 1, "dst": 0}),
+        ("p2p", {"pattern": "ring", "nonblocking": True}, {"pattern": "ring", "async_op": True}),
+        ("barrier", {"straggler": Straggler(1, 0.5)}, {"straggler": 1, "straggler_delay_s": 0.5}),
+        ("barrier", {"monitored": True, "timeout": 2.0}, {"monitor_timeout_s": 1.5}),
+        ("barrier", {"monitored": True, "timeout": 30.0}, {"monitor_timeout_s": 28.0}),
+    ],
+)
+def test_each_form_is_chosen_by_its_options(
+    name: str, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    made = spec(name, **given)
+    assert {field: getattr(made, field) for field in expected} == expected
+
+
+def test_groups_have_their_own_ranks_and_shares() -> None:
+    only = spec("broadcast", group=RankList((3, 1)), root=1, values=["5"])
+    assert (only.members, only.group_size, only.values) == ((1, 3), 2, (None, (5,)))
+    both = specs("gather", split=parse_split("%2"), values=["0", "1", "2", "3"])
+    assert [each.members for each in both] == [(0, 2), (1, 3)]
+    assert [each.values for each in both] == [((0,), (2,)), ((1,), (3,))]
+    late = spec("barrier", group=RankList((2, 5)), straggler=Straggler(1, 1))
+    assert (late.members, late.straggler) == ((2, 5), 1)
+    filled = spec("all_reduce", group=RankList((1, 3)), fill="rank")
+    assert filled.group_size == 2
+
+
+def test_a_world_is_lazy_where_no_rank_may_wait_for_a_connection() -> None:
+    def lazy(name: str, **given: Any) -> bool | None:
+        return make_request(ops.REGISTRY[name], OpOptions(**given), Session(name))[1].lazy
+
+    assert lazy("all_reduce") is True
+    assert lazy("p2p") is False
+    assert lazy("barrier", monitored=True) is False
+
+
+REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
+    ("broadcast", {"root": 4}, "--root 4: there is no such rank."),
+    ("broadcast", {"root": 2, "group": RankList((1, 3))}, "--root 2: there is no such rank."),
+    ("all_reduce", {"values": ["1", "2,3"]}, "--values has rows of 1 and of 2 numbers."),
+    ("all_reduce", {"values": ["1", "x"]}, "--values x: 'x' is no number."),
+    ("all_reduce", {"values": ["no such file"]}, "--values no such file: that is neither numbers"),
+    ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
+    ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 is no int8."),
+    ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 is no uint8."),
+    ("all_reduce", {"values": ["1", "2"], "fill": "1"}, "--values and --fill don't go together."),
+    ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape asks for 3 elements"),
+    ("all_reduce", {"fill": "one"}, "--fill one: that is no number."),
+    ("all_reduce", {"fill": "rank", "dtype": "bool"}, "--fill rank: 3 is no bool."),
+    ("all_reduce", {"fill": "1", "seed": 1}, "--seed and --fill don't go together."),
+    ("all_reduce", {"factor": 3.0}, "--factor means nothing without --reduce-op premul_sum."),
+    ("all_reduce", {"dtype": "int32", "reduce_op": "avg"}, "gloo can't do all-reduce --reduce-op"),
+    ("all_reduce", {"group": RankList((0, 0))}, "--group 0,0: that is no group."),
+    ("all_reduce", {"split": parse_split("3")}, "--split 3: 4 ranks can't be cut like that."),
+    ("all_reduce", {"device": "cuda"}, "--device cuda needs a GPU."),
+    ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers a rank for 2"),
+    ("scatter", {"objects": True, "async_op": True}, "--async and --objects don't go together."),
+    ("scatter", {"objects": True, "shape": Shape((2,))}, "--shape and --objects don't go"),
+    ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: that is no JSON."),
+    ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven don't go"),
+    ("all_gather", {"uneven": True, "variant": "single"}, "--uneven and --variant single don't"),
+    ("all_gather", {"sizes": (1, 2), "world_size": 3}, "--sizes 1,2 has 2 lengths for 3 ranks."),
+    ("all_gather", {"sizes": (0, 0)}, "--sizes: all lengths are 0."),
+    ("all_to_all", {"splits": [(1, 2)], "world_size": 3}, "--splits 1,2 has 2 lengths for 3"),
+    ("all_to_all", {"splits": [(1, 2)] * 3, "world_size": 2}, "--splits was given 3 times for 2"),
+    ("all_to_all", {"splits": [(1, 2)], "shape": Shape((4,))}, "--splits asks for 3 elements"),
+    ("p2p", {"world_size": 1}, "--world-size 1 is too small: at least 2."),
+    ("p2p", {"src": 1, "dst": 1}, "--src and --dst are both 1."),
+    ("p2p", {"src": 1, "pattern": "ring"}, "--src and --dst and --pattern ring don't go together."),
+    ("barrier", {"monitored": True, "async_op": True}, "--async and --monitored don't go"),
+    ("barrier", {"straggler": Straggler(4, 1)}, "--straggler 4: there is no such rank."),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "first"), REFUSED)
+def test_what_does_not_go_together_is_refused(name: str, given: dict[str, Any], first: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        specs(name, **given)
+    assert caught.value.what.startswith(first)
+    assert caught.value.hint
+
+
+def test_values_come_from_a_file_with_a_line_a_rank(tmp_path: Path) -> None:
+    file = tmp_path / "values.txt"
+    file.write_text("# two ranks\n1, 2\n\n3 4\n", encoding="utf-8")
+    assert spec("all_reduce", values=[str(file)]).values == ((1, 2), (3, 4))
+    file.write_text('{"a": 1}\n"ü"\n', encoding="utf-8")
+    assert spec("gather", objects=True, values=[str(file)]).objects_json == ('{"a": 1}', '"ü"')
+    file.write_text("1\nx\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="line 2: 'x' is no number"):
+        spec("all_reduce", values=[str(file)])
+    file.write_text("# nothing\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="there is no line of numbers"):
+        spec("all_reduce", values=[str(file)])
+    file.write_bytes(b"\xff\xfe1")
+    with pytest.raises(UsageError, match="it can't be read"):
+        spec("all_reduce", values=[str(file)])
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "number"),
+    [
+        ("1e3", "int32", 1000),
+        ("true", "bool", True),
+        ("1+2j", "complex64", 1 + 2j),
+        ("-0.5", "float16", -0.5),
+        ("inf", "float32", float("inf")),
+        ("255", "uint8", 255),
+        ("16777216", "float32", 2**24),
+    ],
+)
+def test_numbers_are_read_as_people_write_them(text: str, dtype: str, number: Any) -> None:
+    assert spec("broadcast", values=[text], dtype=dtype).values == ((number,), None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "reason"),
+    [
+        ("16777217", "float32", "holds whole numbers exactly up to 16777216"),
+        ("1e39", "float32", "The largest float32 is"),
+        ("nan", "int32", "It is no whole number"),
+        ("2", "bool", "A bool is true or false"),
+        ("1j", "float64", "It is a complex number"),
+        ("-1", "uint8", "goes from 0 to 255"),
+    ],
+)
+def test_a_number_that_the_type_would_change_is_refused(text: str, dtype: str, reason: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        spec("broadcast", values=[text], dtype=dtype)
+    assert reason in caught.value.why
+    assert "Try --dtype" in caught.value.hint

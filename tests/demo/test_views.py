@@ -1,0 +1,200 @@
+"""The tables of operations, hello and explanations, as whole texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import drawn, golden
+
+from distdemo import ops
+from distdemo.demo.explain import explain_op
+from distdemo.demo.part import part_of
+from distdemo.demo.rank import keep, op_report
+from distdemo.demo.records import (
+    Attendance,
+    Event,
+    HelloReport,
+    Holding,
+    Introduction,
+    Mismatch,
+    ObjectPiece,
+    OpEntry,
+    OpList,
+    Piece,
+    RankResult,
+    Step,
+    Verification,
+)
+from distdemo.demo.view import held, sources, summary, table
+from distdemo.encoding import encode
+from distdemo.launcher.records import Returned, WorldReport, WorldSpec
+from distdemo.ops.buffers import expected, held_before
+from distdemo.ops.contract import Undefined
+from distdemo.ops.spec import OpSpec
+from distdemo.view.console import Signs
+
+GOLDEN = Path(__file__).parent / "golden"
+WHY = "torch is imported once, for all ranks"
+
+
+def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
+    """The report of an op that went well, without a rank: each holds what it should."""
+    op, size = ops.REGISTRY[specs[0].op], size or specs[0].group_size
+    results = []
+    for rank in range(size):
+        part = part_of(rank, op, specs)
+        mine, spec = part.op, part.spec
+        before = held_before(mine, part.rank, spec)
+        result = mine.result(part.rank, spec)
+        after = Holding(undefined=True)
+        if not isinstance(result, Undefined):
+            from_ranks = [None if s.reduced else spec.member(s.ranks[0]) for s in result]
+            got = [each.tensor for each in expected(mine, part.rank, spec) or ()]
+            after = keep(got, from_ranks, spec, listed=mine.is_listed(spec))
+        results.append(
+            RankResult(
+                rank=rank,
+                takes_part=mine.takes_part(part.rank, spec),
+                before=keep(before, [rank] * len(before), spec, listed=mine.list_before),
+                after=after,
+                expected=after,
+                verification=Verification(ok=True, checked=0 if after.undefined else 4),
+                time_s=0.001 * (1 + rank),
+                launch_s=0.0005 if spec.async_op else None,
+                wait_s=0.00025 if spec.async_op else None,
+                group=part.group or 0,
+                group_rank=None if part.group is None else part.rank,
+            )
+        )
+    results = [replace(each, **{k: v[each.rank] for k, v in more.items()}) for each in results]
+    return reported(specs, results)
+
+
+def reported(specs: Sequence[OpSpec], results: Sequence[RankResult]) -> Any:
+    outcomes = tuple(Returned(rank=each.rank, value=each) for each in results)
+    world = WorldReport(WorldSpec(len(results)), outcomes, None, 0.25, "fork", WHY)
+    op = ops.REGISTRY[specs[0].op]
+    report = op_report(op, tuple(specs), world)
+    return replace(report, versions={"torch": "2.13"})
+
+
+SUM = OpSpec("all_reduce", 4, reduce_op="sum")
+BARRIER = OpSpec("barrier", 2, shape=())
+WRONG = Verification(False, 4, 1, 0.0, (Mismatch(0, (1,), 65.0, 64.0),))
+RIGHT = Verification(ok=True, checked=4)
+BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
+REPORTS = {
+    "all-reduce": imagined(SUM),
+    "reduce": imagined(OpSpec("reduce", 3, root=1, reduce_op="max")),
+    "gather": imagined(OpSpec("gather", 2, root=1)),
+    "all-to-all-single": imagined(OpSpec("all_to_all", 3, shape=(2,), variant="single")),
+    "scatter-many": imagined(OpSpec("scatter", 24, root=0, shape=(2, 3))),
+    "large": imagined(OpSpec("broadcast", 2, root=0, shape=(70, 100))),
+    "group": imagined(OpSpec("broadcast", 2, root=1, members=(1, 3)), size=4),
+    "split": imagined(
+        OpSpec("all_gather", 2, shape=(2,), members=(0, 2)),
+        OpSpec("all_gather", 2, shape=(2,), members=(1, 3)),
+        size=4,
+    ),
+    "wrong": imagined(SUM, verification=[RIGHT, RIGHT, WRONG, RIGHT]),
+    "rounded": imagined(SUM, verification=[replace(RIGHT, tolerance=1e-6)] * 4),
+    "async": imagined(replace(SUM, async_op=True)),
+    "nonblocking": imagined(
+        OpSpec("p2p", 2, src=0, dst=1, pattern="pair", async_op=True),
+        events=[
+            (Event(0, 0.001, "isend returned", BUFFER, True, "not to be changed yet"),),
+            (
+                Event(1, 0.0, "irecv returned", BUFFER, True, "not to be read yet"),
+                Event(1, 0.002, "wait returned", BUFFER, False, "free to be used"),
+            ),
+        ],
+    ),
+    "uneven": imagined(
+        OpSpec("all_gather", 2, shape=(2,), variant="uneven", sizes=(2, 1)),
+        steps=[(Step("pad to the largest", BUFFER, 0), Step("all_gather", BUFFER, 64))] * 2,
+    ),
+    "barrier": imagined(BARRIER, attendance=[Attendance(0.0, 0.5, 2), Attendance(0.5, 0.5, 2)]),
+    "open-barrier": imagined(
+        BARRIER,
+        attendance=[Attendance(0.0, 0.1, 1), Attendance(0.5, 0.5, 2)],
+        verification=[Verification(False, 1, 1, 0.0, (Mismatch(0, (), 1, 2),)), RIGHT],
+    ),
+    "alone": imagined(OpSpec("all_reduce", 1, reduce_op="sum")),
+    "hello": HelloReport(
+        WorldReport(WorldSpec(2), (), None, 0.25, "fork", WHY),
+        tuple(Introduction(r, 2, 4000 + r, "host", "gloo", "cpu", 0.02, 2) for r in range(2)),
+        {"distdemo": "0.1.0", "torch": "2.13"},
+    ),
+    "ops": OpList((OpEntry("scatter", "", "scatter", "Parts."), OpEntry("p2p", "--x", "c", "It."))),
+    "explain-all-reduce": explain_op(ops.REGISTRY["all_reduce"], replace(SUM, dtype="int8")),
+    "explain-all-to-all": explain_op(
+        ops.REGISTRY["all_to_all"], OpSpec("all_to_all", 3, shape=(2,), variant="list")
+    ),
+    "explain-barrier": explain_op(ops.REGISTRY["barrier"], OpSpec("barrier", 3, shape=())),
+    "explain-objects": explain_op(
+        ops.REGISTRY["broadcast"], OpSpec("broadcast", 12, shape=(), root=9, objects=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_table(name: str) -> None:
+    record = REPORTS[name]
+    golden(GOLDEN / f"{name}.txt", lambda console: table(record, console))
+    line = drawn(lambda console: summary(record, console), 200)
+    assert line.count("\n") == 1
+    assert line[0] == ("✓" if record.ok else "✗") or name.startswith(("ops", "explain"))
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
+    text = drawn(lambda console: table(REPORTS[name], console), width)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_the_ranks_to_show_can_be_named() -> None:
+    some = drawn(lambda c: table(REPORTS["scatter-many"], c, frozenset({3, 17})))
+    assert [line.split()[1] for line in some.splitlines() if line.startswith("│ ")][1:] == [
+        "3",
+        "17",
+    ]
+
+
+PIECE = Piece((2, 3), tuple(range(6)), source=1)
+LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)), None)
+
+
+@pytest.mark.parametrize(
+    ("holding", "room", "lines"),
+    [
+        (Holding(), 60, ["nothing"]),
+        (Holding(undefined=True), 60, ["undefined"]),
+        (Holding((PIECE,)), 60, ["[[0 1 2] [3 4 5]]"]),
+        (Holding((PIECE,)), 14, ["[0 1 … 4 5]"]),
+        (Holding((LONG,)), 60, ["[0 1 … 98 99]"]),
+        (Holding((Piece((), (1.5,)),)), 60, ["1.5"]),
+        (Holding((PIECE, PIECE), joined=True), 60, ["[[0 1 2] [3 4 5]", " [0 1 2] [3 4 5]]"]),
+        (Holding((PIECE,) * 9), 60, [*["[[0 1 2] [3 4 5]]"] * 2, "… 6 more", "[[0 1 2] [3 4 5]]"]),
+        (Holding((ObjectPiece({"a": "ü"}, 10),)), 60, ['{"a": "ü"}']),
+        (Holding((ObjectPiece("x" * 99, 110),)), 20, ['"' + "x" * 18 + "…"]),
+    ],
+)
+def test_what_is_held_fits_its_room(holding: Holding, room: int, lines: list[str]) -> None:
+    assert held(holding, Signs(), room).plain.split("\n") == lines
+    assert len(sources(holding, Signs()).plain.split("\n")) == len(lines)
+
+
+def test_the_document_has_the_numbers_and_no_texts_of_the_screen() -> None:
+    found = encode(REPORTS["wrong"])
+    assert found["spec"]["group_size"] == 4
+    assert found["ranks"][2]["verification"]["mismatches"] == [
+        {"piece": 0, "index": [1], "got": 65.0, "expected": 64.0}
+    ]
+    assert found["ranks"][1]["before"]["pieces"][0]["values"] == [10.0, 11.0, 12.0, 13.0]
+    assert found["traffic"]["payload_bytes"] == 16
+    assert encode(REPORTS["explain-barrier"])["meets"] is True
