@@ -69,7 +69,7 @@ def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
             world, run_op, (ops.REGISTRY["all_reduce"], specs), hear=lambda _rank, _value: None
         )
     except UsageError as error:
-        return replace(entry, works=False, tried=error.what)
+        return replace(entry, tried=error.what)
     if report.verdict is not None:
         return replace(entry, works=False, tried=report.verdict.what)
     right = all(result.verification.ok for result in report.values)
