@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.bench.records import Harness, Start
 from distdemo.bench.statistics import median
-from distdemo.demo.clock import EventClock
-from distdemo.demo.records import EVENTS, HOST
+from distdemo.launcher.clock import EVENTS, HOST, DeviceClock
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -272,7 +271,7 @@ def _on_host(call: Callable[[], object], count: int, meet: Callable[[], None]) -
 
 def _on_gpu(rank: Rank, call: Callable[[], object], count: int, meet: Callable[[], None]) -> Times:
     """The GPU stamps an event before and one after the call; the stream is idle at the start."""
-    clock = EventClock()
+    clock = DeviceClock()
     arrived, started = (array("d", bytes(8 * count)) for _ in range(2))
     marks: list[tuple[Any, Any]] = []
     for turn in range(count):

@@ -25,10 +25,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from distdemo import backends
-from distdemo.demo.clock import clock_of
 from distdemo.demo.part import Groups, Part, inference, part_of
 from distdemo.demo.records import (
-    HOST,
     Attendance,
     Event,
     HelloReport,
@@ -43,6 +41,7 @@ from distdemo.demo.records import (
     Verification,
 )
 from distdemo.demo.verify import same, verify, verify_objects
+from distdemo.launcher.clock import HOST, Clock, clock_of
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.buffers import expected, expected_objects, make_buffers
@@ -162,12 +161,17 @@ def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | Non
     return replace(call, attendance=Attendance(arrived, left, present))
 
 
+def _clock(rank: Rank, op: Op, spec: OpSpec) -> Clock:
+    """Objects, and those who wait at a barrier, are on the host."""
+    return clock_of("cpu" if spec.objects or op.meets else rank.device)
+
+
 def _call(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
     """Collective: the blocking call, timed."""
     op, spec = part.op, part.spec
     if spec.async_op:
         return _watched(rank, part, buffers, group)
-    clock = clock_of(rank.device, op, spec)
+    clock = _clock(rank, op, spec)
     started = clock.mark()
     op.run(buffers, spec, group, async_op=False)
     seconds = clock.between(started, clock.mark())
@@ -204,7 +208,7 @@ def _watched(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | Non
             if made:
                 note(f"{stage.name} returned", stage.tensors, stage.rule)
             rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.group_size)
-    clock = clock_of(rank.device, op, spec)
+    clock = _clock(rank, op, spec)
     began = clock.mark()
     for handle in handles:
         handle.wait()

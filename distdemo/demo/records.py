@@ -10,15 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
 from distdemo.ops.contract import Traffic, Words
 from distdemo.ops.spec import Number, OpSpec
-
-HOST = "perf_counter"
-"""The clock of a call on the host."""
-EVENTS = "CUDA events"
-"""The clock of a call on tensors of a GPU."""
-
 
 # ---------------------------------------------------------------------------- what a rank holds
 

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import (
-    EVENTS,
     Explanation,
     HelloReport,
     Holding,
@@ -21,6 +20,7 @@ from distdemo.demo.records import (
     Piece,
     RankResult,
 )
+from distdemo.launcher.clock import EVENTS
 from distdemo.ops.spec import Number
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs

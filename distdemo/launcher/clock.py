@@ -9,14 +9,21 @@ after its last byte.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     import torch
 
 
+HOST = "perf_counter"
+"""The host's clock, which is the same in all processes of a machine."""
+EVENTS = "CUDA events"
+
+
 class Clock(Protocol):
-    """Marks moments, and reads the marks in seconds of the host's monotonic clock."""
+    """Marks moments, and reads the marks in seconds of the host's clock."""
+
+    name: ClassVar[str]
 
     def begin(self) -> None:
         """Wait for the device; marks made before this can't be read any more."""
@@ -30,16 +37,21 @@ class Clock(Protocol):
     def read(self, mark: Any) -> float:  # noqa: ANN401 - its own
         """When that was, once settled."""
 
+    def between(self, first: Any, second: Any) -> float:  # noqa: ANN401 - its own
+        """Seconds from one mark to another; returns when the second has come."""
+
 
 class HostClock:
-    """The host's, for what is done when its call returns; all processes of a machine share it."""
+    """The host's, for what is done when its call returns."""
+
+    name: ClassVar[str] = HOST
 
     def begin(self) -> None:
         """Nothing to wait for."""
 
     def mark(self) -> float:
         """This moment."""
-        return time.monotonic()
+        return time.perf_counter()
 
     def settle(self) -> None:
         """Nothing to wait for."""
@@ -48,19 +60,22 @@ class HostClock:
         """The mark itself."""
         return mark
 
+    def between(self, first: float, second: float) -> float:
+        """Seconds from one to the other."""
+        return second - first
+
 
 class DeviceClock:
     """A GPU's own. What its stamps are on the host's clock is found anew by each ``begin``."""
 
-    def __init__(self) -> None:
-        self.begin()
+    name: ClassVar[str] = EVENTS
 
     def begin(self) -> None:
         """Wait for the device, and note what both clocks say."""
         self.settle()
         self._first = self.mark()
         self._first.synchronize()
-        self._at = time.monotonic()
+        self._at = time.perf_counter()
 
     def mark(self) -> torch.cuda.Event:
         """An event on the current stream."""
@@ -79,6 +94,11 @@ class DeviceClock:
     def read(self, mark: torch.cuda.Event) -> float:
         """When the GPU passed it, to some microseconds."""
         return self._at + float(self._first.elapsed_time(mark)) / 1000.0
+
+    def between(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+        """Seconds from one to the other, to half a microsecond (cudaEventElapsedTime)."""
+        second.synchronize()
+        return float(first.elapsed_time(second)) / 1000.0
 
 
 def clock_of(device: str) -> Clock:
