@@ -133,7 +133,7 @@ class _Controller:
             self.results.errors[self._world.backend] = limit
             return False
         report = self._start(
-            replace(self._world, deadline=left),
+            replace(self._world, deadline=max(0.1, round(left, 1))),
             bench,
             (self._spec, what),
             hear=self._hear,

@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import Transport
 from distdemo.bench.environment import cores
@@ -57,29 +57,6 @@ Step = Callable[[], int]
 
 class LostError(OSError):
     """The other rank fell silent, or left."""
-
-
-class Link(Protocol):
-    """A way for bytes from rank to rank, open on every rank."""
-
-    transport: Transport
-    size: int  # bytes that are handed over at once
-
-    def send(self, dst: int, seconds: float) -> tuple[float, float]:
-        """Stream to that rank, which calls ``receive``: bytes a second, and seconds of 8 bytes.
-
-        Raises:
-            OSError: it can't be reached, or fell silent.
-        """
-
-    def receive(self, src: int) -> None:
-        """Take what a rank that calls ``send`` streams to this one."""
-
-    def ring(self, seconds: float, *, crowded: bool) -> float:
-        """Collective: stream to the right and from the left: bytes a second that this rank gets."""
-
-    def close(self) -> None:
-        """Give all of it back."""
 
 
 def measure_limits(rank: Rank) -> tuple[Limit, ...]:
@@ -288,7 +265,7 @@ def _cache() -> int:
 # -------------------------------------------------------------------------------- over a transport
 
 
-def _over(rank: Rank, link: Link) -> list[Limit]:
+def _over(rank: Rank, link: Tcp | SharedMemory) -> list[Limit]:
     """Collective: pairs alone, then all at once; on this rank what it sent or got.
 
     A pair is lost after seconds; where one is, for instance to a firewall, all others would be.
@@ -380,7 +357,13 @@ class _Lane:
 
 
 class SharedMemory:
-    """Each rank has a lane to its right neighbour: what MPI's and NCCL's transport on a host do."""
+    """Each rank has a lane to its right neighbour: what MPI's and NCCL's transport on a host do.
+
+    Args:
+        rank: this rank of the world.
+        page: room for all lanes.
+        size: bytes of a message; a multiple of ``BLOCK``.
+    """
 
     transport = Transport.SHARED_MEMORY
 
@@ -393,7 +376,11 @@ class SharedMemory:
         self._in = _Lane(page, (me - 1) % count, count, size)
 
     def send(self, dst: int, seconds: float) -> tuple[float, float]:
-        """As ``Link`` says; ``dst`` is the right neighbour."""
+        """Stream to the right neighbour: bytes a second, and seconds of 8 bytes.
+
+        Raises:
+            OSError: it fell silent.
+        """
         words = self._out.words
 
         def ask() -> None:
@@ -412,7 +399,7 @@ class SharedMemory:
         return BURST * self.size / took, latency
 
     def receive(self, src: int) -> None:
-        """As ``Link`` says; ``src`` is the left neighbour."""
+        """Take what the left neighbour sends."""
         words = self._in.words
         self._ends += 1
 
@@ -426,7 +413,7 @@ class SharedMemory:
         _wait_for(served)
 
     def ring(self, seconds: float, *, crowded: bool) -> float:
-        """As ``Link`` says."""
+        """Collective: stream to the right and from the left: bytes a second that this rank gets."""
 
         def take() -> int:
             if self._in.take():
@@ -518,7 +505,11 @@ class Tcp:
         self._data = bytearray(size)
 
     def send(self, dst: int, seconds: float) -> tuple[float, float]:
-        """As ``Link`` says."""
+        """Stream to that rank, which calls ``receive``: bytes a second, and seconds of 8 bytes.
+
+        Raises:
+            OSError: it can't be reached, or fell silent.
+        """
         with self._connected(dst) as stream:
 
             def ask(count: int) -> None:
@@ -534,7 +525,7 @@ class Tcp:
         return BURST * self.size / took, latency
 
     def receive(self, src: int) -> None:
-        """As ``Link`` says."""
+        """Take what a rank that calls ``send`` streams to this one."""
         word = bytearray(WORD.size)
         with self._accepted() as stream:
             while True:
@@ -547,7 +538,7 @@ class Tcp:
                 stream.sendall(WORD.pack(count))
 
     def ring(self, seconds: float, *, crowded: bool) -> float:
-        """As ``Link`` says."""
+        """Collective: stream to the right and from the left: bytes a second that this rank gets."""
         right = (self._rank.rank + 1) % self._rank.world_size
         sent, over, poll = bytes(self.size), False, select.poll()
 

@@ -99,35 +99,21 @@ class SizeRange:
         return found
 
 
-def part_bytes(op: Op, template: OpSpec) -> int:
-    """Bytes S of the smallest call that moves anything: an element, or one for each rank.
-
-    0 for an op that moves none.
-    """
-    return 0 if op.meets else op.traffic(replace(template, shape=(1,))).payload_bytes
-
-
-def of_size(op: Op, template: OpSpec, size: int) -> OpSpec:
-    """The op whose S is so many bytes, a whole number of its parts; a one-dimensional tensor."""
-    part = part_bytes(op, template)
-    return replace(template, shape=(size // part,) if part else ())
-
-
 def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int], last: int) -> tuple[int, ...]:
     """The sizes at which this op can be measured: cut down to whole parts, none twice.
 
     Args:
         op: what is measured.
-        template: the op with all its settings but the size.
+        template: the smallest call that moves anything.
         sizes: that were asked for, ascending.
         last: an upper bound.
 
     Raises:
         UsageError: no multiple of its parts lies there.
     """
-    part = part_bytes(op, template)
-    if not part:
+    if op.meets:
         return (0,)
+    part = op.traffic(template).payload_bytes
     first = -(-sizes[0] // part) * part
     found = sorted({max(first, size // part * part) for size in sizes})
     found = [size for size in found if size <= last]

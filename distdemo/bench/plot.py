@@ -149,13 +149,11 @@ def _panel(
     axes.set_ylabel(title)
     axes.xaxis.set_major_locator(FixedLocator(sizes[::-1][::step][::-1]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_size(value)))
-    axes.xaxis.set_minor_locator(FixedLocator(sizes))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(FixedLocator([]))
     axes.yaxis.set_major_locator(LogLocator(numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(text(value))))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", labelsize=9)
-    axes.tick_params(axis="both", which="minor", length=2)
 
 
 def _short(text: str) -> str:
