@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+import multiprocessing
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
-from distdemo.launcher.checks import check_world
-from distdemo.launcher.leading import leading
-from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.launcher.limits import check_machine
+from distdemo.launcher.records import WorldSpec
+from distdemo.launcher.start_method import METHODS
+from distdemo.launcher.torch_import import load_torch
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
+
+LONGEST = 1e9  # seconds, some 30 years: far below what overflows in torch's clocks
 
 
 def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
@@ -64,19 +69,13 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
     world = WorldSpec(world_size, backend, device, timeout, start_method)
     check_world(world)
     shape = _calling_shape(fn, args)
-    report = _run(world, fn, args, shape)
-    if report.verdict is not None:
-        raise _error(report)
-    return report.values
-
-
-def _run(
-    world: WorldSpec, fn: Callable[..., Any], args: tuple[Any, ...], shape: int
-) -> WorldReport:
     from distdemo.backends import prepared
     from distdemo.launcher.local import run_world
 
-    return run_world(prepared(world), _call, (fn, args, shape))
+    report = run_world(prepared(world), _call, (fn, args, shape))
+    if report.verdict is not None:
+        raise WorldError(report) if report.interrupted_by is None else WorldInterrupted(report)
+    return report.values
 
 
 def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], shape: int) -> Any:  # noqa: ANN401 - the user's value
@@ -84,8 +83,11 @@ def _call(rank: Rank, fn: Callable[..., Any], args: tuple[Any, ...], shape: int)
     return fn(*(rank.rank, rank.world_size)[:shape], *args)
 
 
-def _error(report: WorldReport) -> WorldError:
-    return WorldError(report) if report.interrupted_by is None else WorldInterrupted(report)
+def leading(names: Sequence[str]) -> int:
+    """How many of (rank, world size) a function with these parameters takes first: 0, 1 or 2."""
+    if list(names[:1]) != ["rank"]:
+        return 0
+    return 2 if names[1:2] and names[1] in ("size", "world_size") else 1
 
 
 def _calling_shape(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
@@ -116,3 +118,90 @@ def _calling_shape(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
             "named.",
         ) from error
     return shape
+
+
+# ----------------------------------------------------------------------------- what can be a world
+
+
+def check_world(world: WorldSpec) -> None:
+    """Refuse what can't be a world.
+
+    Raises:
+        UsageError: a setting is wrong, or this torch or machine can't do it.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "launch was called while a rank was importing your script.",
+            "Each rank imports the script that launched it, and must not launch a world again.",
+            "Put the call under `if __name__ == '__main__':`.",
+        )
+    size, timeout = world.world_size, world.deadline
+    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    for name, value, right, what in (
+        ("world_size", size, type(size) is int and size >= 1, "a whole number, at least 1"),
+        (
+            "timeout",
+            timeout,
+            number and 0 < timeout <= LONGEST and not math.isnan(timeout),
+            f"seconds, more than 0 and at most {LONGEST:g}",
+        ),
+        (
+            "start_method",
+            world.start_method,
+            world.start_method in METHODS,
+            f"one of {', '.join(METHODS)}",
+        ),
+        ("device", world.device, world.device in ("cpu", "cuda"), "'cpu' or 'cuda'"),
+        (
+            "backend",
+            world.backend,
+            isinstance(world.backend, str),
+            "torch's name of one, such as 'gloo'",
+        ),
+    ):
+        if not right:
+            raise UsageError(f"{name} is {value!r}.", f"It has to be {what}.", f"Give {what}.")
+    load_torch()
+    _check_backend(world)
+    check_machine(world)
+
+
+def _check_backend(world: WorldSpec) -> None:
+    """Refuse a backend that torch lacks and nobody gives it, and GPUs that are not there."""
+    import torch.distributed as dist
+
+    from distdemo.backends import REGISTRY, count_gpus
+    from distdemo.backends.starting import named
+
+    known = set(dist.Backend.backend_list) - {"undefined"}
+    registered = getattr(dist.Backend, "_plugins", {})
+    here = {
+        name
+        for name in known
+        if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
+    }
+    hint = f"Try one of those that it has: {', '.join(sorted(here))}."
+    names = named(world.backend)
+    for name in names:
+        if name not in known:
+            why = f"torch.distributed knows {', '.join(sorted(known))}."
+            raise UsageError(f"There is no backend {name!r}.", why, hint)
+        if name not in here:
+            ours = REGISTRY.get(name)
+            given = ours is not None and ours.provided_by()  # torch gets it from us
+            reason = ours.missing() if ours and given else "This torch was built without it."
+            if reason is not None:
+                why = f"{reason} {ours.get}" if ours and given else reason
+                raise UsageError(f"The backend {name} is not here.", why, hint)
+    greedy = [name for name in names if name in REGISTRY and REGISTRY[name].rank_per_gpu]
+    if world.device == "cuda" or greedy:
+        needed, gpus = world.world_size if greedy and world.device == "cuda" else 1, count_gpus()
+        if gpus < needed:
+            asked = "device='cuda'" if world.device == "cuda" else f"backend={greedy[0]!r}"
+            raise UsageError(
+                f"{asked} with {world.world_size} ranks needs {needed} or more GPUs.",
+                f"torch sees {gpus} on this machine"
+                + (f", and {greedy[0]} takes one rank a GPU." if gpus else "."),
+                "Try device='cpu' with backend='gloo', or fewer ranks; see whether nvidia-smi "
+                "works.",
+            )

@@ -19,22 +19,21 @@ class Interrupts:
 
     At the end the handlers that were there before are back; ``redeliver`` then hands them the
     signal. In a thread other than the main one Python allows no handlers, and nothing is watched.
+
+    Attributes:
+        descriptors: both ends of a pipe, for a forked child to close.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._owner = os.getpid()
         self._before: dict[int, Any] = {}
-        self._read, self._write = os.pipe()
+        self.descriptors = self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when a signal came."""
         return self._read
-
-    def descriptors(self) -> tuple[int, int]:
-        """Both ends, for a forked child to close."""
-        return self._read, self._write
 
     def __enter__(self) -> Interrupts:  # noqa: PYI034 - nobody inherits; Self needs Python 3.11
         if threading.current_thread() is threading.main_thread():

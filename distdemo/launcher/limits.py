@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
 
 MIB = 1 << 20
-RANK_MEMORY = {"spawn": 180 * MIB}
-"""Private bytes of one rank by start method, measured on Linux with torch 2.13 for the CPU."""
-FORKED_RANK_MEMORY = 10 * MIB
+SPAWNED_RANK = 180 * MIB
+"""Private bytes of one rank, measured on Linux with torch 2.13 for the CPU."""
+FORKED_RANK = 10 * MIB
 FILES_PER_RANK = 4  # the launcher's: way back, output, and multiprocessing's two
 FILES_OF_ITS_OWN = 64
-WIRES_PER_RANK = 2  # what a rank of MPI is wired through
+FILES_PER_MPI_RANK = FILES_PER_RANK + 2
 UNLIMITED = sys.maxsize
 
 
@@ -45,8 +45,8 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
         UsageError: naming the limit and the reason.
     """
     limit = min(limits(world), key=lambda each: each.ranks)
-    most = max(0, limit.ranks)
     if world.world_size > limit.ranks:
+        most = max(0, limit.ranks)
         raise UsageError(
             f"This machine can't hold {world.world_size:,} ranks: {most:,} at most.",
             limit.why,
@@ -63,46 +63,18 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
 
 def limits(world: WorldSpec) -> list[Limit]:
     """Every limit that is known here."""
-    memory = free_memory()
-    each = _rank_memory(world)
-    processes = _free_processes()
-    each_opens = _files_per_rank(world)
-    files = (_open_files() - FILES_OF_ITS_OWN) // each_opens
+    memory, each = free_memory(), _rank_memory(world)
+    files, each_opens = _limit_on("RLIMIT_NOFILE", hard=True), _files_per_rank(world)
     return [
         Limit(
             memory // each, f"Memory: {memory_text(memory)} free, about {memory_text(each)} a rank."
         ),
-        Limit(processes.ranks, processes.why),
-        Limit(files, f"Open files: {_open_files():,} at most, {each_opens} a rank."),
+        _processes(),
+        Limit(
+            (files - FILES_OF_ITS_OWN) // each_opens,
+            f"Open files: {files:,} at most, {each_opens} a rank.",
+        ),
     ]
-
-
-@contextmanager
-def open_files(world: WorldSpec) -> Iterator[None]:
-    """Within the block this process's soft limit on open files is as high as the world needs."""
-    before = _raise_open_files(world)
-    try:
-        yield
-    finally:
-        if before is not None:
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def _raise_open_files(world: WorldSpec) -> tuple[int, int] | None:
-    """Raise the soft limit where that is needed; the limits from before, None if they suffice."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
-    needed = world.world_size * _files_per_rank(world) + FILES_OF_ITS_OWN + _files_in_use()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return None
-    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return soft, hard
 
 
 def check_loopback() -> None:
@@ -120,6 +92,37 @@ def check_loopback() -> None:
                 f"Its loopback interface is not up: {error}.",
                 "Bring it up: ip link set lo up.",
             ) from error
+
+
+@contextmanager
+def open_files(world: WorldSpec) -> Iterator[None]:
+    """Within the block this process's soft limit on open files is as high as the world needs."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        yield
+        return
+    in_use = 0
+    with suppress(OSError):
+        in_use = len(os.listdir("/proc/self/fd"))
+    needed = world.world_size * _files_per_rank(world) + FILES_OF_ITS_OWN + in_use
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        yield
+        return
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _files_per_rank(world: WorldSpec) -> int:
+    return FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
+
+
+# ------------------------------------------------------------------------------------------ memory
 
 
 def free_memory() -> int:
@@ -142,12 +145,8 @@ def memory_text(count: int) -> str:
     return f"{size:,.3g} TiB"
 
 
-def _files_per_rank(world: WorldSpec) -> int:
-    return FILES_PER_RANK + (0 if world.mpi_start is None else WIRES_PER_RANK)
-
-
 def _rank_memory(world: WorldSpec) -> int:
-    return RANK_MEMORY.get(world.start_method, FORKED_RANK_MEMORY)
+    return SPAWNED_RANK if world.start_method == "spawn" else FORKED_RANK
 
 
 def _available() -> int:
@@ -163,28 +162,27 @@ def _cgroup_free() -> int:
     What its processes have read from files counts as used until somebody needs the room, so the
     inactive part of that cache is free.
     """
-    for limit, used, stat, cache in (
+    for folder, limit, used, cache in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
         (
-            "/sys/fs/cgroup/memory.max",
-            "/sys/fs/cgroup/memory.current",
-            "/sys/fs/cgroup/memory.stat",
-            "inactive_file ",
-        ),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-            "/sys/fs/cgroup/memory/memory.stat",
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
             "total_inactive_file ",
         ),
     ):
-        most, now = _number(limit), _number(used)
+        most, now = _number(f"{folder}/{limit}"), _number(f"{folder}/{used}")
         if most is not None and now is not None:
-            cached = [line.split()[1] for line in _lines(stat) if line.startswith(cache)]
+            lines = _lines(f"{folder}/memory.stat")
+            cached = [line.split()[1] for line in lines if line.startswith(cache)]
             return max(0, most - now + sum(map(int, cached)))
     return UNLIMITED
 
 
-def _free_processes() -> Limit:
+# --------------------------------------------------------------------------------------- processes
+
+
+def _processes() -> Limit:
     """How many more processes may be started, and what says so."""
     found = []
     for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/pids"):
@@ -194,25 +192,16 @@ def _free_processes() -> Limit:
             found.append(
                 Limit(most - mine, f"Processes: the control group's pids.max is {most:,}.")
             )
-    running = _running()
+    load = "".join(_lines("/proc/loadavg")).split()
+    running = int(load[3].split("/")[1]) if load else 0  # threads and processes of the machine
     for name in ("pid_max", "threads-max"):
         most = _number(f"/proc/sys/kernel/{name}")
         if most is not None:
             found.append(Limit(most - running, f"Processes: kernel.{name} is {most:,}."))
-    user = _user_processes()
-    if user is not None:
+    user = _limit_on("RLIMIT_NPROC")
+    if user != UNLIMITED and os.geteuid() != 0:
         found.append(Limit(user - _users_own(), f"Processes: ulimit -u is {user:,}."))
     return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "Processes."))
-
-
-def _user_processes() -> int | None:
-    """The limit on this user's processes; None if there is none, as for root."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
 
 
 def _users_own() -> int:
@@ -227,27 +216,14 @@ def _users_own() -> int:
     return count
 
 
-def _running() -> int:
-    """Threads and processes of the whole machine."""
-    for line in _lines("/proc/loadavg"):
-        return int(line.split()[3].split("/")[1])
-    return 0
-
-
-def _open_files() -> int:
+def _limit_on(name: str, *, hard: bool = False) -> int:
+    """A limit of this process, by its name in ``resource``."""
     try:
         import resource
-    except ImportError:
+    except ImportError:  # not on Windows
         return UNLIMITED
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return UNLIMITED if hard == resource.RLIM_INFINITY else hard
-
-
-def _files_in_use() -> int:
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return 0
+    found = resource.getrlimit(getattr(resource, name))[hard]
+    return UNLIMITED if found == resource.RLIM_INFINITY else found
 
 
 def _lines(path: str) -> list[str]:

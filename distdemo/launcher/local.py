@@ -7,26 +7,26 @@ how every rank ended, and no process or file of the world is left.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import Any
 
 from distdemo.launcher import verdict
-from distdemo.launcher.elastic import AgentRendezvous, agent
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.limits import check_loopback, open_files
-from distdemo.launcher.local_ranks import LocalRanks
-from distdemo.launcher.records import Verdict, WorldReport, WorldSpec
-from distdemo.launcher.rendezvous import Rendezvous, rendezvous
-from distdemo.launcher.start_method import StartMethod, choose
+from distdemo.launcher.pmi import PmiServer
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.launcher.rendezvous import (
+    Agent,
+    AgentStore,
+    FileRendezvous,
+    LocalRanks,
+    file_rendezvous,
+)
+from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.watch import End, Hear
-from distdemo.launcher.wires import strung
-from distdemo.launcher.wires.contract import Wire
-from distdemo.launcher.workers import Workers
-
-_INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
+from distdemo.launcher.workers import Workers, Wrote
 
 
 def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
@@ -36,7 +36,7 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
     *,
     meanwhile: Callable[[], object] | None = None,
     hear: Hear | None = None,
-    wrote: Callable[[int, bytes], object] | None = None,
+    wrote: Wrote | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
 
@@ -55,94 +55,58 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
         UsageError: the ranks can't be started this way.
         KeyboardInterrupt: after Ctrl-C, when all ranks are gone. Other signals are handed to
             their own handlers then; if those return, so does this, with ``interrupted_by`` set.
+            What is raised carries the report: see ``verdict.report_of``.
         Exception: whatever ``meanwhile``, ``hear`` or ``wrote`` raises, when all ranks are gone.
     """
     load_torch()
     check_loopback()
     method = choose(world.start_method, world.device)
+    program = world.user_program
     interrupts = Interrupts()
+    report = None
     try:
-        with (
-            interrupts,
-            _meeting(world) as meeting,
-            open_files(world),
-            strung(world) as wire,
-        ):
-            site = LocalRanks(range(world.world_size), meeting.rendezvous)
-            private = meeting.descriptors()
-            workers = Workers(world, site, method, interrupts, private, wire=wire)
+        with ExitStack() as held:
+            held.enter_context(interrupts)
+            place: FileRendezvous | AgentStore
+            agent = None
+            if program is not None and not program.group:
+                agent = held.enter_context(closing(Agent(world.world_size)))
+                place = agent.store
+            else:
+                place = held.enter_context(file_rendezvous())
+            held.enter_context(open_files(world))
+            pmi = None
+            if world.mpi_start is not None:
+                pmi = held.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
+            here = LocalRanks(range(world.world_size), place)
+            private = () if agent is None else agent.descriptors
+            workers = Workers(world, here, method, interrupts, private, pmi=pmi)
             try:
                 workers.start(target, args)
-                meeting.serve()
+                if agent is not None:
+                    agent.serve()
                 if meanwhile is not None:
                     meanwhile()
                 workers.watch(hear, wrote=wrote)
             finally:
                 workers.end()
-            report = _report(world, workers, method, interrupts.received)
-            return _blame_wire(report, wire)
+            outcomes, received = workers.outcomes(), interrupts.received
+            stalled = workers.ended is End.STALLED
+            report = WorldReport(
+                world=world,
+                outcomes=outcomes,
+                verdict=verdict.interrupted(outcomes)
+                if received is not None
+                else verdict.judge(world, outcomes, stalled=stalled),
+                seconds=time.monotonic() - workers.began,
+                start_method=method.name,
+                start_reason=method.reason,
+                interrupted_by=received,
+            )
     finally:
-        interrupts.redeliver()
-
-
-class _Meeting(Protocol):
-    """Where the ranks of a world meet, and this process's part in it."""
-
-    @property
-    def rendezvous(self) -> Rendezvous | AgentRendezvous:
-        """For the ranks."""
-
-    def descriptors(self) -> tuple[int, ...]:
-        """What a forked rank has to close."""
-
-    def serve(self) -> None:
-        """Called when all ranks have been forked."""
-
-
-class _File:
-    """A file that needs nobody to serve it."""
-
-    def __init__(self, place: Rendezvous) -> None:
-        self.rendezvous = place
-
-    def descriptors(self) -> tuple[int, ...]:
-        return ()
-
-    def serve(self) -> None:
-        pass
-
-
-@contextmanager
-def _meeting(world: WorldSpec) -> Iterator[_Meeting]:
-    """A store in a file; for programs that make their own group one over TCP, as they expect."""
-    if world.user_program is not None and not world.user_program.group:
-        with agent(world) as held:
-            yield held
-        return
-    with rendezvous() as place:
-        yield _File(place)
-
-
-def _blame_wire(report: WorldReport, wire: Wire) -> WorldReport:
-    """The same; where no rank is at fault, but what connects them is, with that as the verdict."""
-    judged = report.verdict
-    if judged is None or judged.ranks or report.interrupted_by is not None or not wire.trouble:
-        return report
-    return replace(report, verdict=wire.trouble)
-
-
-def _report(
-    world: WorldSpec, workers: Workers, method: StartMethod, received: int | None
-) -> WorldReport:
-    """How every rank ended, and why the world failed if it did."""
-    outcomes = workers.outcomes()
-    judged = verdict.judge(world, outcomes, stalled=workers.ended is End.STALLED)
-    return WorldReport(
-        world=world,
-        outcomes=outcomes,
-        verdict=judged if received is None else _INTERRUPTED,
-        seconds=time.monotonic() - workers.began,
-        start_method=method.name,
-        start_reason=method.reason,
-        interrupted_by=received,
-    )
+        try:
+            interrupts.redeliver()
+        except BaseException as stop:
+            verdict.attach(stop, report)
+            raise
+    return report

@@ -5,21 +5,28 @@ Runs in the child process. Its parent may vanish at any moment; it then ends too
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import pickle
+import select
+import shutil
 import signal
+import sys
+import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from distdemo.launcher import gpu, stacks
-from distdemo.launcher.channel import Identity, Sender, Work, dumps
-from distdemo.launcher.elastic import AgentRendezvous
-from distdemo.launcher.guests import settle
-from distdemo.launcher.report import flush, report_error, report_exit, report_value
-from distdemo.launcher.surroundings import detach, take_interface, wait_at
+from distdemo.launcher import failures, gpu, pmi, stacks
+from distdemo.launcher.messages import Done, Failed, Identity, Reached, Sender, Told, dumps
+from distdemo.launcher.records import Died
+from distdemo.launcher.rendezvous import AgentStore, take_interface
 from distdemo.launcher.torch_import import load_torch
 
 # Under spawn and forkserver this module is what the child imports first, so torch is loaded here,
@@ -33,10 +40,27 @@ from torch._C._distributed_c10d import PrefixStore, Store  # noqa: E402 - torch.
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from distdemo.launcher.local_ranks import LocalRanks
     from distdemo.launcher.records import WorldSpec
-    from distdemo.launcher.rendezvous import Rendezvous
-    from distdemo.launcher.wires.contract import Ticket
+    from distdemo.launcher.rendezvous import LocalRanks, Rendezvous
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The function, called as ``target(rank, *args)``: itself in a forked rank, else pickled."""
+
+    target: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    packed: bytes = b""
+
+    def unpack(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function and its arguments, in the rank."""
+        if self.target is not None:
+            return self.target, self.args
+        target, args = pickle.loads(self.packed)  # noqa: S301 - from the program that started us
+        return target, args
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +68,26 @@ class Assignment:
     """All that a rank needs to know.
 
     Attributes:
-        local_ranks: which ranks are started beside this one, and how all meet.
+        here: which ranks are started beside this one, and how all meet.
+        work: what to do.
         way_back: the write end of the rank's pipe to the launcher.
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
-        stdin: the launcher's standard input, for the one guest that reads it.
-        ticket: what it finds the others with, where they don't meet at the store.
+        stdin: the launcher's standard input, for the one rank of a user program that reads it.
+        mpi: the environment and the socket by which MPI finds the others, if this world has it.
         inherited: descriptors of the launcher that a forked rank has to close.
-        work: the function, called as ``target(rank, *args)``.
     """
 
     rank: int
     world: WorldSpec
-    local_ranks: LocalRanks
+    here: LocalRanks
+    work: Work
     way_back: Connection
     gate: Connection
     output: Connection | None
     stdin: Connection | None
-    ticket: Ticket
-    inherited: tuple[int, ...]
-    work: Work
+    mpi: tuple[dict[str, str], Connection] | None
+    inherited: Sequence[int]
 
 
 class Rank:
@@ -80,21 +104,25 @@ class Rank:
     """
 
     def __init__(self, assignment: Assignment, sender: Sender) -> None:
+        world, here = assignment.world, assignment.here
         self.rank = assignment.rank
-        self.world_size = assignment.world.world_size
-        self.local_rank = _local_rank(assignment)
-        self.backend = assignment.world.backend
-        self.rank_per_gpu = assignment.world.rank_per_gpu
-        self.device = _device(assignment.world.device, self.local_rank)
+        self.world_size = world.world_size
+        self.local_rank = here.local_rank + assignment.rank - here.ranks.start
+        self.backend = world.backend
+        self.rank_per_gpu = world.rank_per_gpu
+        self.device = "cpu"
+        if world.device != "cpu":
+            self.device = gpu.device_of(world.device, self.local_rank, torch.cuda.device_count())
         self.startup_seconds = 0.0
-        self._timeout = assignment.world.deadline
+        # The launcher judges at the deadline; the backend's own timeout is only a second net.
+        self._patience = timedelta(seconds=2 * world.deadline + 60)
         self._sender = sender
         self._steps = 0
         self._store: Store | None = None
 
     def reach(self, phase: str) -> None:
         """Tell the launcher that this rank got so far, so that a timeout can say who did not."""
-        self._sender.send("phase", self._steps, phase, time.monotonic())
+        self._sender.send(Reached(self._steps, phase, time.monotonic()))
         self._steps += 1
 
     def tell(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
@@ -105,31 +133,20 @@ class Rank:
         Raises:
             Exception: whatever pickling the value raises; nothing was sent then.
         """
-        self._sender.send("told", time.monotonic(), dumps(value))
-
-    def enter(self, rendezvous: Rendezvous | AgentRendezvous) -> None:
-        """Collective: join the group; a program that makes its own is told how."""
-        if isinstance(rendezvous, AgentRendezvous):
-            rendezvous.announce(self)
-            return
-        self.join(rendezvous)
-        self.reach("joined the group")
+        self._sender.send(Told(dumps(value)))
 
     def join(self, rendezvous: Rendezvous) -> None:
-        """Collective: become a worker of the world's default group."""
-        from datetime import timedelta
-
-        # The launcher judges at the deadline; the backend's own timeout is only a second net.
-        patience = timedelta(seconds=2 * self._timeout + 60)
-        self._store = rendezvous.store(self, patience)
+        """Collective: become a member of the world's default group."""
+        self._store = rendezvous.store(self, self._patience)
         dist.init_process_group(
             self.backend,
             store=self._store,
             rank=self.rank,
             world_size=self.world_size,
-            timeout=patience,
+            timeout=self._patience,
             device_id=gpu.bound_device(self.device) if self.rank_per_gpu else None,
         )
+        self.reach("joined the group")
 
     def meet(self, place: str, among: int | None = None) -> None:
         """Collective: return once so many ranks have called this with the same, new name.
@@ -174,35 +191,78 @@ class Rank:
             torch.cuda.synchronize(self.device)
 
 
+# ------------------------------------------------------------------------------------ a whole life
+
+
 def live(assignment: Assignment) -> None:
     """The whole life of a rank's process; returns when the process should end."""
     born = time.monotonic()
     gc.freeze()  # what was forked is not garbage, and looking at it would copy its pages
-    detach(assignment)
-    if assignment.world.user_program is not None:
-        settle(assignment)
+    _detach(assignment)
     sender = Sender(assignment.way_back.fileno())
     gate = Identity(assignment.gate.fileno())
     stacks.answer_on(assignment.way_back.fileno())
     try:
         value = _work(assignment, sender, born)
+        _leave_if_lost(sender, None)
+        payload = _packed(value)
     except SystemExit as error:
         _leave_if_lost(sender, error)
-        report_exit(sender, error)
+        # As the system takes it: a number modulo 256, anything else is a message and means 1.
+        code = error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None)
+        if code:
+            words = "" if isinstance(error.code, int) else failures.shown(error.code)
+            at = time.monotonic()
+            died = Died(rank=assignment.rank, at=at, exit_code=code, message=words)
+            sender.send(Failed(died))
+        else:
+            sender.send(Done(dumps(None), time.monotonic()))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
         _leave_if_lost(sender, error)
-        report_error(sender, error)
+        sender.send(Failed(failures.raised(assignment.rank, error)))
+        _flush()
         return
     else:
-        _leave_if_lost(sender, None)
-        report_value(sender, value)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a guest had to save is saved
-    flush()
+        sender.send(Done(payload, time.monotonic()))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a user's program had to save is saved
+    _flush()
     if gate.holds():
         wait_at(assignment.gate.fileno())
-    assignment.local_ranks.rendezvous.leave()
+    assignment.here.rendezvous.leave()
     if assignment.world.rank_per_gpu:
         gpu.leave_group()
+
+
+def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
+    """Join the group and call the function."""
+    world, here = assignment.world, assignment.here
+    torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
+    if here.interface is not None:
+        take_interface(here.interface)
+    if world.lazy is not None:
+        os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(world.lazy))
+    if assignment.mpi is not None:
+        pmi.take(*assignment.mpi)
+    rank = Rank(assignment, sender)
+    rank.reach("started")
+    if world.provider:
+        import_module(world.provider)
+    target, args = assignment.work.unpack()
+    gpu.take(rank.device)
+    if isinstance(here.rendezvous, AgentStore):
+        here.rendezvous.announce(rank)  # the program makes its group itself
+    else:
+        rank.join(here.rendezvous)
+    rank.startup_seconds = time.monotonic() - born
+    return target(rank, *args)
+
+
+def _packed(value: Any) -> bytes:  # noqa: ANN401 - the user's value
+    """A value by pickle; one that can't be pickled is the rank's error."""
+    try:
+        return dumps(value)
+    except Exception as error:
+        raise TypeError(f"the value that it returned can't be sent back: {error}") from error
 
 
 def _leave_if_lost(sender: Sender, error: BaseException | None) -> None:
@@ -212,37 +272,93 @@ def _leave_if_lost(sender: Sender, error: BaseException | None) -> None:
     code = getattr(error, "code", 1)
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(type(error), error, error.__traceback__)
-    flush()
+    _flush()
     os._exit(0 if error is None or code is None else code & 0xFF if isinstance(code, int) else 1)
 
 
-def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
-    """Join the group and call the function."""
-    torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
-    if assignment.local_ranks.interface is not None:
-        take_interface(assignment.local_ranks.interface)
-    if assignment.world.lazy is not None:
-        os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(assignment.world.lazy))
-    assignment.ticket.redeem()
-    rank = Rank(assignment, sender)
-    rank.reach("started")
-    if assignment.world.provider:
-        import_module(assignment.world.provider)
-    target, args = assignment.work.unpack()
-    gpu.take(rank.device)
-    rank.enter(assignment.local_ranks.rendezvous)
-    rank.startup_seconds = time.monotonic() - born
-    return target(rank, *args)
+def _flush() -> None:
+    """Write out what was printed: the process may end without doing so."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it is gone
+            stream.flush()
 
 
-def _local_rank(assignment: Assignment) -> int:
-    site = assignment.local_ranks
-    return site.local_rank + assignment.rank - site.ranks.start
+# ------------------------------------------------------------------------- around a rank's process
 
 
-def _device(device: str, local_rank: int) -> str:
-    return device if device == "cpu" else gpu.device_of(device, local_rank, _gpus())
+def _detach(assignment: Assignment) -> None:
+    """Let go of what belongs to the launcher: descriptors, handlers, output; and die with it."""
+    for fd in assignment.inherited:
+        os.close(fd)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
+    if assignment.output is not None:
+        os.dup2(assignment.output.fileno(), 1)
+        os.dup2(assignment.output.fileno(), 2)
+    if _prctl is None:
+        threading.Thread(target=_leave_with_launcher, args=(assignment,), daemon=True).start()
+    else:
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if "multiprocessing.forkserver" in sys.modules:
+            _free_forkserver()
+        gate = select.poll()  # not select.select, which takes no descriptor beyond 1023
+        gate.register(assignment.gate.fileno(), select.POLLIN | select.POLLHUP)
+        if gate.poll(0):  # the launcher was gone before we asked the kernel to watch it
+            os._exit(1)
+    if assignment.world.user_program is not None:
+        _lead_session(assignment)
 
 
-def _gpus() -> int:
-    return int(torch.cuda.device_count())
+def _free_forkserver() -> None:
+    """Close the end of the forkserver's lifeline that every rank inherits from it.
+
+    The forkserver ends when nobody holds that end any more; while ranks did, a killed launcher
+    would leave it, and so them, alive.
+    """
+    server = getattr(sys.modules["multiprocessing.forkserver"], "_forkserver", None)
+    lifeline = getattr(server, "_forkserver_alive_fd", None)
+    if lifeline is not None and getattr(server, "_forkserver_pid", None) is None:
+        os.close(lifeline)
+        server._forkserver_alive_fd = None  # type: ignore[union-attr]  # noqa: SLF001 - there is no public way
+
+
+def _leave_with_launcher(assignment: Assignment) -> None:
+    """Where the kernel does not watch the launcher: a thread does."""
+    wait_at(assignment.gate.fileno())
+    directory = assignment.here.rendezvous.directory
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
+    time.sleep(0.5)  # time to leave in an orderly way, if that is what the others do
+    os._exit(1)
+
+
+def wait_at(gate: int) -> None:
+    """Return when the launcher has closed its end, or is gone."""
+    while os.read(gate, 1):
+        pass
+
+
+def _lead_session(assignment: Assignment) -> None:
+    """For a user program: a session, a standard input, output line by line, and Ctrl-C."""
+    with suppress(OSError):  # it leads one already
+        os.setsid()
+    if assignment.stdin is None:
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nowhere, 0)
+        if nowhere:
+            os.close(nowhere)
+    else:
+        os.dup2(assignment.stdin.fileno(), 0)
+        assignment.stdin.close()
+    # Python's own streams stay open as long. Those that a forked rank has inherited may be of
+    # another encoding, keep back what was written, or not lead to these descriptors at all.
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if assignment.output is not None:
+        for name, fd in (("stdout", 1), ("stderr", 2)):
+            stream = open(  # noqa: SIM115
+                fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+            )
+            setattr(sys, name, stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)

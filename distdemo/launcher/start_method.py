@@ -14,15 +14,22 @@ Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multi
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
 from distdemo.launcher.torch_import import fork_hazard
 
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
 METHODS = ("auto", "fork", "forkserver", "spawn")
 DRIVER = "libcuda.so"
+LAUNCHER = "_DISTDEMO_LAUNCHER"
+"""The variable that tells a new forkserver the process for which it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +66,13 @@ def choose(wanted: str, device: str) -> StartMethod:
 def _automatic(device: str) -> StartMethod:
     if sys.platform != "linux":
         return StartMethod("spawn", f"forking is not safe on {sys.platform}")
-    hazard = fork_hazard() or _cuda_hazard(device)
+    hazard = fork_hazard()
+    if hazard is None and device != "cpu" and driver_loaded() is not False:
+        hazard = "this process has loaded the CUDA driver"
     if hazard is not None:
         return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
-    if device != "cpu":
-        reason = "torch is imported once, for all ranks, and only they touch CUDA"
-        return StartMethod("fork", reason)
-    return StartMethod("fork", "torch is imported once, for all ranks")
-
-
-def _cuda_hazard(device: str) -> str | None:
-    """Why a forked rank could not use a GPU; None if it could, or does not want to."""
-    if device == "cpu" or driver_loaded() is False:
-        return None
-    return "this process has loaded the CUDA driver"
+    alone = "" if device == "cpu" else ", and only they touch CUDA"
+    return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
 
 
 def driver_loaded() -> bool | None:
@@ -94,3 +94,23 @@ def _refuse_fork_after_cuda(device: str) -> None:
             "It has used CUDA, which does not survive a fork.",
             "Leave out start_method (a forkserver is taken then), or launch before using the GPU.",
         )
+
+
+def preload(context: BaseContext, provider: str) -> None:
+    """Have the forkserver import torch, and what ranks need besides, before it forks the first.
+
+    A forkserver that the program started before, without torch, is used as it is: slower, right.
+
+    Args:
+        context: of multiprocessing.
+        provider: of the backend, imported too; empty: none.
+    """
+    from multiprocessing.forkserver import ensure_running
+
+    more = [provider] if provider else []
+    context.set_forkserver_preload(["distdemo.launcher.forkserver", *more])
+    os.environ[LAUNCHER] = str(os.getpid())
+    try:
+        ensure_running()
+    finally:
+        del os.environ[LAUNCHER]

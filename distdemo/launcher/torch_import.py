@@ -1,29 +1,37 @@
-"""The one import of torch: quick, quiet, and with a note of the threads that it left behind.
+"""The imports of torch: quick, quiet, without traces, and with a note of the threads left behind.
 
 A process may be forked safely while it has no thread but its main one, or none but those that
 exist since the import of torch itself (NumPy's BLAS, which looks after its own forks). Any other
 thread may hold a lock, or belong to torch's pool, whose copy in a forked child would wait for
 threads that are not there. So the threads after an import that we did ourselves are remembered.
+
+torch's compiler, which the first optimizer drags in, takes half as long as torch itself, so whoever
+forks ranks that train imports it once, before; it starts no thread. But it makes a folder for what
+it might compile, in the temporary directory, which nobody would ever remove.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
+import tempfile
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from distdemo.errors import UsageError
 
 MODULES = ("torch.distributed", "torch.multiprocessing")
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""Torch's own name for the compiler's folder; it also sets it."""
 _known_threads: frozenset[str] | None = None
 
 
 def load_torch() -> None:
     """Import torch and torch.distributed, once.
-
-    The garbage collector rests meanwhile: it would walk through half a million new objects.
 
     Raises:
         UsageError: torch is not installed, or broken.
@@ -32,10 +40,8 @@ def load_torch() -> None:
     if all(module in sys.modules for module in MODULES):
         return
     alone = len(threads()) == 1 and "torch" not in sys.modules
-    was_enabled = gc.isenabled()
-    gc.disable()
     try:
-        with warnings.catch_warnings():
+        with _no_garbage(), warnings.catch_warnings():
             # Torch works without NumPy, and nothing here needs it.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
             for module in MODULES:
@@ -46,9 +52,6 @@ def load_torch() -> None:
             str(error),
             "Install it into this Python: pip install torch.",
         ) from error
-    finally:
-        if was_enabled:
-            gc.enable()
     if alone:
         _known_threads = threads()
 
@@ -73,3 +76,66 @@ def fork_hazard() -> str | None:
     if len(now) == 1 or (_known_threads is not None and now <= _known_threads):
         return None
     return f"this process has {len(now)} threads"
+
+
+def load_compiler(modules: Sequence[str] = ()) -> None:
+    """Import whatever the first optimizer of a process would, then these modules.
+
+    Raises:
+        UsageError: torch is not installed, or broken.
+    """
+    load_torch()
+    import torch
+
+    with _no_garbage(), without_traces():
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        for module in modules:
+            import_module(module)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """The garbage collector rests: it would walk through half a million new objects."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def without_traces() -> Iterator[None]:
+    """Within the block torch's warnings are not heard, and temporary files of it are removed.
+
+    Only for imports: what is imported must not need these files later.
+    """
+    with warnings.catch_warnings(), _temporary_folder() as folder:
+        warnings.simplefilter("ignore")
+        given = os.environ.get(CACHE)
+        before = tempfile.tempdir
+        if folder:
+            tempfile.tempdir = folder
+            os.environ[CACHE] = given or folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+            os.environ.pop(CACHE, None)
+            if given is not None:
+                os.environ[CACHE] = given
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """A folder that is removed again; empty where none can be made, as torch will say itself."""
+    try:
+        folder = tempfile.mkdtemp(prefix="distdemo-")
+    except OSError:
+        yield ""
+        return
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 
 from distdemo.launcher.records import (
     Died,
@@ -21,6 +20,7 @@ from distdemo.launcher.records import (
     Returned,
     TimedOut,
     Verdict,
+    WorldReport,
     WorldSpec,
     headline,
 )
@@ -63,11 +63,27 @@ def judge(
         return _missed(accusers[0], outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        judged = _timed_out(_ran_out(world, stalled=stalled), late, outcomes)
-        return _with_hint(judged, world, stalled=stalled)
+        return _timed_out(*_ran_out(world, stalled=stalled), late, outcomes)
     if suffering:
         return _abandoned(suffering, outcomes) or _failed(suffering, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
+
+
+def interrupted(outcomes: Sequence[Outcome]) -> Verdict:
+    """The verdict over a world that a signal ended: nobody is to blame, but where were they?"""
+    late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
+    why = _timed_out("", "", late, outcomes).why if late else "All its ranks were stopped."
+    return Verdict("The run was interrupted.", why, "")
+
+
+def attach(stop: BaseException, report: WorldReport | None) -> None:
+    """Have what ends this process after a signal carry the report of the world that it ended."""
+    stop.__dict__["report"] = report
+
+
+def report_of(stop: BaseException) -> WorldReport | None:
+    """The report of the world that a signal ended; None if there is none."""
+    return stop.__dict__.get("report")
 
 
 def _is_cause(outcome: Outcome) -> bool:
@@ -192,30 +208,25 @@ def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
 # ---------------------------------------------------------------------------------------- timeout
 
 
-_MORE_TIME = "A longer timeout gives slow ranks more time."
-_IDLE = "If they wait for something slow on purpose, --idle gives them more time."
+def _ran_out(world: WorldSpec, *, stalled: bool) -> tuple[str, str]:
+    """What ended the wait, in words, and how to wait longer."""
+    longer = "A longer timeout gives slow ranks more time."
+    if not stalled or world.stall is None:
+        return f"Timed out after {world.deadline:g} s", longer
+    if world.user_program is None:
+        return f"No progress for {world.stall:g} s", longer
+    return (
+        f"For {world.stall:g} s no rank wrote anything or used the processor",
+        "If they wait for something slow on purpose, --stall gives them more time.",
+    )
 
 
-def _with_hint(judged: Verdict, world: WorldSpec, *, stalled: bool) -> Verdict:
-    """The same; a guest's world that stalled was given up for another reason than its timeout."""
-    if not stalled or world.user_program is None:
-        return judged
-    return replace(judged, hint=judged.hint.replace(_MORE_TIME, _IDLE))
-
-
-def _ran_out(world: WorldSpec, *, stalled: bool) -> str:
-    """What ended the wait, in words."""
-    if stalled and world.stall is not None and world.user_program is not None:
-        return f"For {world.stall:g} s no rank wrote anything or used the processor"
-    if stalled and world.stall is not None:
-        return f"No progress for {world.stall:g} s"
-    return f"Timed out after {world.deadline:g} s"
-
-
-def _timed_out(what: str, late: list[TimedOut], outcomes: Sequence[Outcome]) -> Verdict:
+def _timed_out(
+    what: str, longer: str, late: list[TimedOut], outcomes: Sequence[Outcome]
+) -> Verdict:
     if all(outcome.phase.step < 0 for outcome in late):
         why = "The system was still starting them."
-        return Verdict(f"{what}: no rank was up by then.", why, _MORE_TIME)
+        return Verdict(f"{what}: no rank was up by then.", why, longer)
     guilty = _absent(late, outcomes)
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
     if not guilty:
@@ -223,7 +234,7 @@ def _timed_out(what: str, late: list[TimedOut], outcomes: Sequence[Outcome]) -> 
         return Verdict(
             f"{what}: {_ranks(tuple(o.rank for o in late))} wait for each other.",
             f"Rank {late[0].rank} {doing}.",
-            f"A deadlock: look for ranks that all send, or all receive, first. {_MORE_TIME}",
+            f"A deadlock: look for ranks that all send, or all receive, first. {longer}",
             (),
             tuple(outcome.rank for outcome in late),
         )
@@ -233,7 +244,7 @@ def _timed_out(what: str, late: list[TimedOut], outcomes: Sequence[Outcome]) -> 
         example = outcomes[waiting[0]]
         why += f" {_ranks(waiting)} {_wait(waiting)} for it; rank {example.rank} {_doing(example)}."
     never = "never arrived" if waiting else f"{_were(guilty)} not done"
-    return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, _MORE_TIME, guilty, waiting)
+    return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, longer, guilty, waiting)
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:

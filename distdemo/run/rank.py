@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.errors import UsageError
-from distdemo.launcher.leading import leading
+from distdemo.launcher.api import leading
 from distdemo.run.records import Finished
 from distdemo.run.value import plain_value
 
@@ -282,7 +282,7 @@ def _debugged(rank: int, pdb: int | None) -> Iterator[None]:
         if rank == pdb:
             import pdb as debugger  # noqa: T100 - this is what was asked for
 
-            from distdemo.launcher.excerpt import excerpt
+            from distdemo.launcher.failures import excerpt
 
             sys.stderr.write(excerpt(error))
             debugger.post_mortem(error.__traceback__)

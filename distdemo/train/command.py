@@ -185,9 +185,9 @@ def train(  # noqa: PLR0913 - each is one option
     with Bar(epochs * (len(spec.modes) + 1), enabled=shown) as bar:
         session.prepare(world)
         if world.device == "cpu":  # beside CUDA, ranks could no longer be forked
-            from distdemo.launcher.torch_compiler import load_parts
+            from distdemo.launcher.torch_import import load_compiler
 
-            load_parts(PRELOADED)
+            load_compiler(PRELOADED)
         from distdemo.train.data import read_data, task_of
         from distdemo.train.loop import train as target
         from distdemo.train.report import report

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 from distdemo.launcher.clock import clock_of
-from distdemo.launcher.torch_compiler import load_compiler
+from distdemo.launcher.torch_import import load_compiler
 from distdemo.train.records import (
     CHUNK,
     REFERENCE,

@@ -254,7 +254,7 @@ def test_errors_of_mpi_tell_of_lost_peers_in_words_that_a_verdict_knows() -> Non
         from mpi4py import MPI
 
         import distdemo.mpi  # noqa: F401
-        from distdemo.launcher.backend_error import is_backends
+        from distdemo.launcher.failures import is_backends
         from distdemo.launcher.verdict import lost_peer
         from distdemo.mpi import runtime
         from distdemo.mpi.runtime import timed_out, translated

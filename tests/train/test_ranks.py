@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
-from distdemo.launcher.torch_compiler import load_parts
+from distdemo.launcher.torch_import import load_compiler
 from distdemo.train.command import PRELOADED
 from distdemo.train.data import read_data, task_of
 from distdemo.train.loop import order, train
@@ -30,7 +30,7 @@ FLAT = replace(SMALL, mode="flat")
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded():
-    load_parts(PRELOADED)
+    load_compiler(PRELOADED)
 
 
 def trained(spec, ranks, hear=None, **world):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distdemo.launcher.torch_compiler import VARIABLE, load_compiler, without_traces
+from distdemo.launcher.torch_import import CACHE as VARIABLE
+from distdemo.launcher.torch_import import load_compiler, without_traces
 
 
 def test_what_is_made_meanwhile_is_gone_afterwards_and_settings_are_as_before(

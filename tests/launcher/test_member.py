@@ -10,9 +10,9 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from distdemo.launcher.channel import Receiver, Sender, dumps
+from distdemo.launcher.messages import Receiver, Sender, dumps
 from distdemo.launcher.records import Died, Phase, Raised, Returned, Stopped, TimedOut
-from distdemo.launcher.worker import KEPT_OUTPUT, Worker
+from distdemo.launcher.workers import KEPT_OUTPUT, Worker
 
 
 class Process(BaseProcess):

@@ -10,6 +10,5 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A made-up machine: the text of its /proc and /sys files by path. Empty: no limit at all."""
     files: dict[str, str] = {}
     monkeypatch.setattr(limits, "_lines", lambda path: files.get(path, "").splitlines())
-    monkeypatch.setattr(limits, "_open_files", lambda: limits.UNLIMITED)
-    monkeypatch.setattr(limits, "_user_processes", lambda: None)
+    monkeypatch.setattr(limits, "_limit_on", lambda name, hard=False: limits.UNLIMITED)
     return files

@@ -1,4 +1,4 @@
-"""The way back: messages from a rank to the launcher over one pipe.
+"""The way back: typed messages from a rank to the launcher over one pipe.
 
 A message is a frame: 8 bytes of length (big-endian), then that many bytes of pickle. The pipe is
 anonymous and its write end is held by the rank alone, so nobody else can have written into it.
@@ -12,18 +12,51 @@ import io
 import os
 import pickle
 import struct
+import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from distdemo.launcher.main_module import is_lost
+from multiprocessing import process
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
 
+    from distdemo.launcher.records import Died, Raised
+
 _LENGTH = struct.Struct(">Q")
 _CHUNK = 1 << 20
+
+
+class Reached(NamedTuple):
+    """A rank got to a new phase, at this moment of the monotonic clock."""
+
+    step: int
+    name: str
+    at: float
+
+
+class Told(NamedTuple):
+    """A value for whoever listens, pickled by itself."""
+
+    payload: bytes
+
+
+class Done(NamedTuple):
+    """The function returned this value, pickled by itself."""
+
+    payload: bytes
+    at: float
+
+
+class Failed(NamedTuple):
+    """The function did not return; ``at`` is in the outcome, on the monotonic clock."""
+
+    outcome: Raised | Died
+
+
+Message = Reached | Told | Done | Failed
 
 
 class Identity:
@@ -50,7 +83,7 @@ class Identity:
 
 
 class Sender:
-    """The rank's end. Messages are small tuples, the first item names the kind."""
+    """The rank's end of its pipe."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -62,11 +95,10 @@ class Sender:
         """Whether the program that runs here has closed the pipe, with all that it found open."""
         return not self._pipe.holds()
 
-    def send(self, *message: Any) -> None:  # noqa: ANN401 - anything that pickles
+    def send(self, message: Message) -> None:
         """Send one message, waiting while the pipe is full.
 
         Raises:
-            Exception: whatever pickling the message raises; nothing was sent then.
             BrokenPipeError: the pipe was closed here; its number may be a file of the user's now.
         """
         if self.lost:
@@ -77,13 +109,9 @@ class Sender:
                 view = view[os.write(self._fd, view) :]
 
 
-def framed(message: tuple[Any, ...]) -> bytes:
-    """A message as it goes through a pipe.
-
-    Raises:
-        Exception: whatever pickling it raises.
-    """
-    payload = dumps(message)
+def framed(message: object) -> bytes:
+    """A message as it goes through a pipe."""
+    payload = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(payload)) + payload
 
 
@@ -96,11 +124,14 @@ class Receiver:
         self._pending = bytearray()
         self.closed = False
 
-    def receive(self) -> list[tuple[Any, ...]]:
+    def receive(self) -> list[Any]:
         """Every message that is whole by now. Sets ``closed`` once the rank's end is closed."""
         self._fill()
         messages = []
-        while (end := self._frame_end()) is not None:
+        while len(self._pending) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._pending)[0]
+            if len(self._pending) < end:
+                break
             messages.append(pickle.loads(bytes(self._pending[_LENGTH.size : end])))  # noqa: S301 - a private pipe of our own child
             del self._pending[:end]
         return messages
@@ -118,30 +149,37 @@ class Receiver:
                 data = os.read(self._fd, _CHUNK)
             except BlockingIOError:
                 return
-            self.closed = not data
             self._pending += data
-
-    def _frame_end(self) -> int | None:
-        if len(self._pending) < _LENGTH.size:
-            return None
-        end = _LENGTH.size + int(_LENGTH.unpack_from(self._pending)[0])
-        return end if len(self._pending) >= end else None
+            self.closed = not data
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a rank has to do: the function and its arguments, or both packed by ``dumps_work``."""
+# ---------------------------------------------------------------------------------------- pickles
 
-    target: Callable[..., Any] | None = None
-    args: tuple[Any, ...] = ()
-    packed: bytes = b""
 
-    def unpack(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The function and its arguments, in the rank."""
-        if self.target is not None:
-            return self.target, self.args
-        target, args = pickle.loads(self.packed)  # noqa: S301 - from the program that started us
-        return target, args
+def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+    """Pickle a value that a rank sends back.
+
+    Raises:
+        Exception: whatever pickling it raises.
+    """
+    if value is None or isinstance(value, (int, float, str)):
+        return pickle.dumps(value, protocol=5)
+    return _dumped(_Pickler, value)
+
+
+def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Pickle what a rank in a new process has to do.
+
+    Raises:
+        Exception: whatever pickling it raises.
+    """
+    return _dumped(_WorkPickler, (target, args))
+
+
+def _dumped(pickler: type[_Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
+    buffer = io.BytesIO()
+    pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
 
 
 class _Pickler(pickle.Pickler):
@@ -175,7 +213,11 @@ class _WorkPickler(_Pickler):
     """Refuses what a new process could not find, which pickle would only notice over there."""
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
-        if is_lost(obj):
+        if (
+            isinstance(obj, (type, FunctionType))
+            and obj.__module__ == "__main__"
+            and not main_can_be_imported()
+        ):
             raise pickle.PicklingError(
                 f"{obj.__qualname__} was defined in the main program, which new processes can't "
                 "import (it is a prompt, a notebook, -c, stdin or a package's __main__)."
@@ -183,17 +225,17 @@ class _WorkPickler(_Pickler):
         return super().reducer_override(obj)
 
 
-def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
-    """Pickle a value that a rank sends back."""
-    return _dumped(_Pickler, value)
+def main_can_be_imported() -> bool:
+    """Whether multiprocessing finds the main module, by ``spawn.get_preparation_data``'s rules."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None:  # started with -m; the __main__ of a package or an archive is left out
+        return str(spec.name).rpartition(".")[2] != "__main__"
+    file = main_file()
+    return file is not None and file.is_file()
 
 
-def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-    """Pickle what a rank in a new process has to do."""
-    return _dumped(_WorkPickler, (target, args))
-
-
-def _dumped(pickler: type[_Pickler], value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
-    buffer = io.BytesIO()
-    pickler(buffer, protocol=5).dump(value)
-    return buffer.getvalue()
+def main_file() -> Path | None:
+    """The file that the main module names, which need not exist (a program on stdin)."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    start = getattr(process, "ORIGINAL_DIR", None) or ""  # the program may have gone elsewhere
+    return None if file is None else Path(start, file)

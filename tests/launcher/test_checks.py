@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from distdemo.backends import mpi_library
 from distdemo.errors import UsageError
-from distdemo.launcher.checks import LONGEST, check_world
+from distdemo.launcher.api import LONGEST, check_world
 from distdemo.launcher.records import WorldSpec
 
 

@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from distdemo.launcher.pulse import Pulse, used
+from distdemo.launcher.process_tree import Pulse, used
 
 
 def test_a_process_at_work_uses_time():

@@ -5,13 +5,12 @@ import socket
 from unittest.mock import patch
 
 import pytest
+from distdemo.launcher.wires.contract import Ticket, Wire
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distdemo.launcher.pmi import LONGEST, Exchange, PmiWire, segment_names
 from distdemo.launcher.records import MpiStart, WorldSpec
-from distdemo.launcher.wires.contract import Ticket, Wire
-from distdemo.launcher.wires.pmi import PmiWire
-from distdemo.launcher.wires.pmi_protocol import LONGEST, Exchange, segment_names
 
 SHARED = (("UCX_TLS", "self,sm"),)
 

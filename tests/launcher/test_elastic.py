@@ -8,8 +8,8 @@ import pytest
 from helpers import LOOPBACK, tcp_addresses
 from torch._C._distributed_c10d import TCPStore
 
-from distdemo.launcher.elastic import HOST, agent, variables
 from distdemo.launcher.records import WorldSpec
+from distdemo.launcher.rendezvous import HOST, agent, variables
 
 
 def test_the_variables_are_torchruns():

@@ -1,4 +1,4 @@
-"""A script: wait for the end of standard input, then clean up: ``sweeper.py PATH...``.
+"""A script: wait for the end of standard input, then clean up: ``cleanup.py PATH...``.
 
 A line of the input is the id of a session, whose processes it kills, unless a ``.`` said that they
 have ended; ``!`` says that they have not. Then it removes the paths.
@@ -30,7 +30,7 @@ def kill_session(session: int) -> None:
             _quietly(os.kill, int(name), signal.SIGKILL)
 
 
-def sweep(path: str) -> None:
+def remove(path: str) -> None:
     """Remove a file, or a folder with all that is in it."""
     for folder, folders, files in os.walk(path, topdown=False):
         for name in files:
@@ -67,4 +67,4 @@ if __name__ == "__main__":
         for line in said.splitlines():
             kill_session(int(line))
     for path in sys.argv[1:]:
-        sweep(path)
+        remove(path)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distdemo.launcher.excerpt import excerpt
+from distdemo.launcher.failures import excerpt
 
 HERE = f'File "{__file__}"'
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from distdemo.launcher.channel import Receiver, Sender, dumps
+from distdemo.launcher.messages import Receiver, Sender, dumps
 
 Ends = tuple[int, int]
 

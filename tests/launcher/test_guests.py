@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from distdemo.launcher.guests import Household, stdin_of
 from helpers import wait_until
 
-from distdemo.launcher.guests import Household, stdin_of
 from distdemo.launcher.records import UserProgram
 
 

@@ -9,8 +9,7 @@ from types import ModuleType
 import pytest
 
 from distdemo.errors import UsageError
-from distdemo.launcher.channel import dumps_work
-from distdemo.launcher.main_module import check_main_file, is_lost
+from distdemo.launcher.messages import check_main_file, dumps_work, is_lost
 
 
 def work() -> None: ...

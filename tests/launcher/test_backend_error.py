@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distdemo.launcher.backend_error import is_backends, missing_ranks
+from distdemo.launcher.failures import is_backends, missing_ranks
 
 
 def error_of(call: Callable[[], object]) -> BaseException:
