@@ -103,16 +103,11 @@ class Sender:
         """
         if self.lost:
             raise BrokenPipeError("the program has closed the pipe to its launcher")
-        view = memoryview(framed(message))
+        payload = pickle.dumps(message, protocol=5)
+        view = memoryview(_LENGTH.pack(len(payload)) + payload)
         with self._alone:
             while view:
                 view = view[os.write(self._fd, view) :]
-
-
-def framed(message: object) -> bytes:
-    """A message as it goes through a pipe."""
-    payload = pickle.dumps(message, protocol=5)
-    return _LENGTH.pack(len(payload)) + payload
 
 
 class Receiver:

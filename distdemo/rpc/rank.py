@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from distdemo.errors import UsageError
-from distdemo.launcher.torch_compiler import load_parts
-from distdemo.launcher.torch_import import load_torch
+from distdemo.launcher.torch_import import load_compiler, load_torch
 
 
 def load_rpc() -> None:
@@ -32,7 +31,7 @@ def load_rpc() -> None:
             "This torch was built without torch.distributed.rpc, or without TensorPipe under it.",
             "Take a torch wheel for Linux; on Windows RPC does not exist.",
         )
-    load_parts(
+    load_compiler(
         ("torch.distributed.rpc", "torch.distributed.autograd", "torch.distributed.optim"),
     )
 

@@ -6,9 +6,9 @@ from distdemo.launcher import limits
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def machine(monkeypatch):
     """A made-up machine: the text of its /proc and /sys files by path. Empty: no limit at all."""
-    files: dict[str, str] = {}
+    files = {}
     monkeypatch.setattr(limits, "_lines", lambda path: files.get(path, "").splitlines())
-    monkeypatch.setattr(limits, "_limit_on", lambda name, hard=False: limits.UNLIMITED)
+    monkeypatch.setattr(limits, "_limit_on", lambda name, **_: limits.UNLIMITED)
     return files

@@ -59,8 +59,8 @@ from distdemo.launcher.joined.messages import (
 from distdemo.launcher.joined.nodes import Node, Nodes
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import open_files
-from distdemo.launcher.local_ranks import LocalRanks
 from distdemo.launcher.records import Died, Raised, Verdict, WorldReport
+from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.watch import SETTLE, Hear

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import interfaces
-from distdemo.launcher.surroundings import take_interface
+from distdemo.launcher.rendezvous import take_interface
 
 if TYPE_CHECKING:
     from datetime import timedelta

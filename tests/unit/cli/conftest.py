@@ -10,6 +10,5 @@ from distdemo.launcher import limits
 def roomy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without limits and without a GPU, so that only the command line is judged."""
     monkeypatch.setattr(limits, "_lines", lambda path: [])
-    monkeypatch.setattr(limits, "_open_files", lambda: limits.UNLIMITED)
-    monkeypatch.setattr(limits, "_user_processes", lambda: None)
+    monkeypatch.setattr(limits, "_limit_on", lambda name, **_: limits.UNLIMITED)
     monkeypatch.setattr(backends, "gpus_in_sight", lambda: False)

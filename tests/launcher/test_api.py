@@ -1,0 +1,192 @@
+"""``distdemo.launch``: what it refuses before a rank starts, and what it gives back."""
+
+from __future__ import annotations
+
+import functools
+import math
+import multiprocessing
+import signal
+import sys
+
+import pytest
+import torch.distributed as dist
+
+from distdemo import backends
+from distdemo.backends import mpi_library
+from distdemo.errors import UsageError, WorldError, WorldInterrupted
+from distdemo.launcher import api, local
+from distdemo.launcher.api import LONGEST, check_world, launch
+from distdemo.launcher.records import Raised, Returned, Stopped, Verdict, WorldReport, WorldSpec
+
+
+@pytest.fixture(autouse=True)
+def unlimited(machine):
+    """The limits of this machine are not what is tested here."""
+    assert machine == {}
+
+
+def work(): ...
+def work_batch(batch): ...
+def work_rank(rank): ...
+def work_rank_lr(rank, lr=0.1): ...
+def work_rank_size(rank, size): ...
+def work_rank_world(rank, world_size, lr): ...
+def work_size_first(size, rank): ...
+def work_anything(*numbers): ...
+def work_rank_rest(rank, *rest): ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "shape"),
+    [
+        (work, (), 0),
+        (work_batch, (32,), 0),
+        (work_rank, (), 1),
+        (work_rank_lr, (), 1),
+        (work_rank_lr, (0.5,), 1),
+        (work_rank_size, (), 2),
+        (work_rank_world, (0.1,), 2),
+        (work_size_first, (1, 2), 0),
+        (work_anything, (), 0),
+        (work_rank_rest, (7, 8), 1),
+        (lambda rank, size: None, (), 2),
+        (functools.partial(work_rank_world, lr=0.1), (), 2),
+        (min, (1, 2), 0),  # a builtin without a signature
+    ],
+)
+def test_rank_and_size_are_given_to_a_function_that_names_them_first(fn, args, shape):
+    assert api._calling_shape(fn, args) == shape
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (work, (1,)),
+        (work_batch, ()),
+        (work_batch, (1, 2)),
+        (work_rank_size, (0.1,)),
+        (work_rank_world, ()),
+        (work_size_first, ()),
+        (None, ()),
+        ("work", ()),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(fn, args):
+    with pytest.raises(UsageError, match="can't be called") as caught:
+        launch(fn, args, world_size=2)
+    assert ("fn(rank, size, *args)" if callable(fn) else "launch(work)") in caught.value.hint
+
+
+# -------------------------------------------------------------------------------- what can't be
+
+
+REFUSED = {
+    "world_size": (0, -1, 2.0, "4", None, True),
+    "deadline": (0, -1.5, math.nan, math.inf, "30", None, 1e10, 10**400),
+    "device": ("tpu", "", "cuda:1", None),
+    "start_method": ("bogus", "", None, ["fork"]),
+    "backend": ("glu", "", "undefined", "cpu:glu", "gloo,", None, 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in REFUSED for value in REFUSED[name]]
+)
+def test_a_wrong_setting_is_refused_by_its_name(name, value):
+    with pytest.raises(UsageError) as caught:
+        check_world(WorldSpec(**{"world_size": 2, name: value}))
+    assert {"deadline": "timeout"}.get(name, name) in caught.value.what
+    assert caught.value.why
+    assert caught.value.hint
+    assert "--" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"deadline": LONGEST}, *({"backend": b} for b in ("GLOO", "cpu:gloo", "cpu:gloo,cuda:gloo"))],
+)
+def test_a_right_setting_is_taken(settings):
+    check_world(WorldSpec(2, **settings))
+
+
+def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own(monkeypatch):
+    process = multiprocessing.current_process()
+    monkeypatch.setattr(process, "_inheriting", True, raising=False)
+    with pytest.raises(UsageError) as caught:
+        launch(work)
+    assert "__main__" in caught.value.hint
+
+
+def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
+    monkeypatch.setattr(dist, "is_ucc_available", lambda: False)
+    with pytest.raises(UsageError, match="The backend ucc is not here"):
+        check_world(WorldSpec(2, "ucc"))
+    monkeypatch.setattr(dist, "is_ucc_available", lambda: True)
+    check_world(WorldSpec(2, "ucc"))
+
+
+def test_a_backend_that_is_given_to_torch_is_refused_where_its_library_is_missing(monkeypatch):
+    monkeypatch.setattr(dist, "is_mpi_available", lambda: False)
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    mpi_library.library.cache_clear()
+    with pytest.raises(UsageError, match="The backend mpi is not here") as caught:
+        check_world(WorldSpec(2, "mpi"))
+    mpi_library.library.cache_clear()
+    assert "pip install 'distdemo[mpi]'" in caught.value.why
+    assert "mpi" not in caught.value.hint
+
+
+def test_a_backend_that_was_registered_with_torch_is_taken(monkeypatch):
+    monkeypatch.setattr(dist.Backend, "backend_list", [*dist.Backend.backend_list, "smoke"])
+    monkeypatch.setitem(dist.Backend._plugins, "SMOKE", None)
+    check_world(WorldSpec(2, "smoke"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [({"device": "cuda"}, 1), ({"backend": "nccl"}, 1), ({"backend": "nccl", "device": "cuda"}, 2)],
+)
+def test_what_needs_gpus_is_refused_where_there_are_too_few(settings, needed, monkeypatch):
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(backends, "count_gpus", lambda: needed - 1)
+    with pytest.raises(UsageError, match=f"needs {needed} or more GPUs"):
+        check_world(WorldSpec(2, **settings))
+    monkeypatch.setattr(backends, "count_gpus", lambda: needed)
+    check_world(WorldSpec(2, **settings))
+
+
+# -------------------------------------------------------------------------------- what it gives
+
+
+@pytest.fixture
+def ends_with(monkeypatch):
+    """Let the next world end like this, without starting it."""
+
+    def set_end(*outcomes, verdict=None, by=None):
+        report = WorldReport(WorldSpec(2), outcomes, verdict, 0.1, "fork", "fast", by)
+        monkeypatch.setattr(local, "run_world", lambda *_: report)
+
+    return set_end
+
+
+def test_the_values_come_in_the_order_of_the_ranks(ends_with):
+    ends_with(Returned(rank=0, value="a"), Returned(rank=1, value=None))
+    assert launch(work, world_size=2) == ["a", None]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "rank", "by", "kind"),
+    [
+        (Verdict("Rank 1 raised", "Why.", "Try.", (1,), (0,), "Trace"), 1, None, WorldError),
+        (Verdict("Timed out.", "Why.", "Try.", (), (0,)), None, None, WorldError),
+        (Verdict("Interrupted.", "", ""), None, signal.SIGTERM, WorldInterrupted),
+    ],
+)
+def test_a_failed_world_is_an_error_that_names_the_rank(verdict, rank, by, kind, ends_with):
+    wrong = Raised(rank=1, type="ValueError", message="no", traceback="Trace")
+    ends_with(Stopped(rank=0), wrong, verdict=verdict, by=by)
+    with pytest.raises(WorldError, match=verdict.what) as caught:
+        launch(work, world_size=2)
+    assert type(caught.value) is kind
+    assert caught.value.rank == rank
+    assert caught.value.report.outcomes[1] == wrong

@@ -1,0 +1,295 @@
+"""What a rank sends and the launcher makes of it; values travel by pickle."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from importlib.machinery import ModuleSpec
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from distdemo.launcher.messages import (
+    Done,
+    Failed,
+    Reached,
+    Receiver,
+    Sender,
+    Told,
+    dumps,
+    dumps_work,
+    main_can_be_imported,
+)
+from distdemo.launcher.records import Died, Phase, Raised, Returned, Stopped, TimedOut
+from distdemo.launcher.workers import KEPT_OUTPUT, Worker
+
+LARGE = Done(os.urandom(3_000_000), 1.5)  # more than any pipe holds
+
+
+@pytest.fixture
+def pipe():
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    yield reader, writer
+    reader.close()
+    writer.close()
+
+
+def test_messages_arrive_whole_and_in_order_and_the_end_after_the_last(pipe):
+    reader, writer = pipe
+    sender, receiver = Sender(writer.fileno()), Receiver(reader.fileno())
+    assert receiver.receive() == []
+    sent = [Reached(0, "started", 1.5), Told(b"value"), Done(b"value", 2.5)]
+    for message in sent:
+        sender.send(message)
+    assert receiver.receive() == sent
+    assert not receiver.closed
+    writer.close()
+    assert receiver.receive() == []
+    assert receiver.closed
+
+
+def test_a_sender_waits_while_the_pipe_is_full_and_the_receiver_never(pipe):
+    reader, writer = pipe
+    receiver = Receiver(reader.fileno())
+    thread = threading.Thread(target=Sender(writer.fileno()).send, args=(LARGE,))
+    thread.start()
+    arrived = []
+    while not arrived:
+        arrived = receiver.receive()
+    thread.join()
+    assert arrived == [LARGE]
+
+
+def test_half_a_message_of_a_rank_that_died_is_no_message(pipe):
+    reader, writer = pipe
+    receiver = Receiver(reader.fileno())
+    writer._send((10**6).to_bytes(8, "big") + b"half")
+    writer.close()
+    assert receiver.receive() == []
+    assert receiver.closed
+
+
+def test_a_pipe_that_the_program_has_closed_is_noticed(pipe):
+    _, writer = pipe
+    sender = Sender(writer.fileno())
+    os.dup2(2, writer.fileno())
+    assert sender.lost
+    with pytest.raises(BrokenPipeError):
+        sender.send(Told(b""))
+
+
+def test_text_is_read_as_it_is_and_only_once(pipe):
+    reader, writer = pipe
+    receiver = Receiver(reader.fileno())
+    writer._send('File "ä.py"\n'.encode() + b"\xff")
+    assert receiver.receive_text() == 'File "ä.py"\n\N{REPLACEMENT CHARACTER}'
+    assert receiver.receive_text() == ""
+
+
+# ------------------------------------------------------------------------------------------ pickles
+
+
+def test_tensors_travel_by_value_and_a_row_without_its_matrix():
+    matrix = torch.arange(1_000_000.0).reshape(1000, 1000)
+    payload = dumps({"row": matrix[3], "column": matrix[:, 3]})
+    assert len(payload) < 20_000
+    copy = pickle.loads(payload)  # noqa: S301 - our own
+    assert torch.equal(copy["row"], matrix[3])
+    assert torch.equal(copy["column"], matrix[:, 3])
+    part = torch.ones(10, requires_grad=True)[:2].detach().requires_grad_()
+    assert pickle.loads(dumps(part)).requires_grad  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(3).expand(1000, 3),
+        torch.eye(3).to_sparse(),
+        torch.tensor(5),
+        torch.empty(0),
+        torch.nn.Parameter(torch.ones(4)),
+    ],
+    ids=["expanded", "sparse", "scalar", "empty", "parameter"],
+)
+def test_other_tensors_travel_as_they_are(tensor):
+    copy = pickle.loads(dumps(tensor))  # noqa: S301 - our own
+    assert type(copy) is type(tensor)
+    assert torch.equal(copy.to_dense(), tensor.to_dense())
+
+
+def test_a_tensor_of_another_device_arrives_on_the_cpu():
+    # The meta device is the one accelerator that every machine has; it holds no numbers, so
+    # what torch says when it is asked to copy them is the proof that it was asked.
+    with pytest.raises(NotImplementedError, match="meta"):
+        dumps(torch.empty(2, device="meta"))
+
+
+def work():
+    """Under test it belongs to a made-up main module."""
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "found"),
+    [
+        (None, None, False),  # a prompt
+        (__file__, None, True),
+        ("<stdin>", None, False),
+        (__file__, "train", True),  # python -m
+        (__file__, "package.__main__", False),
+    ],
+)
+def test_work_that_a_new_process_could_not_find_is_not_packed(file, name, found, monkeypatch):
+    module = ModuleType("__main__")
+    module.work = work  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    monkeypatch.setattr(work, "__module__", "__main__")
+    if file is not None:
+        module.__file__ = file
+    if name is not None:
+        module.__spec__ = ModuleSpec(name, None)
+    assert main_can_be_imported() is found
+    dumps_work(print, (Path,))
+    if found:
+        dumps_work(work, ())
+        return
+    with pytest.raises(pickle.PicklingError, match="was defined in the main program"):
+        dumps_work(print, (work,))
+
+
+# -------------------------------------------------------------------------------------- the worker
+
+
+class Process(BaseProcess):
+    """As much of a process as a worker looks at."""
+
+    exitcode = None  # type: ignore[assignment]
+
+    def __init__(self):
+        """None was started."""
+
+    def join(self, timeout=None):
+        """It has ended already, or never will."""
+
+
+class Watched(Worker):
+    """With the rank's own ends."""
+
+    sender: Any
+    writer: Any
+    pen: Any
+
+
+@pytest.fixture
+def worker():
+    """Rank 3, and what it sends through."""
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    output, pen = multiprocessing.Pipe(duplex=False)
+    os.set_blocking(output.fileno(), False)
+    made = Watched(3, time.monotonic(), Process(), reader, Receiver(reader.fileno()), output)
+    made.sender, made.writer, made.pen = Sender(writer.fileno()), writer, pen
+    yield made
+    for end in (reader, writer, output, pen):
+        end.close()
+
+
+def test_moments_are_on_the_clock_of_the_world(worker):
+    worker.sender.send(Reached(0, "started", worker.began + 1.5))
+    assert worker.hear()
+    assert worker.phase == Phase(0, "started", pytest.approx(1.5))
+    assert worker.outcome is None
+    worker.sender.send(Done(dumps({"loss": 0.5}), worker.began + 2))
+    worker.hear()
+    assert worker.final(late=False) == Returned(
+        rank=3, phase=worker.phase, at=pytest.approx(2), value={"loss": 0.5}
+    )
+
+
+def test_a_failure_gets_its_phase_and_its_moment(worker):
+    worker.sender.send(Reached(1, "joined", worker.began))
+    raised = Raised(rank=3, at=worker.began + 2, type="ValueError", message="no", traceback="T")
+    worker.sender.send(Failed(raised))
+    worker.hear()
+    assert (worker.outcome.phase.name, worker.outcome.at) == ("joined", pytest.approx(2))
+
+
+def test_told_values_reach_whoever_listens_and_end_nothing(worker):
+    heard = []
+    worker.told = lambda rank, value: heard.append((rank, value))
+    for value in (1, "two"):
+        worker.sender.send(Told(dumps(value)))
+    worker.hear()
+    assert heard == [(3, 1), (3, "two")]
+    assert worker.outcome is None
+
+
+def leave():
+    raise SystemExit(7)
+
+
+class Leaves:
+    """Ends the process that reads it, if that lets it."""
+
+    def __reduce__(self):
+        return leave, ()
+
+
+@pytest.mark.parametrize(("kind", "verb"), [(Told, "told"), (Done, "returned")])
+def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(kind, verb, worker):
+    worker.told = lambda rank, value: None
+    worker.sender.send(kind(dumps(Leaves()), *[worker.began] * (kind is Done)))
+    worker.sender.send(Done(dumps(None), worker.began))  # it does not know
+    worker.hear()
+    assert worker.outcome.type == "SystemExit"
+    assert f"the value that it {verb} can't be read back" in worker.outcome.message
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "status"), [(-signal.SIGKILL, signal.SIGKILL, None), (3, None, 3)]
+)
+@pytest.mark.parametrize("held", [False, True], ids=["closed pipe", "a child holds its pipe"])
+def test_a_death_without_a_word_is_noticed(code, number, status, held, worker):
+    worker.process.exitcode = code
+    if held:
+        assert worker.look()
+    else:
+        worker.writer.close()
+        assert not worker.hear()
+    assert isinstance(worker.outcome, Died)
+    assert (worker.outcome.signal, worker.outcome.exit_code) == (number, status)
+
+
+def test_last_words_count_more_than_the_death_after_them(worker):
+    worker.sender.send(Done(dumps(7), worker.began))
+    worker.process.exitcode = -signal.SIGSEGV
+    worker.writer.close()
+    worker.hear()
+    assert isinstance(worker.outcome, Returned)
+
+
+def test_without_an_outcome_a_rank_was_late_or_was_stopped(worker):
+    assert isinstance(worker.final(late=True), TimedOut)
+    assert isinstance(worker.final(late=False), Stopped)
+
+
+def test_the_last_of_what_a_rank_wrote_is_kept_and_handed_on_as_it_comes(worker):
+    pieces = []
+    worker.wrote = lambda rank, piece: pieces.append(piece)
+    for _ in range(3):
+        worker.pen._send(b"x" * 40_000)
+        assert worker.read()
+    assert worker.read() is None
+    worker.pen._send(b"last \xff")
+    worker.read()
+    output = worker.final(late=False).output
+    assert len(output) == KEPT_OUTPUT
+    assert output.endswith("last \N{REPLACEMENT CHARACTER}")
+    assert sum(map(len, pieces)) == 120_006

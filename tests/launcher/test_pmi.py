@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import socket
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdemo.launcher.pmi import LONGEST, Exchange, PmiServer, segment_names, take
+from distdemo.launcher.records import MpiStart
+
+SHARED = (("UCX_TLS", "self,sm"),)
+
+
+def said(exchange, rank, line):
+    """What the rank itself is answered, as pairs."""
+    ((other, text),) = exchange.answer(rank, line)
+    assert other == rank
+    return dict(pair.split("=", 1) for pair in text.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("cmd=init pmi_version=1 pmi_subversion=1", "rc", "0"),
+        ("cmd=init pmi_version=2 pmi_subversion=0", "rc", "-1"),
+        ("cmd=get_my_kvsname", "kvsname", "w"),
+        ("cmd=get_universe_size", "size", "3"),
+        ("cmd=get_appnum", "appnum", "0"),
+        ("cmd=get_maxes", "vallen_max", "1024"),
+        ("cmd=get kvsname=w key=PMI_process_mapping", "value", "(vector,(0,1,3))"),
+        ("cmd=get kvsname=w key=other", "rc", "-1"),
+        ("cmd=put kvsname=v key=k value=1", "rc", "-1"),  # another world's
+        ("cmd=finalize", "cmd", "finalize_ack"),
+        ("cmd=publish_name service=x", "cmd", "publish_result"),
+        ("cmd=lookup_name service=x", "rc", "-1"),
+        ("cmd=getbyidx", "cmd", "getbyidx_results"),
+        ("cmd=dance", "rc", "-1"),
+    ],
+)
+def test_a_question_and_its_answer(line, name, value):
+    assert said(Exchange(3, "w"), 0, line)[name] == value
+
+
+def test_what_one_rank_puts_the_others_get():
+    exchange = Exchange(2, "w")
+    assert said(exchange, 0, "cmd=put kvsname=w key=card0 value=a=b#c")["rc"] == "0"
+    assert said(exchange, 1, "cmd=get kvsname=w key=card0")["value"] == "a=b#c"
+
+
+def test_a_barrier_lets_all_go_when_the_last_has_come_and_again_the_next_time():
+    exchange = Exchange(3, "w")
+    for _ in range(2):
+        assert exchange.answer(2, "cmd=barrier_in") == []
+        assert exchange.answer(0, "cmd=barrier_in") == []
+        assert exchange.answer(0, "cmd=barrier_in") == []  # the same rank does not count twice
+        freed = exchange.answer(1, "cmd=barrier_in")
+        assert freed == [(rank, "cmd=barrier_out rc=0") for rank in range(3)]
+    assert exchange.answer(0, "cmd=abort exitcode=1") == []
+
+
+def test_a_spawn_of_several_lines_is_refused_once_at_its_end():
+    exchange = Exchange(2, "w")
+    for line in ("mcmd=spawn", "nprocs=2", "execname=cmd=init", "cmd=get_appnum"):
+        assert exchange.answer(0, line) == []
+    assert said(exchange, 1, "cmd=get_appnum")["rc"] == "0"  # another rank's talk is its own
+    assert said(exchange, 0, "endcmd")["cmd"] == "spawn_result"
+    assert said(exchange, 0, "cmd=get_appnum")["rc"] == "0"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.text(max_size=80)), max_size=20))
+def test_no_line_breaks_the_exchange(lines):
+    exchange = Exchange(3, "w")
+    for rank, line in lines:
+        for other, text in exchange.answer(rank, line):
+            assert other in range(3)
+            assert "\n" not in text
+            assert text.startswith("cmd=")
+
+
+def test_the_names_of_shared_memory_are_those_that_mpich_gives():
+    # Seen with MPICH 5.0.2, whose ranks had been told the name kvs_0.
+    assert segment_names("kvs_0") == ("mpich_shm_7f2d381a_0", "mpich_vci_7f2d381a_0")
+
+
+# ---------------------------------------------------------------------------------------- the ports
+
+
+@pytest.fixture
+def server():
+    found = PmiServer(MpiStart(SHARED), 2)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def line(server):
+    """What rank 1 speaks through."""
+    environment, end = server.connect(1)
+    assert {("PMI_RANK", "1"), ("PMI_SIZE", "2"), *SHARED} <= set(environment.items())
+    with end, socket.socket(fileno=os.dup(end.fileno())) as made:
+        made.settimeout(5)
+        yield made
+
+
+def test_a_rank_is_answered_line_by_line(server, line):
+    line.sendall(b"cmd=get_uni")
+    assert server.ports[1].hear()  # half a line: nothing to say yet
+    line.sendall(b"verse_size\ncmd=get_appnum\n")
+    server.hear()
+    assert line.recv(200) == b"cmd=universe_size rc=0 size=2\ncmd=appnum rc=0 appnum=0\n"
+
+
+def test_a_rank_that_is_gone_is_not_heard_any_more(server):
+    server.connect(0)[1].close()
+    assert len(server.descriptors) == 2  # the port's, and that of what cleans up
+    assert not server.ports[0].hear()
+    assert len(server.descriptors) == 1
+
+
+@pytest.mark.parametrize("asked", [b"x" * LONGEST, b"cmd=get_maxes\n" * 500])
+def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, asked):
+    """One never ends a line, the other never reads."""
+    line.setblocking(False)
+    for _ in range(1000):
+        try:
+            line.send(asked)
+        except BlockingIOError:
+            pass
+        except OSError:  # it is closed on the other side
+            break
+        if not server.ports[1].hear():
+            break
+    assert not server.ports[1].open
+
+
+def test_in_the_rank_nothing_of_another_starter_is_left(server):
+    outer = {"PMI_ID": "7", "PMIX_RANK": "7", "OMPI_COMM_WORLD_RANK": "7", "UCX_TLS": "all"}
+    with patch.dict(os.environ, outer):
+        take(*server.connect(1))
+        assert not {"PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"} & set(os.environ)
+        assert os.environ["UCX_TLS"] == "self,sm"
+        fd = int(os.environ["PMI_FD"])
+        os.write(fd, b"cmd=get_appnum\n")
+        server.hear()
+        assert os.read(fd, 100) == b"cmd=appnum rc=0 appnum=0\n"
+        os.close(fd)

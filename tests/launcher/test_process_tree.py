@@ -1,0 +1,163 @@
+"""What user programs leave behind, who is at work, and signals."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import chain, repeat
+
+import pytest
+from helpers import wait_until
+
+from distdemo.launcher import process_tree
+from distdemo.launcher.interrupts import Interrupts
+from distdemo.launcher.process_tree import ProcessTree, Work, processor_seconds
+
+WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "its cleaner was killed"])
+def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
+    with (
+        subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as inside,
+        subprocess.Popen(WAITS, stdin=subprocess.PIPE, start_new_session=True) as outside,
+    ):
+        tree = ProcessTree()
+        tree.add(inside.pid)
+        if killed:
+            tree._cleanup._process.kill()
+        tree.end()
+        assert wait_until(lambda: inside.poll() is not None)
+        assert inside.returncode == -signal.SIGKILL
+        assert outside.poll() is None
+        outside.kill()
+
+
+def test_a_process_at_work_uses_time():
+    session = os.getsid(0)
+    before = processor_seconds({session})
+    begun = sum(os.times()[:2])
+    while sum(os.times()[:2]) < begun + 0.05:
+        pass
+    assert processor_seconds({session}) > before
+    assert processor_seconds({-1}) == processor_seconds(set()) == 0
+
+
+@pytest.mark.parametrize("name", ["gloo_tcp_loop", "busy"])
+def test_threads_of_the_backend_are_no_work(name):
+    """gloo's poll all the time, also while a rank waits in recv."""
+    begun, go_on = threading.Event(), True
+
+    def burn():
+        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:  # noqa: PTH123
+            comm.write(name)
+        begun.set()
+        while go_on:
+            pass
+
+    thread = threading.Thread(target=burn)
+    sessions = {os.getsid(0)}
+    thread.start()
+    begun.wait()
+    before = processor_seconds(sessions)
+    tid = thread.native_id
+
+    def burnt():
+        with open(f"/proc/self/task/{tid}/stat") as stat:  # noqa: PTH123
+            return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+
+    mark = burnt()
+    assert wait_until(lambda: burnt() >= mark + 30)
+    used = processor_seconds(sessions) - before
+    went = (burnt() - mark) / os.sysconf("SC_CLK_TCK")
+    go_on = False
+    thread.join()
+    assert (used >= went) is (name == "busy"), (used, went)
+
+
+@pytest.mark.parametrize(
+    ("readings", "goes_on"),
+    [
+        ((1.0, 1.05), False),  # 5 ms a second: it wakes now and then
+        ((1.0, 1.2), True),
+        ((5.0, 1.0), True),  # a child that worked has ended, and was not waited for
+        ((None, 1.0), True),  # nobody tells: it may be at work
+        ((1.0, None), True),
+    ],
+)
+def test_work_is_told_from_waking_now_and_then(readings, goes_on, monkeypatch):
+    told = chain(readings, repeat(readings[-1]))
+    ticks = iter(range(0, 1000, 10))
+    monkeypatch.setattr(process_tree, "processor_seconds", lambda _: next(told))
+    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
+    work = Work({1})
+    assert work.goes_on() == goes_on
+    assert work.goes_on() == (readings[-1] is None)  # each look counts from the last one
+
+
+# ------------------------------------------------------------------------------------------ signals
+
+
+@pytest.fixture
+def heard():
+    """The SIGTERMs that this process's own handler got."""
+    got: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    yield got
+    signal.signal(signal.SIGTERM, before)
+
+
+def readable(interrupts):
+    return bool(select.select([interrupts], [], [], 0)[0])
+
+
+def test_within_the_block_a_signal_is_only_noted_and_then_handed_on(heard):
+    before = os.listdir("/proc/self/fd")
+    with Interrupts() as interrupts:
+        assert not readable(interrupts)
+        signal.raise_signal(signal.SIGTERM)
+        assert readable(interrupts)
+        assert interrupts.received == signal.SIGTERM
+        note = signal.getsignal(signal.SIGTERM)
+        for _ in range(100_000):  # more than the pipe holds
+            note(signal.SIGTERM, None)  # type: ignore[operator, misc]
+    assert heard == []
+    interrupts.redeliver()
+    assert heard == [signal.SIGTERM]
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_ctrl_c_becomes_a_keyboard_interrupt_afterwards():
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.redeliver()
+
+
+def test_a_signal_that_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGHUP)
+            assert interrupts.received is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_in_a_thread_nothing_is_watched_and_nothing_breaks():
+    watched = []
+
+    def within():
+        before = signal.getsignal(signal.SIGTERM)
+        with Interrupts():
+            watched.append(signal.getsignal(signal.SIGTERM) is not before)
+
+    thread = threading.Thread(target=within)
+    thread.start()
+    thread.join()
+    assert watched == [False]
