@@ -52,7 +52,12 @@ def test_memory_is_what_the_machine_or_its_container_leaves(files, free, machine
     [
         ({}, {}, None, ""),
         (memory(100), {}, 10, "Memory: 100 MiB free, about 10 MiB a rank."),
-        (memory(1000), {"start_method": "spawn"}, 5, "Memory: 1e+03 MiB free, about 180 MiB a rank."),
+        (
+            memory(1000),
+            {"start_method": "spawn"},
+            5,
+            "Memory: 1e+03 MiB free, about 180 MiB a rank.",
+        ),
         (
             {
                 "/proc/loadavg": "0.10 0.20 0.30 2/300 4711",

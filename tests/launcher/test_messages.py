@@ -29,7 +29,7 @@ from distdemo.launcher.messages import (
     dumps_work,
     main_can_be_imported,
 )
-from distdemo.launcher.records import Died, Phase, Raised, Returned, Stopped, TimedOut
+from distdemo.launcher.records import Died, Raised, Returned, Stopped, TimedOut
 from distdemo.launcher.workers import KEPT_OUTPUT, Worker
 
 LARGE = Done(os.urandom(3_000_000), 1.5)  # more than any pipe holds
@@ -47,7 +47,7 @@ def test_messages_arrive_whole_and_in_order_and_the_end_after_the_last(pipe):
     reader, writer = pipe
     sender, receiver = Sender(writer.fileno()), Receiver(reader.fileno())
     assert receiver.receive() == []
-    sent = [Reached(0, "started", 1.5), Told(b"value"), Done(b"value", 2.5)]
+    sent: list[Any] = [Reached(0, "started", 1.5), Told(b"value"), Done(b"value", 2.5)]
     for message in sent:
         sender.send(message)
     assert receiver.receive() == sent
@@ -62,7 +62,7 @@ def test_a_sender_waits_while_the_pipe_is_full_and_the_receiver_never(pipe):
     receiver = Receiver(reader.fileno())
     thread = threading.Thread(target=Sender(writer.fileno()).send, args=(LARGE,))
     thread.start()
-    arrived = []
+    arrived: list[Any] = []
     while not arrived:
         arrived = receiver.receive()
     thread.join()
@@ -171,7 +171,7 @@ def test_work_that_a_new_process_could_not_find_is_not_packed(file, name, found,
 class Process(BaseProcess):
     """As much of a process as a worker looks at."""
 
-    exitcode = None  # type: ignore[assignment]
+    exitcode: int | None = None
 
     def __init__(self):
         """None was started."""
@@ -204,13 +204,13 @@ def worker():
 def test_moments_are_on_the_clock_of_the_world(worker):
     worker.sender.send(Reached(0, "started", worker.began + 1.5))
     assert worker.hear()
-    assert worker.phase == Phase(0, "started", pytest.approx(1.5))
+    assert (worker.phase.name, worker.phase.at) == ("started", pytest.approx(1.5))
     assert worker.outcome is None
     worker.sender.send(Done(dumps({"loss": 0.5}), worker.began + 2))
     worker.hear()
-    assert worker.final(late=False) == Returned(
-        rank=3, phase=worker.phase, at=pytest.approx(2), value={"loss": 0.5}
-    )
+    found = worker.final(late=False)
+    assert found == Returned(rank=3, phase=worker.phase, at=found.at, value={"loss": 0.5})
+    assert found.at == pytest.approx(2)
 
 
 def test_a_failure_gets_its_phase_and_its_moment(worker):
