@@ -120,13 +120,15 @@ def compare(
     shared = cores().effective
     crowded = world.device == "cpu" and n > shared
     told: dict[int, dict[int, Told]] = {}
+    doing = "starting"
 
     def hear(rank: int, said: Begun | Told | None) -> bool:
+        nonlocal doing
+        if isinstance(said, Begun):
+            doing = "the link" if said.place == LINK else f"{_payload(spec.ops[said.place]):,} B"
         if isinstance(said, Told):
             told.setdefault(said.place, {})[rank] = said
-        if isinstance(said, Begun):
-            done = sum(len(each) == n for place, each in told.items() if place != LINK)
-            watch(done, "the link" if said.place == LINK else f"{_payload(spec.ops[said.place])} B")
+        watch(sum(len(each) == n for place, each in told.items() if place != LINK), doing)
         return False
 
     report, interrupted = None, False

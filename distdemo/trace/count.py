@@ -18,7 +18,7 @@ from itertools import accumulate
 from distdemo.trace import algorithms
 from distdemo.trace.algorithms.contract import Algorithm
 from distdemo.trace.records import AlgorithmInfo, Check, Counts, Crossover, Link
-from distdemo.trace.schedule import Block, Flip, Plan, Round, Sends, Shift, Sizes, Window
+from distdemo.trace.schedule import Block, Flip, Plan, Round, Sends, Shift, Sizes, To, Window
 
 # ------------------------------------------------------------------------------ the cost of an op
 
@@ -175,15 +175,10 @@ class Side:
     def __init__(self, n: int, sizes: Sizes) -> None:
         self._n = n
         self._sizes = sizes
-        self._everyone = 0
         self._own = [0] * n
         self._steps = [0] * (n + 1)
         self._first = 0
         self._ends = [0] * sizes.chunks if sizes.chunks <= 2 * n else []
-
-    def add_everyone(self, elements: int) -> None:
-        """This many on every rank."""
-        self._everyone += elements
 
     def add(self, rank: int, elements: int) -> None:
         """This many on this rank."""
@@ -204,8 +199,7 @@ class Side:
     def by_rank(self) -> list[int]:
         """The sum of each rank, rank 0 being the root."""
         rows = accumulate(self._steps[:-1])
-        columns = zip(self._own, self._turning(), rows, strict=True)
-        return [self._everyone + own + turning + row for own, turning, row in columns]
+        return [sum(parts) for parts in zip(self._own, self._turning(), rows, strict=True)]
 
     def _turning(self) -> list[int]:
         """Rank by rank: with the next one, chunks come in at the ends and go out at the starts."""
@@ -238,20 +232,32 @@ class Tally:
 
     def _add(self, sends: Sends) -> int:
         """Count a part of a round in as few steps as it allows; its largest message."""
-        to, chunks = sends.to, sends.chunks
-        if len(sends.ranks) == self._n and isinstance(to, Shift):
-            turning = isinstance(chunks, Window) and chunks.turn != 0
-            if isinstance(chunks, Window) and chunks.turn == 1:
+        to, chunks, ranks = sends.to, sends.chunks, sends.ranks
+        if isinstance(chunks, Window) and chunks.turn:
+            if chunks.turn == 1 and isinstance(to, Shift) and len(ranks) == self._n:
                 return self._add_turning(chunks, to)
-            if not isinstance(chunks, Block) and not turning:
-                elements = chunks.elements(0, to.of(0, self._n), self._n, self._sizes)
-                self.sent.add_everyone(elements)
-                self.received.add_everyone(elements)
-                self.messages += self._n if elements else 0
-                return elements
-        if isinstance(chunks, Block) and isinstance(to, Flip) and not sends.ranks.start:
-            return self._add_blocks(len(sends.ranks), chunks, to)
-        return max((self._add_one(sends, rank) for rank in sends.ranks), default=0)
+        elif isinstance(chunks, Block):
+            if isinstance(to, Flip) and not ranks.start:
+                return self._add_blocks(len(ranks), chunks, to)
+        elif (target := self._row_of(to, ranks)) is not None:  # all send as much as each other
+            elements = chunks.elements(ranks[0], to.of(ranks[0], self._n), self._n, self._sizes)
+            self.sent.add_row(ranks.start, len(ranks), elements)
+            self.received.add_row(target, len(ranks), elements)
+            self.messages += len(ranks) if elements else 0
+            return elements
+        return max((self._add_one(sends, rank) for rank in ranks), default=0)
+
+    def _row_of(self, to: To, ranks: range) -> int | None:
+        """The first of the receivers, if these are ranks in a row."""
+        if ranks.step != 1 or not ranks:
+            return None
+        if isinstance(to, Shift):
+            if len(ranks) == self._n:
+                return 0
+            first = (ranks.start + to.by) % self._n
+            return first if first + len(ranks) <= self._n else None
+        aligned = isinstance(to, Flip) and not ranks.start and not len(ranks) % (2 * to.bit)
+        return 0 if aligned else None
 
     def _add_turning(self, window: Window, to: Shift) -> int:
         sizes = self._sizes

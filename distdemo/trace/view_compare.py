@@ -200,9 +200,9 @@ def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
                 for each in ran
                 if each.timing and each.predicted_s
             )
-            beside = f" The model has {foretold.algorithm} first"
             if ratios:
-                beside += f"; measured are {times(ratios[0])} to {times(ratios[-1])} its times"
+                span = f"{times(ratios[0])} to {times(ratios[-1])}"
+                beside += f"; the measured times are {span} the predicted ones"
             beside += "."
         yield f"{STAR} {name_of(best, report)} is the fastest{by} at {_size(size)}{but}.{beside}"
     for each in size.candidates:

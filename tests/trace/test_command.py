@@ -1,0 +1,174 @@
+"""``distdemo trace`` on the command line: what it refuses, prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdemo.cli.types import BadValue
+from distdemo.trace.animate import can_play
+from distdemo.trace.command import Spoil, parse_alpha, parse_beta, parse_spoil
+from distdemo.view.console import output
+
+REFUSED = [
+    ("ring", "ring is an algorithm, no operation."),
+    ("barrier", "No algorithm of barrier is known here."),
+    ("all-redouce", "There is no operation 'all-redouce'."),
+    ("-a ringg", "all-reduce has no algorithm 'ringg'."),
+    ("-a ring,naive", "--algorithm ring,naive: one at a time."),
+    ("--sizes 1K,2K", "--sizes: one at a time."),
+    ("--sizes 10", "--sizes 10: that is no whole number of float32 elements."),
+    ("all-gather --sizes 4", "--sizes 4: that is no whole number of float32 elements."),
+    ("--sizes 1K --shape 3", "--sizes and --shape don't go together."),
+    ("--values 1 --values 2 --fill 1 -n 2", "--values and --fill don't go together."),
+    ("--values 1 --values 2 -n 3", "--values has 2 rows for 3 ranks."),
+    ("--fill x", "--fill x: that is no number."),
+    ("--chunks 4", "--chunks: ring of all-reduce cuts as it must."),
+    ("broadcast --chunks 0", "--chunks 0: at least 1 is needed."),
+    ("broadcast --reduce-op max", "--reduce-op means nothing to broadcast."),
+    ("--root 1", "--root means nothing to all-reduce."),
+    ("reduce --root 9", "--root 9: there is no such rank."),
+    ("--factor 3", "--factor means nothing without --reduce-op premul_sum."),
+    ("--dtype uint16", "A schedule can't reduce uint16 by sum."),
+    ("--spoil dropp", "--spoil dropp: that is no message to spoil."),
+    ("--spoil drop:99", "There is no round 99 to spoil."),
+    ("--spoil twice:6", "Round 6 copies: what comes twice is the same as once."),
+    ("--speed 2", "--speed means nothing without --animate."),
+    ("--alpha 5us", "--alpha means nothing without --compare or --simulate."),
+    ("--budget 1", "--budget means nothing without --compare."),
+    ("--plot x.svg", "--plot means nothing without --compare or --simulate."),
+    ("--plot x.html --compare", "--plot x.html: this ending is not known."),
+    ("--output x.xml", "--output x.xml: this ending is not known."),
+    ("--compare --simulate", "--compare and --simulate don't go together."),
+    ("--compare --spoil drop", "--spoil and --compare don't go together."),
+    ("--compare -n 1", "--world-size 1 is too small: at least 2."),
+    ("--compare --output x.html", "--output FILE.html plays one algorithm: which?"),
+    ("--list --seed 3", "--seed and --list don't go together."),
+    ("--simulate -n 1", "--world-size 1 can't be simulated: 2 to 1,000,000 ranks."),
+    ("--simulate -n 2000000", "--world-size 2,000,000 can't be simulated: 2 to 1,000,000 ranks."),
+    ("--simulate --backend gloo", "--backend and --simulate don't go together."),
+    ("--simulate --alpha 5us", "--alpha and --beta belong together."),
+    ("--simulate --alpha 5 --beta 1ns", "--alpha 5: that is no time."),
+    ("--simulate --alpha 0 --beta 1x", "--beta 1x: that is neither a time nor a bandwidth."),
+    ("--simulate --fit no.json --alpha 0", "--fit and --alpha or --beta don't go together."),
+    ("--simulate --output x.html", "--output FILE.html plays one algorithm: which?"),
+    ("--simulate -a ring -n 65 --output x.html", "--output FILE.html with 65 ranks: 64 at most."),
+    ("all-to-all -n 200", "199 rounds with 40,000 chunks on 200 ranks are too many to be shown."),
+]
+
+
+@pytest.mark.parametrize(("line", "says"), REFUSED)
+@pytest.mark.usefixtures("no_rank_starts")
+def test_what_can_not_be_carried_out_is_refused(command: Any, line: str, says: str) -> None:
+    code, out, err = command("trace", *shlex.split(line))
+    assert (code, out) == (2, "")
+    assert " ".join(err.split()).startswith(says)
+    assert len(err.strip().split("\n")) >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "spoil"),
+    [
+        ("drop", Spoil("drop")),
+        ("Twice:2", Spoil("twice", 2)),
+        ("neighbour:2:1", Spoil("neighbour", 2, 1)),
+    ],
+)
+def test_a_message_to_spoil_is_a_kind_a_round_and_a_rank(text: str, spoil: Spoil) -> None:
+    assert parse_spoil(text) == spoil
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "seconds"),
+    [
+        (parse_alpha, "5us", 5e-6),
+        (parse_alpha, "0", 0),
+        (parse_alpha, "1.5 ms", 1.5e-3),
+        (parse_beta, "0.1ns", 1e-10),
+        (parse_beta, "0.1ns/B", 1e-10),
+        (parse_beta, "10GB/s", 1e-10),
+        (parse_beta, "100Gbit/s", 8e-11),
+        (parse_beta, "1GiB/s", 2**-30),
+        (parse_beta, "0", 0),
+    ],
+)
+def test_what_a_message_costs_is_typed_with_its_unit(parse: Any, text: str, seconds: float) -> None:
+    assert parse(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1ns", "5", "0GB/s", "1e400GB/s/s"])
+def test_a_cost_without_a_unit_is_none(text: str) -> None:
+    for parse in (parse_alpha, parse_beta):
+        with pytest.raises(BadValue):
+            parse(text)
+
+
+def test_a_run_is_a_document_with_units_and_no_text_of_the_screen(command: Any) -> None:
+    code, out, _ = command("trace", "-n", "3", "--format", "json")
+    found = json.loads(out)
+    assert (code, found["schema_version"], found["command"], found["ok"]) == (0, 2, "trace", True)
+    assert found["counts"]["total_bytes"] == sum(found["handed_bytes"]) == 48
+    first = found["rounds"][0]
+    assert set(first["moments"][0]) == {"began_s", "posted_s", "arrived_s", "ended_s"}
+    message = {"src": 0, "dst": 1, "chunks": [0], "elements": 1}
+    assert first["transfers"][0] == message | {"reduce": True, "content": "held"}
+    assert found["errors"] == []
+
+
+def test_a_spoiled_run_fails_and_names_the_ranks(command: Any, tmp_path: Path) -> None:
+    files = tmp_path / "page.html"
+    code, out, _ = command("trace", "--spoil", "drop", "--format", "json", "-o", str(files))
+    found = json.loads(out)
+    assert (code, found["ok"]) == (1, False)
+    assert [each["ranks"] for each in found["errors"]] == [[0], [1], [2], [3]]
+    assert "Wrong: 4 chunks" in files.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("all-to-all -n 3 -q", "Verified: 9 elements on 3 ranks right"),
+        ("reduce -n 2 --reduce-op max --values 1,2 --values 3,4 -q", "Verified: 2 elements"),
+        ("broadcast -a chain --chunks 3 --root 2 --fill rank -q", "Verified: 12 elements"),
+        ("--animate -n 2", "Round 1 of 2"),  # no terminal: all rounds are printed
+        ("--list reduce", "Pješivac-Grbović"),
+        ("--list -q", "24 algorithms"),
+        ("--simulate -n 1000000 -a doubling -q", "3 sizes on 1,000,000 ranks"),
+        ("--simulate -n 8 --alpha 5us --beta 10GB/s", "Fastest by the α–β model: doubling up to"),
+    ],
+)
+def test_it_says_what_came_of_it(command: Any, line: str, says: str) -> None:
+    code, out, err = command("trace", *shlex.split(line))
+    assert (code, err) == (0, "")
+    assert says in " ".join(out.split())
+
+
+def test_a_comparison_is_verified_and_written(command: Any, tmp_path: Path) -> None:
+    names = [tmp_path / name for name in ("c.json", "c.svg")]
+    line = f"--compare -n 2 -a ring,doubling --sizes 1K --budget 0.05 -o {names[0]}"
+    code, out, _ = command("trace", *shlex.split(line), "--plot", str(names[1]))
+    assert code == 0
+    assert "3 rows at 1 size verified: 1,536 elements are right." in out
+    found = json.loads(names[0].read_text(encoding="utf-8"))
+    (size,) = found["sizes"]
+    assert [each["algorithm"] for each in size["candidates"]] == ["all_reduce", "ring", "doubling"]
+    assert size["candidates"][1]["timing"]["median_s"] > 0
+    assert found["link"]["origin"] == "measured"
+    assert names[1].read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_one_algorithm_on_paper_has_a_page(command: Any, tmp_path: Path) -> None:
+    file = tmp_path / "paper.html"
+    code, _, _ = command("trace", "--simulate", "-a", "ring", "-n", "5", "-o", str(file), "-q")
+    assert code == 0
+    assert "On paper: nothing was run" in file.read_text(encoding="utf-8")
+
+
+def test_nothing_is_played_where_nobody_sees_it() -> None:
+    from traces import real
+
+    assert not can_play(real("all_reduce", "ring", 2, 2), output())

@@ -1,0 +1,453 @@
+"""Schedules on real ranks: right, with the bytes that were counted, and caught where not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import torch.distributed as dist
+from running import Numbered
+
+from distdemo import ops
+from distdemo.backends.starting import run_prepared
+from distdemo.demo.verify import verify
+from distdemo.dtypes import DTYPES
+from distdemo.errors import Terminated, UsageError
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import Returned, WorldReport, WorldSpec
+from distdemo.ops.buffers import expected
+from distdemo.ops.reduction import REDUCTIONS
+from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
+from distdemo.trace.command import _check_arithmetic
+from distdemo.trace.compare import compare
+from distdemo.trace.count import count_by_rank
+from distdemo.trace.rank import Runner, trace
+from distdemo.trace.records import (
+    Candidate,
+    Comparison,
+    ComparisonSpec,
+    Fault,
+    Link,
+    TraceReport,
+    TraceSpec,
+)
+from distdemo.trace.report import make_report
+from distdemo.trace.schedule import Plan, ScheduleError
+
+if TYPE_CHECKING:
+    from distdemo.launcher.rank import Rank
+
+REDUCE_OPS = ("sum", "max", "avg", "product", "premul_sum")
+GIVEN = Link(1e-5, 1e-9)
+
+
+def world(n: int, **options: Any) -> WorldSpec:
+    return WorldSpec(n, start_method="fork", deadline=90, lazy=False, **options)
+
+
+def spec_of(
+    op: str, n: int, elements: int, reduce_op: str = "sum", root: int = 0, **more: Any
+) -> OpSpec:
+    takes = ops.REGISTRY[op].takes
+    settings = {"reduce_op": reduce_op} if "reduce_op" in takes else {}
+    settings |= {"root": root} if "root" in takes else {}
+    return OpSpec(op, n, shape=(elements,), **settings, **more)
+
+
+def plan_of(spec: TraceSpec) -> Plan:
+    return algorithms.plan(spec.op, spec.algorithm, spec.chunks)
+
+
+# ------------------------------------------------------------------------------ right, and counted
+
+
+def cases(n: int) -> Iterator[TraceSpec]:
+    """Every algorithm with every payload; over all n each has had every reduce op."""
+    for turn, algorithm in enumerate(algorithms.REGISTRY):
+        for place, elements in enumerate((0, 1, n - 1, n, 1000)):
+            reduce_op = REDUCE_OPS[(turn + place + n) % len(REDUCE_OPS)]
+            spec = spec_of(algorithm.op, n, elements, reduce_op, (turn + place) % n)
+            yield TraceSpec(spec, algorithm.name)
+        if algorithm.chunked:
+            yield TraceSpec(spec_of(algorithm.op, n, 10), algorithm.name, chunks=4)
+
+
+def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
+    """Collective: run each twice: elements that were wrong or right, bytes on their way."""
+    seen = {"isend": 0, "irecv": 0}
+
+    def tapped(name: str) -> Callable[..., Any]:
+        call = getattr(dist, name)
+
+        def pass_on(tensor: Any, *rest: Any, **named: Any) -> Any:
+            seen[name] += tensor.nbytes
+            return call(tensor, *rest, **named)
+
+        return pass_on
+
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in seen:
+            patch.setattr(dist, name, tapped(name))
+        for spec in specs:
+            runner = Runner(rank.rank, plan_of(spec), spec.op, rank.device)
+            wanted = expected(ops.REGISTRY[spec.op.op], rank.rank, spec.op)
+            wrong = checked = 0
+            for _ in range(2 if spec.op.numel <= 1000 else 1):
+                runner.reset()
+                seen.update(isend=0, irecv=0)
+                runner.run()
+                made = verify(runner.result(), wanted)
+                wrong, checked = wrong + made.wrong, made.checked
+            found.append((wrong, checked, (seen["isend"], seen["irecv"]), runner.sent_bytes))
+    return found
+
+
+def assert_all_right(specs: Sequence[TraceSpec], done: WorldReport) -> None:
+    assert done.ok, done.verdict
+    for spec, *ranks in zip(specs, *done.values, strict=True):
+        sent, received = count_by_rank(plan_of(spec), DTYPES[spec.op.dtype].itemsize)
+        assert [wrong for wrong, *_ in ranks] == [0] * len(ranks), spec
+        assert [bytes_ for _, _, bytes_, _ in ranks] == list(zip(sent, received, strict=True)), spec
+        assert [told for *_, told in ranks] == list(sent), spec
+        assert sum(checked for _, checked, *_ in ranks) or not spec.op.numel, spec
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8])
+def test_every_algorithm_is_right_and_moves_the_bytes_that_were_counted(n: int) -> None:
+    specs = list(cases(n))
+    assert_all_right(specs, run_world(world(n), run_each, (specs,)))
+
+
+def test_every_dtype_and_reduce_op_that_is_not_refused_works() -> None:
+    """One algorithm that packs and reduces, and one that copies."""
+    specs = []
+    for dtype in DTYPES:
+        specs.append(TraceSpec(spec_of("all_to_all", 3, 3, dtype=dtype), "bruck"))
+        for reduction in REDUCTIONS:
+            spec = spec_of("reduce_scatter", 3, 3, reduction, dtype=dtype)
+            try:
+                _check_arithmetic(spec)
+            except UsageError:
+                continue
+            specs.append(TraceSpec(spec, "halving"))
+    assert len(specs) > 80
+    assert_all_right(specs, run_world(world(3), run_each, (specs,)))
+
+
+def test_large_messages_and_data_of_the_users_own_are_right_too() -> None:
+    values = ((True, True), (True, False), (True, True))
+    specs = [
+        TraceSpec(spec_of("all_reduce", 3, 2 << 20), "doubling"),  # 8 MiB both ways at once
+        TraceSpec(spec_of("all_reduce", 3, 1 << 20), "naive-ring"),
+        TraceSpec(spec_of("all_gather", 3, 2, dtype="bool", values=values), "bruck"),
+        TraceSpec(OpSpec("all_reduce", 3, shape=(2, 3), reduce_op="min", seed=7), "ring"),
+        TraceSpec(OpSpec("broadcast", 3, shape=(), root=2, fill="rank"), "chain"),
+    ]
+    assert_all_right(specs, run_world(world(3), run_each, (specs,)))
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
+def test_every_algorithm_is_right_over_mpi() -> None:
+    specs = [*cases(3), TraceSpec(spec_of("all_reduce", 3, 1 << 20), "doubling")]
+    assert_all_right(specs, run_prepared(world(3, backend="mpi"), run_each, (specs,)))
+
+
+def test_a_rank_that_sends_what_it_does_not_have_is_refused_before_it_runs() -> None:
+    class Backwards(type(algorithms.find("broadcast", "tree"))):  # type: ignore[misc]  # a class
+        def rounds(self, n: int, chunks: int) -> Any:
+            return reversed(list(super().rounds(n, chunks)))
+
+    with pytest.raises(ScheduleError, match="rank 1 sends chunk 0, which it does not have"):
+        Runner(1, Plan.of(Backwards(), 4, 4), spec_of("broadcast", 4, 4), "cpu")
+
+
+# ------------------------------------------------------------------------------------- the report
+
+SCHEMES = {"naive": 12, "naive-ring": 12, "aggregator": 6, "ring": 6}
+RING = TraceSpec(spec_of("all_reduce", 4, 4), "ring")
+
+
+def trace_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
+    """Collective: one trace after the other."""
+    return [trace(cast("Rank", Numbered(rank, number)), spec) for number, spec in enumerate(specs)]
+
+
+@cache
+def reports() -> dict[str, TraceReport]:
+    """Runs of four ranks, all in one world, by what they are for."""
+    specs = {name: TraceSpec(spec_of("all_reduce", 4, 1 << 20), name) for name in SCHEMES}
+    for fault in (Fault("drop", 2, 1), Fault("neighbour", 3, 1), Fault("twice", 1, 1)):
+        specs[fault.fault] = replace(RING, fault=fault)
+    chance = TraceSpec(spec_of("all_reduce", 4, 4, "max"), "ring", fault=Fault("twice", 1, 1))
+    specs |= {
+        "small": RING,
+        "avg": TraceSpec(spec_of("reduce", 4, 6, "avg", root=2), "tree"),
+        "premul": TraceSpec(spec_of("all_reduce", 4, 2, "premul_sum"), "naive"),
+        "moved": TraceSpec(spec_of("scatter", 4, 2, root=1), "tree"),
+        "harmless": replace(RING, fault=Fault("neighbour", 2, 1)),
+        "by chance": chance,
+        "absent": TraceSpec(spec_of("scatter", 4, 2), "tree", fault=Fault("drop", 2, 2)),
+        "lost": TraceSpec(spec_of("all_reduce", 4, 4), "naive-ring", fault=Fault("drop", 1, 1)),
+    }
+    done = run_world(world(4), trace_each, (tuple(specs.values()),))
+    assert done.ok, done.verdict
+    outcomes = [each for each in done.outcomes if isinstance(each, Returned)]
+    found = {}
+    for number, (name, spec) in enumerate(specs.items()):
+        own = tuple(replace(each, value=each.value[number]) for each in outcomes)
+        found[name] = make_report(spec, replace(done, outcomes=own))
+    return found
+
+
+def test_the_schemes_hand_over_what_their_formulas_say() -> None:
+    for name, total in SCHEMES.items():
+        found = reports()[name]
+        assert found.ok
+        assert sum(found.handed_bytes) == total * (4 << 20)
+        assert found.handed_bytes == found.sent_bytes
+        assert all(each.same for each in found.checks)
+
+
+def test_the_report_holds_what_was_there_after_every_round() -> None:
+    found = reports()["small"]
+    states = list(found.states())
+    numbers = [[[c.values[0] for c in held.values()] for held in state] for state in states]
+    assert numbers[0] == [[10 * rank + place for place in range(4)] for rank in range(4)]
+    assert numbers[-1] == [[60, 64, 68, 72]] * 4
+    rank_2 = states[3][2]
+    assert [cell.chunk for cell in rank_2.values() if cell.complete] == [3]
+    assert (rank_2[3].ranks, rank_2[3].values) == ((0, 1, 2, 3), (72.0,))
+
+
+def test_moments_are_in_order_and_count_from_the_first_rank_that_began() -> None:
+    rounds = reports()["small"].rounds
+    assert min(moment.began_s for moment in rounds[0].moments) == 0
+    for rank in range(4):
+        moments = [each.moments[rank] for each in rounds]
+        for m in moments:
+            assert m.began_s < m.posted_s < m.arrived_s < m.ended_s
+        assert all(a.ended_s <= b.began_s for a, b in pairwise(moments))
+    for each in reports()["moved"].rounds:  # a rank without a message is not busy
+        busy = {end for t in each.transfers for end in (t.src, t.dst)}
+        assert [m.ended_s > m.began_s for m in each.moments] == [r in busy for r in range(4)]
+
+
+def test_what_is_handed_on_is_gone() -> None:
+    *_, last = reports()["moved"].states()
+    assert [sorted(held) for held in last] == [[0], [1], [2], [3]]
+    assert [held[rank].values[0] for rank, held in enumerate(last)] == [0, 10, 20, 30]
+
+
+def test_an_average_is_divided_at_the_end_and_premul_sum_multiplies_at_the_start() -> None:
+    *_, last = reports()["avg"].states()
+    assert last[2][0].values == (15.0, 16.0, 17.0, 18.0)
+    assert reports()["avg"].ok
+    assert reports()["premul"].ok
+    assert reports()["premul"].start[3][0].values == (60.0, 62.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunk", "began", "missing", "extra"),
+    [
+        ("drop", 0, (2, 2), (0, 1), ()),
+        ("neighbour", 3, (2, 3), (0, 1, 3), ()),
+        ("twice", 1, (2, 1), (), (1,)),
+    ],
+)
+def test_a_wrong_ring_is_caught_with_rank_and_chunk(
+    kind: str, chunk: int, began: Any, missing: Any, extra: Any
+) -> None:
+    found = reports()[kind]
+    assert not found.ok
+    assert [each.ok for each in found.verifications] == [False] * 4
+    assert {each.chunk for each in found.wrong} == {chunk}
+    assert (found.wrong[0].rank, found.wrong[0].round) == began
+    for each in found.wrong:
+        assert (each.element, each.expected) == (0, (60.0, 64.0, 68.0, 72.0)[chunk])
+        assert each.got != each.expected
+        assert (each.missing, each.extra) == (missing, extra)
+
+
+def test_other_faults_are_told_as_what_they_are() -> None:
+    assert reports()["harmless"].ok
+    by_chance = reports()["by chance"]
+    assert all(each.ok for each in by_chance.verifications)
+    assert not by_chance.ok
+    assert all(each.got == each.expected and each.extra == (1,) for each in by_chance.wrong)
+    (absent,) = reports()["absent"].wrong
+    assert (absent.rank, absent.element, absent.missing, absent.round) == (3, None, (0,), 2)
+    lost = reports()["lost"].wrong  # rank 2 never got rank 1's tensor, and passes nothing of it on
+    assert {each.rank: each.missing for each in lost} == {2: (1,), 3: (1,), 0: (1,)}
+
+
+def test_numbers_that_the_schedule_does_not_make_are_not_shown_as_if_it_did() -> None:
+    done = run_world(world(4), trace, (RING,))
+    outcome = done.outcomes[3]
+    assert isinstance(outcome, Returned)
+    values = [*outcome.value.values]
+    values[1] = {1: (7.0,)}
+    lied = replace(outcome, value=replace(outcome.value, values=tuple(values)))
+    found = make_report(RING, replace(done, outcomes=(*done.outcomes[:3], lied)))
+    (wrong,) = found.wrong
+    assert not found.ok
+    assert (wrong.rank, wrong.chunk, wrong.round, wrong.got) == (3, 1, 2, 7.0)
+
+
+def leaving(rank: Rank, spec: TraceSpec) -> Any:
+    """Rank 1 gives up before the first round."""
+    if rank.rank == 1:
+        raise ValueError("gave up")
+    return trace(rank, spec)
+
+
+def test_of_a_world_that_failed_there_is_no_picture() -> None:
+    spec = TraceSpec(spec_of("all_reduce", 2, 4), "ring")
+    found = make_report(spec, run_world(world(2), leaving, (spec,)))
+    assert not found.ok
+    assert (found.rounds, found.start, found.counts.rounds) == ((), (), 2)
+
+
+# ------------------------------------------------------------------------------------ side by side
+
+
+def compared(
+    op: str,
+    n: int,
+    *elements: int,
+    names: Sequence[str] = (),
+    link: Link | None = GIVEN,
+    start: Callable[..., WorldReport] = run_world,
+    watch: Callable[[int, str], object] = lambda *_: None,
+    **more: Any,
+) -> Comparison:
+    specs = tuple(replace(spec_of(op, n, each, root=n - 1), **more) for each in elements)
+    chosen = tuple(names) or tuple(each.name for each in algorithms.of_op(op))
+    asked = ComparisonSpec(specs, chosen, budget_s=0.01, link=link)
+    return compare(asked, world(n), start, watch)
+
+
+def by_name(report: Comparison, place: int = 0) -> dict[str, Candidate]:
+    return {each.algorithm: each for each in report.sizes[place].candidates}
+
+
+def test_all_algorithms_and_the_backends_own_call_run_and_are_right() -> None:
+    report = compared("all_reduce", 3, 5, 70_000, link=None)
+    assert report.ok, report.world
+    assert [size.traffic.payload_bytes for size in report.sizes] == [20, 280_000]
+    for place, elements in enumerate((5, 70_000)):
+        found = by_name(report, place)
+        assert list(found) == ["all_reduce", *(a.name for a in algorithms.of_op("all_reduce"))]
+        for name, each in found.items():
+            assert each.timing is not None
+            assert each.timing.low_s <= each.timing.median_s <= each.timing.high_s
+            assert (each.timing.wrong, each.timing.checked) == (0, 3 * elements), name
+            assert each.own == (name == "all_reduce")
+            if each.counts is not None:
+                assert each.handed_bytes == each.counts.total_bytes
+                assert each.predicted_s is not None
+    assert report.link is not None
+    assert report.link.origin == "measured"
+    assert not report.simulated
+
+
+@pytest.mark.parametrize(
+    "op", ["reduce_scatter", "all_gather", "broadcast", "reduce", "scatter", "gather", "all_to_all"]
+)
+def test_every_op_is_verified_wherever_its_result_is_due(op: str) -> None:
+    report = compared(op, 3, 4)
+    assert report.ok, report.world
+    due = {"all_gather": 9, "all_to_all": 9, "gather": 3, "reduce": 1}.get(op, 3)
+    for name, each in by_name(report).items():
+        assert each.timing is not None
+        assert (each.timing.wrong, each.timing.checked) == (0, 4 * due), name
+
+
+def test_what_the_backend_is_known_to_refuse_is_not_tried() -> None:
+    report = compared("all_reduce", 2, 4, names=("ring", "naive"), reduce_op="premul_sum")
+    own, *others = by_name(report).values()
+    assert "NCCL" in own.refused
+    assert own.timing is None
+    assert [each.timing and each.timing.checked for each in others] == [8, 8]
+
+
+def altered(how: Callable[[int], None]) -> Callable[..., WorldReport]:
+    """Starts worlds whose ranks are altered first."""
+
+    def start(spec: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldReport:
+        def work(rank: Rank, *given: Any) -> Any:
+            how(rank.rank)
+            return target(rank, *given)
+
+        return run_world(spec, work, args, hear=hear)
+
+    return start
+
+
+def corrupting(me: int) -> None:
+    """Rank 1 finds the first element of gloo's own all_reduce changed."""
+    call = dist.all_reduce
+
+    def wrong(tensor: Any, *args: Any, **how: Any) -> Any:
+        work = call(tensor, *args, **how)
+        if me == 1:
+            tensor[0] += 1
+        return work
+
+    dist.all_reduce = wrong
+
+
+def test_a_wrong_element_is_counted_where_it_is_wrong() -> None:
+    report = compared("all_reduce", 2, 1000, names=("ring",), start=altered(corrupting))
+    assert not report.ok
+    wrong = {name: each.timing and each.timing.wrong for name, each in by_name(report).items()}
+    assert wrong == {"all_reduce": 1, "ring": 0}
+    assert report.sizes[0].fastest is None  # a wrong result wins nothing
+
+
+def dying(me: int) -> None:
+    """Rank 1 dies in its first call with a tensor of 9 elements."""
+    call = dist.all_reduce
+
+    def last(tensor: Any, *args: Any, **how: Any) -> Any:
+        if me == 1 and tensor.numel() == 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(tensor, *args, **how)
+
+    dist.all_reduce = last
+
+
+def test_a_rank_that_dies_leaves_the_sizes_before() -> None:
+    report = compared("all_reduce", 2, 4, 9, 16, names=("ring",), start=altered(dying))
+    assert not report.ok
+    assert [size.spec.shape for size in report.sizes] == [(4,)]
+    assert report.sizes_asked == 3
+    assert report.world is not None
+    assert report.world.verdict is not None
+    assert report.world.verdict.ranks == (1,)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
+def test_a_signal_leaves_the_sizes_before(stop: type[BaseException]) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def watch(done: int, now: str) -> None:
+        seen.append((done, now))
+        if done:
+            raise stop
+
+    report = compared("all_reduce", 2, 4, 9, names=("ring",), watch=watch)
+    assert report.interrupted
+    assert [size.spec.shape for size in report.sizes] == [(4,)]
+    assert seen[0] == (0, "16 B")
+    assert [done for done, _ in seen[:-1]] == [0] * (len(seen) - 1)
+    assert seen[-1][0] == 1

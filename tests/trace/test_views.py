@@ -1,0 +1,223 @@
+"""What is shown of a trace and of a comparison: a golden file a report, and what the page holds."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import drawn, golden
+from traces import VERSIONS, paper, real, spec_of
+
+from distdemo.launcher.records import WorldSpec
+from distdemo.trace import algorithms, view, view_compare, view_list
+from distdemo.trace.compare import simulate
+from distdemo.trace.count import infos
+from distdemo.trace.page import clean, page, page_data
+from distdemo.trace.records import (
+    AlgorithmList,
+    Candidate,
+    Comparison,
+    ComparisonSpec,
+    Fault,
+    Link,
+    Timing,
+    TraceReport,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+RUNS = {
+    "ring": lambda: real("all_reduce", "ring", 4, 4),
+    "unequal": lambda: real("all_reduce", "ring", 3, 4),
+    "naive-ring": lambda: real("all_reduce", "naive-ring", 3, 3),
+    "dropped": lambda: real("all_reduce", "ring", 4, 4, fault=Fault("drop", 2, 1)),
+    "twice": lambda: real("reduce", "tree", 4, 2, root=1, fault=Fault("twice", 1, 2)),
+    "list": lambda: real("all_to_all", "bruck", 3, 1),
+    "gone": lambda: real("scatter", "tree", 5, 1),
+    "many": lambda: real("all_gather", "ring", 64, 1),
+    "paper": lambda: paper("broadcast", "chain", 3, 6, root=1, chunks=2),
+    "alone": lambda: real("all_reduce", "ring", 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_trace_is_shown_as_before(name: str) -> None:
+    report = RUNS[name]()
+    golden(GOLDEN / f"{name}.txt", lambda console: view.table(report, console))
+
+
+def test_the_ranks_that_are_asked_for_are_shown_and_every_round_is_where_that_is_asked_for() -> (
+    None
+):
+    report = RUNS["many"]()
+
+    def rows(**how: Any) -> list[str]:
+        text = drawn(lambda console: view.table(report, console, **how))
+        return [line for line in text.splitlines() if line.startswith(("rank ", "Round "))]
+
+    assert {line[:7] for line in rows(ranks=frozenset({7}))} >= {"rank 7 "}
+    assert not any(line.startswith("rank 0") for line in rows(ranks=frozenset({7})))
+    assert sum(line.startswith("Round ") for line in rows(every=True)) == 63
+    assert view.FILES[".txt"](report).count("\nRound ") == 63
+
+
+def compared(*, run: bool, link: Link | None = None) -> Comparison:
+    """Two sizes; as if they had been run, every algorithm a little slower than the one before."""
+    specs = tuple(spec_of("all_reduce", 4, size // 4) for size in (1 << 10, 1 << 20))
+    names = ("ring", "naive-ring", "doubling")
+    found = replace(simulate(ComparisonSpec(specs, names, link=link)), versions=VERSIONS)
+    if not run:
+        return found
+    sizes = []
+    for size in found.sizes:
+        rows = [Candidate("all_reduce", own=True), *size.candidates]
+        timed = [
+            replace(
+                each,
+                timing=Timing(1e-3 * (4 - at), 9e-4 * (4 - at), 1.2e-3 * (4 - at), 20, 0, 1024),
+                handed_bytes=each.counts and each.counts.total_bytes,
+            )
+            for at, each in enumerate(rows)
+        ]
+        sizes.append(replace(size, candidates=tuple(timed)))
+    measured = replace(GIVEN, origin="measured", message_bytes=(64, 1 << 20), runs=7)
+    return replace(
+        found,
+        sizes=tuple(sizes),
+        simulated=False,
+        link=measured,
+        settings=WorldSpec(4),
+        cores=2.0,
+    )
+
+
+GIVEN = Link(5e-6, 1e-10)
+
+
+def with_faults() -> Comparison:
+    """One that was interrupted after a size in which much went wrong."""
+    found = compared(run=True, link=GIVEN)
+    own, ring, naive, doubling = found.sizes[0].candidates
+    assert ring.timing is not None
+    assert naive.counts is not None
+    rows = (
+        replace(own, timing=None, refused="gloo has no such thing."),
+        replace(ring, timing=replace(ring.timing, wrong=3)),
+        replace(naive, handed_bytes=7, checks=(replace(naive.checks[0], counted=9, same=False),)),
+        doubling,
+    )
+    return replace(found, sizes=(replace(found.sizes[0], candidates=rows),), interrupted=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "report"),
+    [
+        ("compared", compared(run=True, link=GIVEN)),
+        ("simulated", compared(run=False, link=GIVEN)),
+        ("counted", compared(run=False)),
+        ("faulty", with_faults()),
+    ],
+)
+def test_a_comparison_is_shown_as_before(name: str, report: Comparison) -> None:
+    golden(GOLDEN / f"{name}.txt", lambda console: view_compare.table(report, console))
+
+
+def test_the_list_is_shown_as_before() -> None:
+    record = AlgorithmList(infos(algorithms.REGISTRY))
+    golden(GOLDEN / "algorithms.txt", lambda console: view_list.table(record, console))
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+@pytest.mark.parametrize(
+    "report",
+    [
+        compared(run=True, link=GIVEN),
+        compared(run=False),
+        with_faults(),
+        replace(compared(run=False), sizes=()),
+    ],
+    ids=["lines", "bytes", "bars", "nothing"],
+)
+def test_a_plot_is_drawn_and_names_every_row(report: Comparison, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    from distdemo.trace.plot import plot
+
+    made = plot(report, kind)
+    if kind == "png":
+        assert made.startswith(b"\x89PNG")
+    else:
+        text = made.decode()
+        for size in report.sizes:
+            assert all(view_compare.name_of(row, report) in text for row in size.candidates)
+        assert made == plot(report, kind)
+
+
+# ---------------------------------------------------------------------------------------- the page
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return dict(json.loads(found[1]))
+
+
+def states_by(data: dict[str, Any]) -> list[list[dict[int, tuple[list[int], bool]]]]:
+    """What the script makes of the data: ends of runs of ranks, and whether it is complete."""
+    now = [{cell[0]: (cell[1], cell[2] == 1) for cell in cells} for cells in data["start"]]
+    found = [[dict(held) for held in now]]
+    for each in data["rounds"]:
+        for rank, gone in each["gone"].items():
+            for chunk in gone:
+                del now[int(rank)][chunk]
+        for rank, cells in each["arrived"].items():
+            now[int(rank)] |= {cell[0]: (cell[1], cell[2] == 1) for cell in cells}
+        found.append([dict(held) for held in now])
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_page_holds_what_the_report_does(name: str) -> None:
+    report = RUNS[name]()
+    data = data_of(page(report))
+    assert data == json.loads(json.dumps(page_data(report)))
+    for own, right in zip(states_by(data), report.states(), strict=True):
+        for held, wanted in zip(own, right, strict=True):
+            assert {chunk: done for chunk, (_, done) in held.items()} == {
+                chunk: cell.complete for chunk, cell in wanted.items()
+            }
+    assert len(data["words"]) == len(report.rounds) + 1
+
+
+def test_a_page_is_whole_in_itself_and_lets_nothing_else_run() -> None:
+    text = page(RUNS["ring"]())
+    assert not re.findall(r'(?:src|href)="(?!data:,)', text)
+    assert "default-src 'none'" in text
+    heads = re.findall(r"<thead><tr>(.*?)</tr>", text)
+    assert heads
+    assert all("<td>" not in each and "<th scope" in each for each in heads)  # each has a heading
+
+
+def test_no_text_can_break_out_of_the_page() -> None:
+    evil = '</script><img src=x onerror="alert(1)">\x1b[2J\u202e'
+    report = RUNS["ring"]()
+    info = replace(report.algorithm, name=evil, summary=evil, source=evil)
+    spoiled: TraceReport = replace(report, algorithm=info, versions={evil: evil})
+    text = page(spoiled)
+    assert "<img" not in text
+    assert data_of(text)["algorithm"] == evil
+    assert clean("a\x1b[2Jb\u202ec") == "ab\\u202ec"
+    assert html.unescape(clean("<&>")) == "<&>"
+
+
+def test_what_a_round_does_is_said_in_sentences() -> None:
+    said = page_data(RUNS["naive-ring"]())["words"]
+    assert said[1][1].startswith(
+        "rank 0 sends what it began with of chunk 0 to rank 1, which adds it to its own; likewise"
+    )
+    assert "what it got last of chunk 0" in said[2][1]
+    assert said[2][2].startswith("Complete now: 3 of 3 wanted chunks; new: chunk 0 on rank 0")
+    assert "Spoiled on purpose" in page_data(RUNS["dropped"]())["words"][2][2]
