@@ -22,7 +22,7 @@ VERSIONS = {"distdemo": "1.0", "torch": "2.0"}
 
 def spec_of(op: str, n: int, elements: int, root: int = 0, **more: Any) -> OpSpec:
     takes = ops.REGISTRY[op].takes
-    settings = {"reduce_op": "sum"} if "reduce_op" in takes else {}
+    settings: dict[str, Any] = {"reduce_op": "sum"} if "reduce_op" in takes else {}
     settings |= {"root": root} if "root" in takes else {}
     return OpSpec(op, n, shape=(elements,), **settings | more)
 
@@ -73,8 +73,8 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
         for chunk in plan.due(rank):
             right = sum(start[each][chunk] for each in plan.complete(chunk))
             got = holdings.held[rank].get(chunk)
-            off = None if got is None else np.flatnonzero(got != right)
-            if off is None:
+            off = [] if got is None else np.flatnonzero(got != right)
+            if got is None:
                 wrong.append(WrongChunk(rank, chunk, None, None, float(right[0])))
             elif len(off):
                 at = int(off[0])

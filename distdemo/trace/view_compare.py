@@ -195,6 +195,7 @@ def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
         beside = ""
         if len(ran) > 1:
             foretold = min(ran, key=lambda each: each.predicted_s or 0.0)
+            beside = f" The model has {foretold.algorithm} first"
             ratios = sorted(
                 each.timing.median_s / each.predicted_s
                 for each in ran

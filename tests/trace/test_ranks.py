@@ -57,7 +57,7 @@ def spec_of(
     op: str, n: int, elements: int, reduce_op: str = "sum", root: int = 0, **more: Any
 ) -> OpSpec:
     takes = ops.REGISTRY[op].takes
-    settings = {"reduce_op": reduce_op} if "reduce_op" in takes else {}
+    settings: dict[str, Any] = {"reduce_op": reduce_op} if "reduce_op" in takes else {}
     settings |= {"root": root} if "root" in takes else {}
     return OpSpec(op, n, shape=(elements,), **settings, **more)
 

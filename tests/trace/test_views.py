@@ -79,7 +79,7 @@ def compared(*, run: bool, link: Link | None = None) -> Comparison:
             replace(
                 each,
                 timing=Timing(1e-3 * (4 - at), 9e-4 * (4 - at), 1.2e-3 * (4 - at), 20, 0, 1024),
-                handed_bytes=each.counts and each.counts.total_bytes,
+                handed_bytes=each.counts.total_bytes if each.counts else None,
             )
             for at, each in enumerate(rows)
         ]
