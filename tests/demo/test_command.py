@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from dataclasses import replace
+from typing import Any
 
 import pytest
+import typer
 from matrices import supported
 
 from distdemo import ops
 from distdemo.check.matrix import Case
+from distdemo.cli.arguments import arrange
+from distdemo.cli.runner import runnable
 from distdemo.demo import command as commands
+from distdemo.demo.request import make_request
 from distdemo.ops.contract import Op, Words
 
 
@@ -152,7 +158,7 @@ class Bare(Op):
 
 
 def test_an_op_that_takes_next_to_nothing_has_a_command_all_the_same():
-    made = commands._command_of(Bare())
+    made: Any = commands._command_of(Bare())
     assert {"root", "async_op", "dtype"} <= set(made.__signature__.parameters)
     assert "reduce_op" not in made.__signature__.parameters
     assert made.traits.epilog.startswith("Try: distdemo bare")
@@ -169,13 +175,8 @@ def test_each_operation_takes_what_it_declares_and_no_more():
 # ------------------------------------------------------------------------- the cases of a check
 
 
-def made_by(line: str) -> tuple:
+def made_by(line: str) -> Any:
     """The specs that a case's command line makes."""
-    import typer
-
-    from distdemo.cli.arguments import arrange
-    from distdemo.demo.request import make_request
-
     name, *words = shlex.split(line)[1:]
     op = ops.REGISTRY[name.replace("-", "_")]
     seen = []
@@ -184,13 +185,11 @@ def made_by(line: str) -> tuple:
         seen.append(make_request(op, commands.OpOptions(**given), session)[0])
         raise typer.Exit
 
-    function = commands._command_of(op)
-    run.__signature__ = function.__signature__
-    run.traits = function.traits
-    from distdemo.cli.runner import runnable
-
+    function: Any = commands._command_of(op)
+    asked: Any = run
+    asked.__signature__, asked.traits = function.__signature__, function.traits
     alone = typer.Typer()
-    alone.command(name)(runnable(name, run))
+    alone.command(name)(runnable(name, asked))
     argv = arrange([name, *words], [name])[1:]
     typer.main.get_command(alone).main(args=argv, prog_name=name, standalone_mode=False)
     return seen[0]
@@ -199,8 +198,6 @@ def made_by(line: str) -> tuple:
 def essence(spec):
     """The spec without what makes no difference to what runs."""
     given = spec.objects_json
-    from dataclasses import replace
-
     return replace(
         spec,
         objects_json=given and tuple(json.dumps(json.loads(each or "null")) for each in given),

@@ -1,3 +1,5 @@
+"""How much memory the tensors of a run take, beside what they do take."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -78,7 +80,7 @@ def test_it_covers_the_buffers_of_all_ranks(op: Op, form: Form, n: int) -> None:
     assert footprint(op, spec) >= total
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "complex64"])
 @pytest.mark.parametrize("n", [2, 8])
 @each_form
 def test_it_covers_the_worst_moment_of_verifying_the_result(

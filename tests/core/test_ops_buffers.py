@@ -1,3 +1,5 @@
+"""The tensors of a run: what is held before, how buffers lie, and what should come of them."""
+
 from __future__ import annotations
 
 import json
@@ -7,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from plain import SHOULD, Held
-from strategies import FORMS, example, name_of, requests
+from strategies import FORMS, example, requests
 
 from distdemo import ops
 from distdemo.demo.verify import verify
@@ -49,7 +51,7 @@ def shapes_should(rank: int, spec: OpSpec, pieces: int) -> list[tuple[int, ...]]
     return [spec.shape] * pieces
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=120)
 @given(requests())
 def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpec]) -> None:
     op, spec = request
@@ -72,7 +74,7 @@ def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpe
         assert got == [[as_stored(number, dtype) for number in piece] for piece in should]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(requests(own=True))
 def test_given_values_are_what_the_ranks_hold(request: tuple[Op, OpSpec]) -> None:
     op, spec = request
@@ -140,12 +142,6 @@ def test_in_place_a_piece_given_and_one_got_are_one_memory(op: Op, form: Form, n
 
 
 # --------------------------------------------------------------------------------- the inputs
-
-
-def test_a_row_that_was_not_given_is_zeros() -> None:
-    spec = OpSpec("broadcast", 2, shape=(2,), root=1, values=(None, (5.0, 6.0)))
-    held = inputs(ops.REGISTRY["broadcast"], spec)
-    assert held == [[[0.0, 0.0]], [[5.0, 6.0]]]
 
 
 def test_fill_is_one_number_everywhere_or_each_rank_s_own() -> None:
@@ -244,29 +240,6 @@ def test_what_lies_in_a_single_tensor_are_its_parts_in_their_order(
                 end += part.nbytes
 
 
-def test_scalars_are_joined_to_a_row_of_them() -> None:
-    op, spec = ops.REGISTRY["all_to_all"], OpSpec("all_to_all", 3, shape=(), variant="single")
-    buffers = make_buffers(op, 1, spec, "cpu")
-    assert buffers.send_joined is not None
-    assert buffers.send_joined.tolist() == [10, 11, 12]
-    assert [part.shape for part in buffers.send] == [()] * 3
-
-
-@pytest.mark.parametrize("spec", [example(*each, 3) for each in FORMS], ids=name_of)
-def test_objects_and_barriers_have_no_tensors(spec: OpSpec) -> None:
-    op = ops.REGISTRY[spec.op]
-    buffers = make_buffers(op, 1, spec, "cpu")
-    tensors = [piece for piece in every_tensor(buffers) if isinstance(piece, torch.Tensor)]
-    assert bool(tensors) == (not (spec.objects or op.meets))
-
-
-@pytest.mark.parametrize("name", ["broadcast", "reduce", "all_reduce"])
-def test_in_place_the_result_lies_where_the_input_was(name: str) -> None:
-    buffers = make_buffers(ops.REGISTRY[name], 1, OpSpec(name, 3), "cpu")
-    assert len(buffers.send) == len(buffers.recv) == 1
-    assert buffers.send[0].data_ptr() == buffers.recv[0].data_ptr()
-
-
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_separate_buffers_are_as_many_as_the_results_and_share_no_memory(dtype: str) -> None:
     buffers = make_buffers(ops.REGISTRY["all_gather"], 1, OpSpec("all_gather", 3, dtype), "cpu")
@@ -276,15 +249,8 @@ def test_separate_buffers_are_as_many_as_the_results_and_share_no_memory(dtype: 
     assert {(tensor.dtype, tensor.shape) for tensor in every} == {(getattr(torch, dtype), (4,))}
 
 
-def test_a_rank_that_gets_nothing_has_no_buffer_for_it() -> None:
-    gather, scatter = ops.REGISTRY["gather"], ops.REGISTRY["scatter"]
-    assert make_buffers(gather, 0, OpSpec("gather", 2, root=1), "cpu").recv == []
-    assert make_buffers(scatter, 0, OpSpec("scatter", 2, root=1), "cpu").send == []
-    assert len(make_buffers(scatter, 1, OpSpec("scatter", 2, root=1), "cpu").send) == 2
-
-
-@pytest.mark.parametrize("numel", [1, 4, 28, 56, 128, 256, 300])
-@pytest.mark.parametrize("n", [1, 2, 3, 6])
+@pytest.mark.parametrize("numel", [1, 28, 128, 300])
+@pytest.mark.parametrize("n", [1, 6])
 @pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"bool"}))
 def test_no_default_value_looks_like_a_buffer_that_was_never_written(
     dtype: str, n: int, numel: int
