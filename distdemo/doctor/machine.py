@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdemo.doctor.records import Finding, broken, fine, skipped, warning
+from distdemo.doctor.records import Finding, bad, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, MIB, UNLIMITED
 from distdemo.view.format import plural, short_size
@@ -15,10 +15,6 @@ LEAST_SHM = 16 * MIB
 """NCCL's first segment takes 9.6 MB, two ranks of MPICH some 10 MB (measured)."""
 LITTLE_SHM = 256 * MIB  # a container's usual 64 MiB is less
 LITTLE_TMP = 64 * MIB
-MORE_SHM = (
-    "Give it more: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of medium "
-    "Memory at /dev/shm, elsewhere mount -o remount,size=1g /dev/shm."
-)
 
 
 def shared_memory(around: Surroundings) -> Finding:
@@ -34,19 +30,14 @@ def shared_memory(around: Surroundings) -> Finding:
             "NCCL, MPI and DataLoader workers share memory through it.",
             "Make room, or give it its usual rights: chmod 1777 /dev/shm.",
         )
-    if found.free < LEAST_SHM:
-        return broken(
-            f"{SHM} has {free}",
-            "Ranks over MPI die of a bus error, NCCL fails to create its segments, tensors can't "
-            "be sent between processes.",
-            MORE_SHM,
-        )
     if found.free < LITTLE_SHM:
-        return warning(
+        return bad(
             f"{SHM} has {free}",
-            "It is enough for few ranks: NCCL takes some 10 MB for each pair of GPUs, MPI for "
-            "each few ranks, and DataLoader workers keep whole batches there.",
-            MORE_SHM,
+            "NCCL takes some 10 MB for each pair of GPUs, MPI for each few ranks, and DataLoader "
+            "workers keep whole batches there: with too little ranks die of a bus error.",
+            "Give it more: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of "
+            "medium Memory at /dev/shm, elsewhere mount -o remount,size=1g /dev/shm.",
+            is_broken=found.free < LEAST_SHM,
         )
     return fine(free)
 
@@ -57,17 +48,12 @@ def ranks(around: Surroundings) -> Finding:
     if forked.ranks >= UNLIMITED // 1024:
         return fine("this system does not say how much is free")
     room = f"room for {forked.ranks:,} forked ranks, {spawned.ranks:,} spawned ones"
-    if forked.ranks < 2:
-        return broken(
-            room,
-            f"{forked.why} A container's limit counts.",
-            "End other programs, or give the container more memory.",
-        )
     if spawned.ranks < 4:
-        return warning(
+        return bad(
             room,
             f"{spawned.why} torchrun, mpiexec and spawn load torch in every rank.",
             "End other programs, give the container more memory, or start few ranks.",
+            is_broken=forked.ranks < 2,
         )
     return fine(room)
 
@@ -93,7 +79,13 @@ def temporary(around: Surroundings) -> Finding:
     named = around.environ.get("TMPDIR", "")
     place = Path(named) if named else usual
     if not around.writable(place):
-        return _no_temporary(place, fallback=bool(named) and around.writable(usual))
+        return bad(
+            f"no file can be made in {place}{', which TMPDIR names' * bool(named)}",
+            "Sockets, rendezvous files and compiled kernels are kept there. Python may fall back "
+            "to another place without a word; MPI and compilers fail.",
+            "Set TMPDIR to a directory that you can write to.",
+            is_broken=not (named and around.writable(usual)),
+        )
     found = around.room(place)
     if found is not None and found.free < LITTLE_TMP:
         return warning(
@@ -102,21 +94,6 @@ def temporary(around: Surroundings) -> Finding:
             "Make room, or set TMPDIR to a larger place.",
         )
     return fine(f"{place}, {short_size(found.free)} free" if found else str(place))
-
-
-def _no_temporary(place: Path, *, fallback: bool) -> Finding:
-    if fallback:
-        return warning(
-            f"no file can be made in {place}, which TMPDIR names",
-            "Python falls back to another place without a word; MPI, compilers and other programs "
-            "fail.",
-            "unset TMPDIR, or set it to a directory that you can write to.",
-        )
-    return broken(
-        f"no file can be made in {place}",
-        "Sockets, rendezvous files and compiled kernels are kept there.",
-        "Set TMPDIR to a directory that you can write to.",
-    )
 
 
 # ---------------------------------------------------------------------------- limits of processes
@@ -133,22 +110,18 @@ def open_files(around: Surroundings) -> Finding:
     if found is None:
         return skipped("this system has no such limit")
     soft, hard = found
-    text = f"{_number(soft)} at most, {_number(hard)} on request"
+    numbers = ["unlimited" if each < 0 else f"{each:,}" for each in found]
+    text = f"{numbers[0]} at most, {numbers[1]} on request"
     most = UNLIMITED if hard < 0 else hard
     ranks = max(0, (most - FILES_OF_ITS_OWN) // FILES_PER_RANK)
-    if most < FEWEST_FILES:
-        return broken(
+    if most < FEWEST_FILES or 0 <= soft < FEW_FILES:
+        return bad(
             text,
-            f"A launcher holds {FILES_PER_RANK} a rank, so {ranks} ranks at most can be started "
-            "here; a rank over gloo holds a socket to every other.",
+            f"A launcher holds {FILES_PER_RANK} a rank, so {ranks:,} ranks at most can be started "
+            "here; a rank over gloo holds a socket to every other, a DataLoader a file for each "
+            "tensor in flight.",
             "ulimit -n 65536; docker run --ulimit nofile=65536; LimitNOFILE= in a service.",
-        )
-    if 0 <= soft < FEW_FILES:
-        return warning(
-            text,
-            "A rank over gloo holds a socket to every other rank, a DataLoader a file for each "
-            'tensor in flight: "Too many open files".',
-            "ulimit -n 65536; docker run --ulimit nofile=65536; LimitNOFILE= in a service.",
+            is_broken=most < FEWEST_FILES,
         )
     return fine(text)
 
@@ -159,17 +132,12 @@ def processes(around: Surroundings) -> Finding:
     if limit.ranks >= UNLIMITED // 1024:
         return fine("no limit is seen")
     text = f"{max(0, limit.ranks):,} more can be started"
-    if limit.ranks < 16:
-        return broken(
-            text,
-            f"{limit.why} A rank is a process, and each of its threads counts too.",
-            "Raise ulimit -u, or the container's limit (docker run --pids-limit).",
-        )
     if limit.ranks < 512:
-        return warning(
+        return bad(
             text,
-            f"{limit.why} Threads count too: a rank has one a core, and DataLoader workers more.",
+            f"{limit.why} A rank is a process, and its threads and DataLoader workers count too.",
             "Raise ulimit -u, or the container's limit (docker run --pids-limit).",
+            is_broken=limit.ranks < 16,
         )
     return fine(text)
 
@@ -207,10 +175,6 @@ def ptrace(around: Surroundings) -> Finding:
     )
 
 
-def _number(limit: int) -> str:
-    return "unlimited" if limit < 0 else f"{limit:,}"
-
-
 # --------------------------------------------------------------------------- processors and clock
 
 
@@ -241,18 +205,12 @@ class Share:
 
 def share(around: Surroundings) -> Share:
     """Of this process."""
-    usable, total = around.cores()
-    return Share(usable, total, _quota(around))
-
-
-def _quota(around: Surroundings) -> float:
-    """The control group's, version 2, then 1; 0 if there is none."""
-    words = around.text("sys/fs/cgroup/cpu.max").split()
+    group = "sys/fs/cgroup/cpu"
+    words = around.text(f"{group}.max").split()  # version 2 of control groups, then 1
     if len(words) == 2 and words[0].isdigit():
-        return int(words[0]) / int(words[1])
-    quota = around.number("sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-    period = around.number("sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    return quota / period if quota and period and quota > 0 else 0.0
+        return Share(*around.cores(), int(words[0]) / int(words[1]))
+    quota, period = (around.number(f"{group}/cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return Share(*around.cores(), max(0.0, quota / period) if quota and period else 0.0)
 
 
 def cores(around: Surroundings) -> Finding:
@@ -295,10 +253,7 @@ def threads(around: Surroundings) -> Finding:
             "OpenMP ignores it and takes a thread a core, in every rank.",
             f"Set {name} to the number of cores divided by that of the ranks.",
         )
-    return _counted(name, int(first), found)
-
-
-def _counted(name: str, each: int, found: Share) -> Finding:
+    each = int(first)
     if each > found.effective:
         return warning(
             f"{name}={each}, and there are {found.effective:g} cores",
@@ -312,8 +267,12 @@ def _counted(name: str, each: int, found: Share) -> Finding:
 
 def pinning(around: Surroundings) -> Finding:
     """Variables that bind threads: every rank's to the same cores, unless the launcher does it."""
-    found = {name: around.environ[name] for name in PINS if around.environ.get(name)}
-    harmful = {name: value for name, value in found.items() if not _harmless(value)}
+    found = {name: around.environ.get(name, "") for name in PINS}
+    harmful = {
+        name: value
+        for name, value in found.items()
+        if value.lower() not in ("", "false", "none", "disabled", "0")
+    }
     if not harmful:
         return fine("no variable binds threads to cores")
     listed = ", ".join(f"{name}={value}" for name, value in harmful.items())
@@ -324,10 +283,6 @@ def pinning(around: Surroundings) -> Finding:
         "Unset it, or let the launcher bind each rank (mpiexec --bind-to, srun --cpu-bind, "
         "numactl).",
     )
-
-
-def _harmless(value: str) -> bool:
-    return value.lower() in ("false", "none", "disabled", "0")
 
 
 LARGE = 1.0  # seconds of error that show in logs and traces

@@ -92,6 +92,11 @@ def broken(seen: str, why: str, do: str, /, **facts: object) -> Finding:
     return Finding("broken", seen, why, do, _texts(facts))
 
 
+def bad(seen: str, why: str, do: str, *, is_broken: bool) -> Finding:
+    """Broken, or only a warning."""
+    return Finding("broken" if is_broken else "warning", seen, why, do)
+
+
 def skipped(seen: str, do: str = "") -> Finding:
     """There is nothing to look at."""
     return Finding("skipped", seen, do=do)
