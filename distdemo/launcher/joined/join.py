@@ -261,7 +261,7 @@ class NodeZero(_Part):
             rendezvous = self._rendezvous()
             listening = getattr(rendezvous, "listening", None)
             port = 0 if listening is None else listening.getsockname()[1]
-            self._start = Start(self._world, port, order if self._world else None)
+            self._start = Start(self._world, port, order=order if self._world else None)
             self._send_all(self._start)
             workers = self._workers(world, rendezvous, interrupts)
             try:
@@ -355,7 +355,8 @@ class NodeZero(_Part):
         self._connections[hello.node] = connection
         connection.host = node.host = hello.host
         if hello.digest == self._request.digest:
-            connection.send(self._start)
+            elapsed = time.monotonic() - self._others.began[1]
+            connection.send(replace(self._start, elapsed_s=elapsed))
         else:
             why = f"asked for something else than rank 0: distdemo {hello.command}"
             self._others.refuse(node, why, "Give every process the same command.")
@@ -492,7 +493,8 @@ class OtherNode(_Part):
         while isinstance(order, Start):
             if order.order is not None and resume is not None:
                 target, args = resume(order.order)
-            self._run(world, order, target, args)
+            left = max(0.0, world.deadline - order.elapsed_s)
+            self._run(replace(world, deadline=left), order, target, args)
             order = self._next(self._patience + world.deadline + VERDICT)
         return order.code
 

@@ -96,12 +96,14 @@ class Start:
 
     Attributes:
         port: 0 where they meet elsewhere.
+        elapsed_s: since node 0 began with it, so that the deadline is the same moment everywhere.
         order: what they run; None in the first world, where every node knows.
     """
 
     kind: ClassVar[str] = "start"
     world: int
     port: int
+    elapsed_s: float = 0.0
     order: Json = None
 
 

@@ -107,7 +107,7 @@ def test_who_takes_nothing_does_not_hold_up_the_sender() -> None:
         port = listening.getsockname()[1]
         there = connect("127.0.0.1", port, time.monotonic() + 10, interrupts)
         made = Connection(listening.accept()[0], 2.0)
-        made.send(Start(0, 0, "x" * 50_000_000))
+        made.send(Start(0, 0, order="x" * 50_000_000))
         made.close()
         assert there is not None
         there.close()
