@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined.placement import Placement
 
 Environ = Mapping[str, str]
 
-_ALONE = "Unset it, or give --launcher local to start a world on this machine alone."
+_ALONE = "Or give --launcher local to start a world on this machine alone."
 _MOST = 2**31 - 1  # ranks and ports are C ints to every engine
 
 
@@ -40,7 +40,9 @@ def _number(environ: Environ, name: str, least: int = 0, most: int = _MOST) -> i
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else -1
     if not least <= value <= most:
         allowed = f"from {least} up" if most == _MOST else f"from {least} to {most}"
-        raise UsageError(f"{name} is {text[:60]!r}.", f"It is a whole number {allowed}.", _ALONE)
+        raise UsageError(
+            f"{name} is {text[:60]!r}.", f"It is a whole number {allowed}.", f"Unset it. {_ALONE}"
+        )
     return value
 
 
@@ -55,11 +57,11 @@ def _rank_and_size(environ: Environ, rank_name: str, size_name: str) -> tuple[in
     Raises:
         UsageError: one of them is missing or is no number, or there is no such rank.
     """
-    for name, other in ((rank_name, size_name), (size_name, rank_name)):
+    for name in (rank_name, size_name):
         if not _set(environ, name):
             raise UsageError(
-                f"{other} is set, but {name} is not.",
-                "Together they say which rank of how many this process is.",
+                f"{name} is not set, though this looks like one rank of several.",
+                f"Only {rank_name} and {size_name} together say which rank of how many it is.",
                 f"Set {name} too. {_ALONE}",
             )
     rank, size = _number(environ, rank_name), _number(environ, size_name, 1)
@@ -78,18 +80,6 @@ def _master(environ: Environ) -> tuple[str, int]:
     return environ.get("MASTER_ADDR", "").strip(), port
 
 
-def _master_or_refuse(environ: Environ) -> tuple[str, int]:
-    host, port = _master(environ)
-    for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", port)):
-        if not value:
-            raise UsageError(
-                f"RANK and WORLD_SIZE are set, but {name} is not.",
-                "The ranks meet at a port of rank 0's host, which MASTER_ADDR and MASTER_PORT say.",
-                f"Set both on all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {_ALONE}",
-            )
-    return host, port
-
-
 def _are_set(*names: str) -> str:
     """``RANK and WORLD_SIZE are set``."""
     return f"{', '.join(names[:-1])} and {names[-1]} are set"
@@ -102,35 +92,30 @@ def _torchrun(environ: Environ) -> Placement | None:
     """A worker of torchrun. Its agent keeps a store at MASTER_ADDR, if it says so."""
     if not _set(environ, "TORCHELASTIC_RUN_ID"):
         return None
-    if not _set(environ, "RANK", "WORLD_SIZE"):
-        raise UsageError(
-            "TORCHELASTIC_RUN_ID is set, but RANK and WORLD_SIZE are not.",
-            "torchrun sets all three.",
-            f"Pass on the whole environment of torchrun. {_ALONE}",
-        )
-    rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
-    host, port = _master_or_refuse(environ)
-    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "") or 0
-    return Placement(
+    return replace(
+        _by_rank(environ),
         engine="torchrun",
-        rank=rank,
-        world_size=size,
-        local_rank=_number_or_0(environ, "LOCAL_RANK"),
-        local_size=_number_or_0(environ, "LOCAL_WORLD_SIZE"),
-        master=host,
-        port=port,
         hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        job=f"{environ['TORCHELASTIC_RUN_ID']}.{restart}",
+        job=f"{environ['TORCHELASTIC_RUN_ID']}.{environ.get('TORCHELASTIC_RESTART_COUNT') or 0}",
         why=_are_set("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
     )
 
 
 def _environment(environ: Environ) -> Placement | None:
     """A rank whose RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT somebody has set."""
-    if not _set(environ, "RANK", "WORLD_SIZE"):
-        return None
+    return _by_rank(environ) if _set(environ, "RANK", "WORLD_SIZE") else None
+
+
+def _by_rank(environ: Environ) -> Placement:
     rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
-    host, port = _master_or_refuse(environ)
+    host, port = _master(environ)
+    for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", port)):
+        if not value:
+            raise UsageError(
+                f"{name} is not set, though RANK and WORLD_SIZE are.",
+                "The ranks meet at a port of rank 0's host, which MASTER_ADDR and MASTER_PORT say.",
+                f"Set both on all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {_ALONE}",
+            )
     return Placement(
         engine="environment",
         rank=rank,
@@ -294,7 +279,7 @@ def _mpi(environ: Environ) -> Placement | None:
     kind = _kind_of_mpi(environ)
     if kind is None:
         return None
-    rank, size = _mpi_rank(environ, kind)
+    rank, size = _rank_and_size(environ, kind.rank, kind.size)
     host, port = _master(environ)
     return Placement(
         engine="mpi",
@@ -324,16 +309,6 @@ def _kind_of_mpi(environ: Environ) -> _Mpi | None:
     return None
 
 
-def _mpi_rank(environ: Environ, kind: _Mpi) -> tuple[int, int]:
-    if kind is _PMIX and not _set(environ, kind.size):
-        raise UsageError(
-            "PMIX_RANK is set, but nothing says how many ranks there are.",
-            "PMIx tells the number only to programs that ask its server, as an MPI library does.",
-            f"Set WORLD_SIZE on all ranks, or start them with Open MPI's mpiexec. {_ALONE}",
-        )
-    return _rank_and_size(environ, kind.rank, kind.size)
-
-
 def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
     """Whether an mpiexec started this process as part of another world than Slurm's step.
 
@@ -346,7 +321,7 @@ def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
     kind = _kind_of_mpi(environ)
     if kind is None or kind is _PMIX:
         return kind is _PMIX
-    rank, size = _mpi_rank(environ, kind)
+    rank, size = _rank_and_size(environ, kind.rank, kind.size)
     if size == placement.world_size and rank != placement.rank:
         raise UsageError(
             f"SLURM_PROCID is {placement.rank}, but {kind.rank} is {rank}.",

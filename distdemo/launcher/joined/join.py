@@ -112,7 +112,8 @@ class _Part:
         self._request = request
         self._selector = selectors.DefaultSelector()
         self._own_address = ""  # by which this node and the others reach each other
-        self._leftovers: tuple[str, ...] = ()
+        self._offers: list[socket.socket] = []  # where the nodes could meet, listening nowhere yet
+        self._leftovers: tuple[str, ...] = ()  # what MPI's ranks would leave in memory
 
     def fileno(self) -> int:
         """Readable when something came from another node."""
@@ -158,9 +159,8 @@ class _Part:
         ranks = place.ranks_of(place.node)
         here = LocalRanks(ranks, rendezvous, place.local_rank, interface, RANKS_FAREWELL)
         private = [self.fileno(), *(key.fd for key in self._selector.get_map().values())]
-        # The engine has seen to it that the processes of an MPI find each other.
-        mine = replace(world, mpi_start=None)
-        return Workers(mine, here, choose(world.start_method, world.device), interrupts, private)
+        private += [offer.fileno() for offer in self._offers]
+        return Workers(world, here, choose(world.start_method, world.device), interrupts, private)
 
     def _agents_store(self, patience: float) -> Store:
         """The store that the engine keeps, with keys that belong to this start of the program."""
@@ -179,6 +179,8 @@ class _Part:
         return TcpRendezvous(self._placement.master, self._placement.port, prefix=prefix)
 
     def _close(self) -> None:
+        for offer in self._offers:
+            offer.close()
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]  # sockets and connections
         self._selector.close()
@@ -214,7 +216,6 @@ class NodeZero(_Part):
         self._enough = False
         self._heard_at = 0.0
         self._connections: dict[int, Connection] = {}
-        self._offers: list[socket.socket] = []
         if not placement.master:  # the ranks will find out where to listen
             self._offers = mpi_offers()
             return
@@ -284,8 +285,6 @@ class NodeZero(_Part):
         """Tell every node to leave, and with which exit code; return when they have heard it."""
         self._send_all(End(code))
         self._wait(None, lambda: not self._connections, time.monotonic() + FAREWELL)
-        for offer in self._offers:
-            offer.close()
         self._close()
 
     # ------------------------------------------------------------------------------- the others
@@ -382,10 +381,10 @@ class NodeZero(_Part):
         if isinstance(value, Agreed):
             self._leftovers += value.leftovers
             if not self._own_address:
-                for offer in self._offers:
-                    if offer.getsockname()[:2] == (value.host, value.port):
-                        offer.listen()
-                        self._listen(offer)
+                ports = [offer.getsockname()[1] for offer in self._offers]
+                chosen = self._offers.pop(ports.index(value.port))
+                chosen.listen()
+                self._listen(chosen)
         elif self._hear is not None and not self._enough:
             self._enough = self._hear(rank, value) is True
         return self._enough
@@ -620,6 +619,7 @@ class OtherNode(_Part):
         if self._placement.master:  # else the ranks have found out themselves
             self._own_address = made.getsockname()[0]
         self._connection = Connection(made, patience_within(self._patience))
+        self._connection.host = self._node_zero
         self._selector.register(self._connection, selectors.EVENT_READ)
         node, digest = self._placement.node, self._request.digest
         self._send(Hello(node, socket.gethostname(), digest, self._request.command))

@@ -201,7 +201,7 @@ def test_without_node_0_the_others_say_that_there_is_no_verdict(temporary):
     with terminals(temporary, HELD_UP) as runs:
         first, second = struck(runs, lambda *_: runs[0].process.kill())
     assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
-    assert "The verdict of rank 0 is not to be had.\nThe process ended without" in second[2]
+    assert "The verdict of rank 0 is not to be had.\nThe process on 127.0.0.1 ended" in second[2]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +284,57 @@ def test_a_node_that_can_not_take_part_is_told_by_node_0(temporary):
     assert error["ranks"] == [1]
     assert error["what"].startswith("Rank 1: can't take part on")
     assert "New processes can't import this program" in error["what"]
+
+
+WORLDS = """
+import os
+import sys
+from distdemo.launcher.joined.engines import detect
+from distdemo.launcher.joined.join import NodeZero, OtherNode
+from distdemo.launcher.joined.placement import Request
+from distdemo.launcher.records import WorldSpec
+
+def work(rank, what):
+    if what == "fail" and rank.rank == 1:
+        raise ValueError("as asked")
+    rank.tell((what, rank.rank))
+    return rank.count("ranks", 1), what
+
+if __name__ == "__main__":
+    place, request, spec = detect(os.environ), Request("the same", "words"), WorldSpec(2)
+    if place.node:
+        node = OtherNode(place, request, 30.0)
+        sys.exit(node.serve(spec, work, ("one",), lambda order: (work, (order,))))
+    node = NodeZero(place, request, 30.0)
+    for what in ("one", "fail", "three"):
+        told = []
+        report = node.run(
+            spec, work, (what,), order=what, hear=lambda rank, value: told.append((rank, *value))
+        )
+        kinds = [outcome.kind for outcome in report.outcomes]
+        print(what, kinds, sorted(told), sorted(report.values), getattr(report.verdict, "what", ""))
+    node.end(7)
+"""
+
+
+def test_one_world_follows_another_and_a_failure_ends_only_its_own(temporary):
+    program = temporary / "worlds.py"
+    program.write_text(WORLDS)
+    port = free_port()
+    with ExitStack() as stack:
+        zero, other = [
+            stack.enter_context(warmed([str(program)], temporary, env=by_hand(port, rank, 2)))
+            for rank in range(2)
+        ]
+        (code, out, err), (second, nothing, _) = zero.finish(), other.finish()
+        program.unlink()
+    assert (code, second, nothing) == (0, 7, ""), err
+    one, fail, three = out.splitlines()
+    told = "[(0, 'one', 0), (1, 'one', 1)] [(1, 'one'), (2, 'one')]"
+    assert one.strip() == f"one ['returned', 'returned'] {told}"
+    assert "'raised'" in fail
+    assert fail.endswith("Rank 1 raised ValueError: as asked")
+    assert three.strip() == one.strip().replace("one", "three")
 
 
 def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
