@@ -73,7 +73,7 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
         for chunk in plan.due(rank):
             right = sum(start[each][chunk] for each in plan.complete(chunk))
             got = holdings.held[rank].get(chunk)
-            off = [] if got is None else np.flatnonzero(got != right)
+            off: Any = [] if got is None else np.flatnonzero(got != right)
             if got is None:
                 wrong.append(WrongChunk(rank, chunk, None, None, float(right[0])))
             elif len(off):

@@ -1,0 +1,427 @@
+"""The page of a traced run, in a real browser: what it shows, who can read it, what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from traces import paper, real
+
+from distdemo import ops
+from distdemo.launcher.records import Verdict
+from distdemo.ops.buffers import expected
+from distdemo.trace.records import Cell, Fault, TraceReport
+from distdemo.view.format import number
+
+Page = Any
+Open = Callable[..., Page]
+RING = real("all_reduce", "ring", 4, 8)
+SPOILED = real("all_reduce", "ring", 4, 4, fault=Fault("drop", 2, 1))
+RUNS = {
+    "ring": RING,
+    "binary-tree": real("all_reduce", "binary-tree", 7, 4),
+    "halving-doubling": real("all_reduce", "halving-doubling", 6, 12),
+    "bruck": paper("all_to_all", "bruck", 5, 2),
+    "chain": paper("broadcast", "chain", 3, 6, root=1),
+    "scatter": real("scatter", "tree", 5, 1, root=2),
+}
+# All that is to be seen after a step: what the page says of itself, the picture and the times.
+STEPPED = """([by, times]) => {
+  const found = [];
+  for (let at = 0; at <= times; at += 1) {
+    if (at) trace.step(by);
+    const parts = ["stage", "times"].map((id) => document.getElementById(id).innerHTML);
+    found.push(JSON.stringify([trace.state(), document.body.innerText, ...parts]));
+  }
+  return found;
+}"""
+PLAYED = """() => new Promise((done) => {
+  const look = () => (trace.state().playing ? requestAnimationFrame(look) : done(trace.state()));
+  trace.speed(1000);
+  trace.play();
+  look();
+})"""
+TABLES = """() => [...Array(trace.rounds + 1).keys()].map((k) => {
+  trace.go(k);
+  return trace.state().table;
+})"""
+
+
+def state(page: Page) -> dict[str, Any]:
+    """The round, whether it plays, and the text of the picture and of the table."""
+    return dict(page.evaluate("trace.state()"))
+
+
+def said(page: Page) -> str:
+    """The sentence about the round."""
+    return str(page.inner_text("#said"))
+
+
+def read(text: str) -> tuple[list[int], list[str], bool] | None:
+    """Whose contributions a field of the table says, which numbers, and whether it is complete."""
+    if text == "·":
+        return None
+    who, _, values = text.partition("\n")
+    ranks: list[int] = []
+    for part in who.replace("✓", "").split():
+        first, _, last = part.partition("–")
+        ranks += range(int(first), int(last or first) + 1)
+    return sorted(ranks), values.split(), "✓" in who
+
+
+def in_table(cell: Cell | None) -> tuple[list[int], list[str], bool] | None:
+    """The same of a cell of the report."""
+    if cell is None:
+        return None
+    values = [each if isinstance(each, str) else number(each) for each in cell.values]
+    return sorted(cell.ranks), values, cell.complete
+
+
+# ------------------------------------------------------------------------------- what it shows
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_plays_to_the_end_and_says_after_each_round_what_each_rank_holds(
+    open_page: Open, name: str
+) -> None:
+    report = RUNS[name]
+    page = open_page(report)
+    after = page.evaluate(PLAYED)
+    assert after["round"] == len(report.rounds)
+    spec = report.spec.op
+    for rank, wanted in enumerate(report.wanted):
+        fields = [after["table"][rank][chunk] for chunk in wanted]
+        assert all("✓" in field for field in fields)
+        if report.world is not None:
+            pieces = expected(ops.REGISTRY[spec.op], rank, spec) or []
+            promised = [number(v) for each in pieces for v in each.tensor.flatten().tolist()]
+            assert [v for f in fields for v in f.partition("\n")[2].split()] == promised
+    for table, held in zip(page.evaluate(TABLES), report.states(), strict=True):
+        for row, cells in zip(table, held, strict=True):
+            assert list(map(read, row)) == [in_table(cells.get(at)) for at in range(len(row))]
+
+
+@pytest.mark.parametrize("layout", ["circle", "row"])
+def test_stepping_back_and_forth_shows_the_same(open_page: Open, layout: str) -> None:
+    page = open_page(RING)
+    page.select_option("#layout", layout)
+    forth = page.evaluate(STEPPED, [1, len(RING.rounds)])
+    back = page.evaluate(STEPPED, [-1, len(RING.rounds)])
+    assert len(set(forth)) == len(forth) == len(RING.rounds) + 1
+    assert back[::-1] == forth
+    page.evaluate("trace.play(); trace.advance(2000); trace.pause(); trace.go(5)")
+    assert page.evaluate(STEPPED, [1, 0]) == [forth[5]]
+
+
+def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open) -> None:
+    page = open_page(RING)
+    page.evaluate("trace.play(); trace.pause(); trace.play(); trace.advance(1); trace.pause()")
+    way = "[...document.querySelectorAll('.chip')].map((each) => each.getAttribute('transform'))"
+    begun = page.evaluate(way)
+    assert state(page)["moving"]
+    page.evaluate("trace.play(); trace.advance(500); trace.pause()")
+    later = page.evaluate(way)
+    assert len(begun) == len(later) == 4
+    assert all(one != other for one, other in zip(begun, later, strict=True))
+    assert page.locator(".chip.reduce").all_text_contents() == ["+0", "+1", "+2", "+3"]
+    page.evaluate("trace.go(4)")
+    assert page.locator(".chip.copy").all_text_contents() == ["1", "2", "3", "0"]
+    assert "all-gather: rank 0 sends chunk 1 to rank 1, which keeps it" in said(page)
+
+
+def test_each_round_is_said_to_those_who_do_not_see(open_page: Open) -> None:
+    page = open_page(RING)
+    assert page.get_attribute("#heard", "aria-live") == "polite"
+    page.evaluate("trace.go(3)")
+    assert said(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")
+    assert "Complete now: 4 of 16 wanted chunks; new: chunk 1 on rank 0" in said(page)
+    assert page.text_content("#heard") == said(page)
+
+
+def test_a_chunk_says_what_it_holds_on_hover_and_on_focus(open_page: Open) -> None:
+    page = open_page(RING)
+    page.evaluate("trace.go(1)")
+    cell = page.locator(".cell[data-rank='1'][data-chunk='0']")
+    cell.hover()
+    told = page.inner_text("#tip")
+    assert "contributions of 0 1" in told
+    assert "Numbers: 10 12" in told
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#tip")
+    cell.focus()
+    assert page.inner_text("#tip") == told
+    page.keyboard.press(".")
+    assert "after round 2" in page.inner_text("#tip")
+
+
+def test_the_time_line_tells_work_from_waiting_and_jumps(open_page: Open) -> None:
+    page = open_page(RING)
+    legend = page.inner_text("#times-legend")
+    for word in ("worked", "waited", "a round began", "the round that is shown"):
+        assert word in legend
+    first = page.locator(".busy [data-round='2']").first
+    heights = {
+        name: [each.bounding_box()["height"] for each in first.locator(f".{name}").all()]
+        for name in ("works", "waits")
+    }
+    assert len(heights["works"]) == 2
+    assert max(heights["waits"]) < min(heights["works"]) / 2
+    told = first.locator("title").text_content()
+    assert told == "Round 2, reduce-scatter: rank 0 worked 125 µs, waited 375 µs"
+    first.click()
+    assert state(page)["round"] == 2
+    assert page.locator(".busy.now [data-round]").count() == 4
+    page.click(".jump[data-round='5']")
+    assert state(page)["round"] == 5
+    assert page.get_attribute(".jump[aria-current]", "data-round") == "5"
+
+
+def test_every_column_has_a_heading(open_page: Open) -> None:
+    page = open_page(RING)
+    heads = page.locator("thead th, thead td").all_text_contents()
+    assert len(heads) > 10
+    assert all(head.strip() for head in heads)
+
+
+def test_without_a_run_there_are_no_times(open_page: Open) -> None:
+    page = open_page(RUNS["bruck"])
+    assert page.is_visible("#no-times")
+    assert page.is_hidden("#times")
+    assert "nothing was verified" in page.inner_text("header")
+    assert page.is_disabled("#pace")
+
+
+def test_a_wrong_chunk_is_marked_by_a_sign_and_by_words(open_page: Open) -> None:
+    page = open_page(SPOILED)
+    assert "rank 1's message of round 2 is left out" in page.inner_text("header")
+    assert "element 0: got 50, expected 60; without ranks 0 and 1" in page.inner_text("header")
+    wrong = next(each for each in SPOILED.wrong if each.rank == 2)
+    assert wrong.round
+    page.evaluate(f"trace.go({wrong.round - 1})")
+    field = page.locator("#state tbody tr").nth(2).locator("td").nth(wrong.chunk)
+    assert "✗" not in field.inner_text()
+    page.evaluate(f"trace.go({wrong.round})")
+    assert "✗" in field.inner_text()
+    cell = page.locator(f".cell[data-rank='2'][data-chunk='{wrong.chunk}']")
+    assert "Wrong" in (cell.get_attribute("aria-label") or "")
+    assert cell.inner_text().count("✗") == 1
+    assert "Spoiled on purpose" in said(page)
+
+
+# ---------------------------------------------------------------------------------- who reads it
+
+
+def test_all_of_it_can_be_done_by_keyboard(open_page: Open) -> None:
+    page = open_page(RING)
+    rounds = []
+    for key in ("ArrowRight", ".", "End", "ArrowLeft", ",", "Home"):
+        page.keyboard.press(key)
+        rounds.append(state(page)["round"])
+    assert rounds == [1, 2, 6, 5, 4, 0]
+    speeds = []
+    for key in ("+", "+", "-"):
+        page.keyboard.press(key)
+        speeds.append(page.inner_text("#speed"))
+    assert speeds == ["2×", "4×", "2×"]
+    page.keyboard.press(" ")
+    assert state(page)["playing"]
+    page.keyboard.press(" ")
+    assert not state(page)["playing"]
+
+
+def test_keys_go_from_chunk_to_chunk_and_the_focus_is_seen(open_page: Open) -> None:
+    page = open_page(RING)
+    page.focus(".cell[tabindex='0']")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    focused = "(({ rank, chunk }) => [rank, chunk])(document.activeElement.dataset)"
+    assert page.evaluate(focused) == ["1", "1"]
+    assert state(page)["round"] == 0
+    assert page.locator(".cell[tabindex='0']").count() == 1
+    width = "parseFloat(getComputedStyle(document.activeElement).outlineWidth)"
+    assert page.evaluate(width) >= 2
+    page.focus("#play")
+    page.keyboard.press("Tab")
+    assert page.evaluate(width) >= 2
+
+
+def test_where_less_movement_is_wanted_nothing_moves(open_page: Open) -> None:
+    page = open_page(RING, reduced_motion="reduce")
+    still = page.inner_html("#stage")
+    page.evaluate("trace.play(); trace.advance(300); trace.pause()")
+    assert not state(page)["moving"]
+    assert page.inner_html("#stage") == still
+    page.evaluate("trace.play(); trace.advance(1400); trace.pause()")
+    assert state(page)["round"] == 1
+    assert page.locator("#stage .way").count() == 4
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+# Each text on the page with its colour and what is behind it, as the browser computed them.
+TEXTS = """() => {
+  const found = [];
+  const back = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if (colour !== "rgba(0, 0, 0, 0)") return colour;
+    }
+    return getComputedStyle(document.documentElement).backgroundColor;
+  };
+  for (const each of document.querySelectorAll("body *")) {
+    const text = [...each.childNodes].filter((n) => n.nodeType === 3 && n.data.trim());
+    if (!text.length || !each.checkVisibility()) continue;
+    if (each.closest(":disabled, script")) continue;
+    const style = getComputedStyle(each);
+    const colour = each.namespaceURI.endsWith("svg") ? style.fill : style.color;
+    found.push([text[0].data.trim(), colour, back(each)]);
+  }
+  return found;
+}"""
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2.2, relative luminance of rgb(r, g, b)."""
+    parts = [int(each) / 255 for each in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_is_told_from_what_is_behind_it(open_page: Open, scheme: str) -> None:
+    page = open_page(SPOILED, color_scheme=scheme)
+    page.evaluate("trace.go(4)")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    page.locator(".cell.wrong").first.hover()
+    texts = page.evaluate(TEXTS)
+    assert len(texts) > 100
+    poor = [each for each in texts if contrast(*each[1:]) < 4.5]
+    assert poor == []
+
+
+CONTROLS = {"button", "slider", "combobox", "region", "table", "image", "status"}
+
+
+def test_whatever_can_be_used_has_a_name(open_page: Open) -> None:
+    page = open_page(SPOILED)
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    session.detach()  # or it would hold the page to its media
+    told = [
+        (each["role"]["value"], each.get("name", {}).get("value", ""))
+        for each in nodes
+        if not each.get("ignored") and each.get("role", {}).get("value") in CONTROLS
+    ]
+    assert {role for role, _ in told} >= {"button", "slider", "combobox", "region", "table"}
+    assert [role for role, name in told if not name.strip()] == []
+    buttons = {name for role, name in told if role == "button"}
+    assert {"Restart", "Step back", "Play", "Step forward", "To the end"} <= buttons
+
+
+# ----------------------------------------------------------------------------- what may go wrong
+
+
+def test_a_rank_alone_has_nothing_to_play(open_page: Open) -> None:
+    page = open_page(real("all_reduce", "ring", 1, 4))
+    assert page.is_disabled("#play")
+    assert page.inner_text("#said") == "No round is needed. Complete now: 1 of 1 wanted chunk."
+    assert page.inner_text("#no-times") == "No rank sent a message, so there are no times."
+
+
+def test_a_run_that_failed_says_so_and_has_no_picture(open_page: Open) -> None:
+    assert RING.world
+    verdict = Verdict("Rank 2 died.", "It was killed.", "Look at its memory.", (2,))
+    world = replace(RING.world, verdict=verdict)
+    page = open_page(
+        replace(RING, start=(), rounds=(), handed_bytes=(), verifications=(), world=world)
+    )
+    assert "✗ Failed. Rank 2 died. It was killed." in page.inner_text("header")
+    assert page.is_hidden("#play")
+    assert "nobody knows what the ranks held" in page.inner_text("main")
+
+
+HOSTILE = "</script><script>window.hacked = 1</script><!--<script><img src=x onerror=hacked=1>"
+
+
+def hostile() -> TraceReport:
+    """A report in which whatever can be a text is one that wants to be a script."""
+    nasty = Cell(0, (0,), (HOSTILE,))
+    wrong = replace(SPOILED.wrong[0], got=HOSTILE, expected="\ud800&amp;\u2028")
+    return replace(
+        SPOILED,
+        start=((nasty, *SPOILED.start[0][1:]), *SPOILED.start[1:]),
+        chunk_names=(HOSTILE, "1", "2", "3"),
+        algorithm=replace(SPOILED.algorithm, name=HOSTILE, summary=HOSTILE, source=HOSTILE),
+        checks=(replace(SPOILED.checks[0], formula=HOSTILE),),
+        versions={HOSTILE: HOSTILE},
+        wrong=(wrong,),
+    )
+
+
+def test_no_value_breaks_out_of_its_place(open_page: Open) -> None:
+    page = open_page(hostile())
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("script").count() == 2
+    assert page.locator("img").count() == 0
+    assert HOSTILE in state(page)["table"][0][0]
+    assert page.inner_text("h1").count(HOSTILE) == 1
+    page.locator(".cell").first.hover()
+    assert HOSTILE in page.inner_text("#tip")
+
+
+def test_the_page_may_do_only_what_it_came_with(open_page: Open, complaints: list[str]) -> None:
+    page = open_page(RING)
+    broken = page.evaluate(
+        """async () => {
+            const found = [];
+            document.addEventListener("securitypolicyviolation",
+                (event) => found.push(event.effectiveDirective));
+            const script = document.createElement("script");
+            script.textContent = "window.hacked = 1";
+            document.body.append(script);
+            await fetch("https://example.invalid/").catch(() => {});
+            await new Promise((done) => { setTimeout(done, 0); });
+            return [found, window.hacked];
+        }"""
+    )
+    assert broken == [["script-src-elem", "connect-src"], None]
+    assert complaints, "the browser says what it refused"
+    complaints.clear()
+
+
+def test_64_ranks_are_a_table_and_a_list(open_page: Open) -> None:
+    page = open_page(real("all_reduce", "halving-doubling", 64, 64))
+    assert "too many to draw" in page.inner_text("#too-many")
+    page.evaluate("trace.go(12)")
+    table = state(page)["table"]
+    assert (len(table), {len(row) for row in table}) == (64, {64})
+    assert all(field.startswith("0–63 ✓") for row in table for field in row)
+    assert page.locator(".jump").count() == 13
+
+
+@pytest.mark.parametrize(("n", "width"), [(4, 360), (16, 360), (16, 1200), (1, 800)])
+def test_nothing_stands_beyond_the_edge(open_page: Open, n: int, width: int) -> None:
+    page = open_page(paper("all_reduce", "ring", n, n), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = page.evaluate(
+        """[...document.querySelectorAll(".rank")].map((each) => {
+            const { left, right, top, bottom } = each.getBoundingClientRect();
+            return [left, right, top, bottom];
+        })"""
+    )
+    assert len(boxes) == n
+    assert all(left >= 0 and right <= width for left, right, _, _ in boxes)
+    assert not any(overlap(one, other) for at, one in enumerate(boxes) for other in boxes[:at])
+
+
+def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    beside = one[1] <= other[0] or other[1] <= one[0]
+    return not beside and one[2] < other[3] and other[2] < one[3]
