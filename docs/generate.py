@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from distdemo.cli.app import app, names, records_of
+from distdemo.cli.app import built, names, records_of
 from distdemo.encoding import document_schema
 
 DOCS = Path(__file__).parent
@@ -17,10 +15,9 @@ DOCS = Path(__file__).parent
 
 def reference() -> str:
     """Every command with its options, in plain Markdown."""
-    group: Any = typer.main.get_command(app)
     parts = ["# Reference\n\nEvery command and its options, made from the commands themselves.\n"]
     for name in names():
-        command = group.get_command(None, name)
+        command = built(name)
         lines = [f"\n## distdemo {name}\n\n{_text(command.help)}\n"]
         panels: dict[str, list[str]] = {}
         for each in command.params:

@@ -19,6 +19,7 @@ torch.set_num_threads(1)
 
 import gc  # noqa: E402
 import signal  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 
 import pytest  # noqa: E402 - as above
 from hypothesis import settings  # noqa: E402 - as above
@@ -38,22 +39,22 @@ settings.load_profile("suite")
 
 
 @pytest.fixture
-def no_rank_starts(monkeypatch):
+def no_rank_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """For command lines that can't be carried out."""
     from distdemo.launcher import workers
 
-    def start(*_):
+    def start(*_: object) -> None:
         pytest.fail("a rank was started")
 
     monkeypatch.setattr(workers.Workers, "start", start)
 
 
 @pytest.fixture
-def command(capfd):
+def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command line in this process: (exit code, stdout, stderr). Handlers are put back."""
     from distdemo.cli.main import run
 
-    def call(*arguments):
+    def call(*arguments: str) -> tuple[int, str, str]:
         watched = (signal.SIGINT, signal.SIGTERM)
         before = [signal.getsignal(number) for number in watched]
         try:

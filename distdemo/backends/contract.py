@@ -8,11 +8,13 @@ nobody could probe yet, its documentation stands in. Only ``missing``, ``version
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from distdemo.backends.capabilities import capabilities, refusal
 from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
 from distdemo.ops.reduction import why_undefined
 
 if TYPE_CHECKING:
@@ -145,3 +147,28 @@ class Backend(ABC):
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         """What holds for arithmetic everywhere; backends add their own."""
         return why_undefined(kind, reduce_op)
+
+
+def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
+    """Refuse what this backend is known not to take.
+
+    Raises:
+        UsageError: with the reason, and the dtypes that work.
+    """
+    reason = backend.refuses(op, spec, device)
+    if reason is None:
+        return
+    wanted = f"{op.command} {op.form(spec).flags}".strip()
+    if spec.reduce_op is not None:
+        wanted += f" --reduce-op {spec.reduce_op}"
+    if not (spec.objects or op.meets):
+        wanted += f" of {spec.dtype}"
+    other_dtypes = [
+        name for name in DTYPES if backend.refuses(op, replace(spec, dtype=name), device) is None
+    ]
+    hint = "Try another --backend."
+    if spec.shape == () and backend.refuses(op, replace(spec, shape=(1,)), device) is None:
+        hint = "Try --shape 1: a scalar is what it can't do."
+    elif other_dtypes:
+        hint = f"These dtypes work: {', '.join(other_dtypes)}."
+    raise UsageError(f"{backend.name} can't do {wanted}.", f"{reason.rstrip('.')}.", hint)

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from distdemo import backends, ops
+from distdemo.backends.contract import check_support
 from distdemo.bench.plan import SizeRange, size_text, sizes_of
 from distdemo.bench.records import PRECISION, BenchReport, BenchSpec, SeriesSpec
 from distdemo.cli.contract import Result, command
 from distdemo.cli.options import ADVANCED, Device, Plot, Stall, StartMethod, Timeout, WorldSize
 from distdemo.cli.session import Session
-from distdemo.cli.support import check_support
 from distdemo.cli.types import (
     BadValue,
     RankList,
@@ -393,7 +393,7 @@ def _all_series(
             template = replace(template, form=form.name, calls=form.calls)
             try:
                 _check_ranks(op, template.group_size)
-                check_support(op, template.smallest, world.backend, world.device)
+                check_support(backends.REGISTRY[world.backend], op, template.smallest, world.device)
                 if not op.meets:
                     sizes.check(template.dtype or "")
                 points = sizes_of(op, template.smallest, sizes.sizes(), sizes.last)

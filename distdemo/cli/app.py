@@ -1,4 +1,4 @@
-"""The commands. Each is: flags → spec → launch → report → view → exit code."""
+"""The list of commands, and the app that finds them: a command is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
 FEW = 6  # operations that are all named
-
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     *(
@@ -46,28 +45,23 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("explain", "distdemo.demo.command:explain", AROUND),
     ("doctor", "distdemo.doctor.command:doctor", AROUND),
 )
-"""Name, function and panel of help of each command; a function is imported when it is needed."""
+"""Name, function and panel of help of each command."""
 
 
 class Commands(TyperGroup):
-    """The commands of ``COMMANDS``, imported when they are needed, and those of two words."""
+    """The group of all commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
         """The names, in the order of help."""
-        return [*(name for name, _, _ in COMMANDS), *super().list_commands(ctx)]
+        return names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
         """The command of this name, or None."""
-        for name, place, panel in COMMANDS:
-            if name == cmd_name:
-                return _built(name, place, panel)
-        return super().get_command(ctx, cmd_name)
+        return built(cmd_name) if cmd_name in names() else None
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's, or typer's own copy
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
         """The command that these words begin with; a shell that completes a line asks here."""
-        # Otherwise they have been arranged before, and ``run`` keeps the ``--`` that it was given.
-        words = arrange(args, names()) if ctx.resilient_parsing else args
-        return super().resolve_command(ctx, words)
+        return super().resolve_command(ctx, arrange(args, names()))
 
 
 app = typer.Typer(
@@ -96,7 +90,7 @@ def _version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", help="Say the versions.", callback=_version, is_eager=True),
+        typer.Option("--version", "-V", help="Show versions.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     """Collective communication in PyTorch: run it on real ranks, prove it right, see it."""
@@ -104,17 +98,45 @@ def root(
 
 def names() -> list[str]:
     """Of all commands."""
-    return [
-        *(str(each.name) for each in app.registered_commands),
-        *(name for name, _, _ in COMMANDS),
-    ]
+    return [name for name, _, _ in COMMANDS]
 
 
-def options_of(command: str) -> list[str]:
+def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
+    """The function of a command."""
+    return _attribute(next(place for each, place, _ in COMMANDS if each == name))
+
+
+def records_of(name: str) -> list[type]:
+    """The classes of records that a command's document is made of: one, or one a mode."""
+    return [_attribute(place) for place in function_of(name).traits.record.split()]
+
+
+def joins(name: str) -> bool:
+    """Whether the command of this name can be a part of a world that others start too."""
+    return name in names() and function_of(name).traits.joins
+
+
+@cache
+def built(name: str) -> Any:  # noqa: ANN401 - click's command
+    """The command that typer makes of its function."""
+    function = function_of(name)
+    # Typer's help would take a bracket for markup of its own.
+    text = inspect.cleandoc(function.__doc__ or "").replace("[", "\\[")
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(
+        name,
+        help=text,
+        short_help=text.partition("\n")[0],
+        epilog=function.traits.epilog,
+        rich_help_panel=next(panel for each, _, panel in COMMANDS if each == name),
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )(runnable(name, function))
+    return typer.main.get_command(alone)
+
+
+def options_of(name: str) -> list[str]:
     """Every option of a command; empty if there is no such command."""
-    found = typer.main.get_command(app)
-    found = found.get_command(None, command) if command else found  # type: ignore[attr-defined]  # it is our group
-    return [flag for each in getattr(found, "params", ()) for flag in each.opts]
+    return [flag for each in built(name).params for flag in each.opts] if name in names() else []
 
 
 def takers(option: str) -> list[str]:
@@ -129,47 +151,7 @@ def takers(option: str) -> list[str]:
     return [told, *(name for name in found if name not in of_ops)]
 
 
-def joins(name: str) -> bool:
-    """Whether the command of this name can be a part of a world that others start too."""
-    return any(name == each for each, _, _ in COMMANDS) and function_of(name).traits.joins
-
-
-def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
-    """The function of a command."""
-    return _function(next(place for each, place, _ in COMMANDS if each == name))
-
-
-def records_of(name: str) -> list[type]:
-    """The classes of records that a command's document is made of: one, or one a mode."""
-    found = []
-    for place in function_of(name).traits.record.split():
-        module, _, attribute = place.partition(":")
-        found.append(getattr(import_module(module), attribute))
-    return found
-
-
-def _function(place: str) -> Any:  # noqa: ANN401 - likewise
-    module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)
-
-
-@cache
-def _built(name: str, place: str, panel: str) -> Any:  # noqa: ANN401 - click's command
-    """The command that typer makes of a function: ``distdemo.bench.command:bench``."""
-    function = _function(place)
-    text = _plain(inspect.cleandoc(function.__doc__ or ""))
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(
-        name,
-        help=text,
-        short_help=text.partition("\n")[0],
-        epilog=function.traits.epilog,
-        rich_help_panel=panel,
-        context_settings={"help_option_names": ["--help", "-h"]},
-    )(runnable(name, function))
-    return typer.main.get_command(alone)
-
-
-def _plain(text: str) -> str:
-    """The text with what typer's help would take for markup of its own."""
-    return text.replace("[", "\\[")
+def _attribute(place: str) -> Any:  # noqa: ANN401 - a function, or a class
+    """``distdemo.bench.command:bench``, imported."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

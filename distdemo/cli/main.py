@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import typer
 
 from distdemo.cli.arguments import END, arrange, last_value
-from distdemo.cli.main_exits import AlreadyTold as LegacyTold
 from distdemo.cli.runner import AlreadyTold, envelope
 from distdemo.cli.signals import Signals
 from distdemo.cli.types import BadValue, nearest, unknown
@@ -41,14 +40,14 @@ def run(arguments: Sequence[str]) -> int:
     signals.install()
     code = EXIT_OK
     try:
-        from distdemo.cli.app import app, names
+        from distdemo.cli.app import app, joins, names
 
         words = arrange(arguments or ["--help"], names())
         silent = not _speaks(words)
         if silent:
             # What the views print goes nowhere. Standard error stays, for what is a fault of ours.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - to the very end
-            if not _joins(words[0]):
+            if not joins(words[0]):
                 return EXIT_OK  # nothing for which more than one process is needed
         code = _carry_out(app, words, signals, silent=silent)
         sys.stdout.flush()
@@ -76,7 +75,7 @@ def _carry_out(app: typer.Typer, words: list[str], signals: Signals, *, silent: 
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except typer.Exit as error:
         code = error.exit_code
-    except (AlreadyTold, LegacyTold) as error:
+    except AlreadyTold as error:
         return error.code
     except (KeyboardInterrupt, typer.Abort):
         signals.interrupted = True
@@ -117,13 +116,6 @@ def _speaks(words: Sequence[str]) -> bool:
     except UsageError:
         return True  # the command itself will say so
     return place is None or place.rank == 0
-
-
-def _joins(command: str) -> bool:
-    from distdemo import ops
-    from distdemo.cli.app import joins
-
-    return command in LEGACY_JOINING or ops.find(command) is not None or joins(command)
 
 
 def _murmur(error: DistdemoError) -> None:

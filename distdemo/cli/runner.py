@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distdemo.cli.contract import Error, Result, Traits
+from distdemo.cli.files import write_result
 from distdemo.cli.options import NODES, OUTPUT
 from distdemo.cli.placement import ENGINES, find_placement
 from distdemo.cli.session import Session
 from distdemo.cli.signals import code_of_interruption
 from distdemo.cli.types import file_to_write, offer, one_of, whole
-from distdemo.cli.writing import write_result
 from distdemo.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, DistdemoError, UsageError
 
 if TYPE_CHECKING:

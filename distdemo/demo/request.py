@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distdemo.cli.support import check_support
+from distdemo import backends
+from distdemo.backends.contract import check_support
 from distdemo.cli.types import check_rank, make_groups
 from distdemo.demo.values import Row, check_fit, parse_number, read_numbers, read_objects
 from distdemo.errors import UsageError
@@ -66,7 +67,7 @@ def make_request(
         limit = world.deadline
         limit = max(limit / 2, limit - min(2.0, max(0.3, limit / 4)))
         specs = tuple(replace(spec, monitor_timeout_s=limit) for spec in specs)
-    check_support(op, specs[0], world.backend, world.device)
+    check_support(backends.REGISTRY[world.backend], op, specs[0], world.device)
     return specs, world
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-import typer
 
-from distdemo.cli.app import COMMANDS, app, function_of, names, records_of
+from distdemo.cli.app import COMMANDS, built, function_of, names, records_of
 from distdemo.encoding import document_schema
 
 HERE = Path(__file__).parent
@@ -91,8 +90,7 @@ def test_csv_is_plain_csv(name: str, command: Any, measured: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS])
 def test_help_is_one_line_an_option_and_says_it_in_a_sentence(name: str) -> None:
-    group: Any = typer.main.get_command(app)
-    for option in group.get_command(None, name).params:
+    for option in built(name).params:
         text = getattr(option, "help", None) or ""
         assert text.endswith("."), f"{option.opts}: {text!r}"
         assert "\n" not in text
