@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from distdemo.demo.holdings import EVENTS, HOST
+from distdemo.demo.records import EVENTS, HOST
 from helpers import distdemo, document
 
 import distdemo as library
