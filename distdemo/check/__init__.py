@@ -1,1 +1,1 @@
-"""The matrix for CI (``check``), and the backends: which are here, what one takes (``backends``)."""
+"""The matrix for CI (``check``); which backends are here and what one takes (``backends``)."""
