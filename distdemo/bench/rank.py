@@ -28,8 +28,8 @@ from distdemo.bench.records import BenchSpec, Harness, Limit, Overlap, Start
 from distdemo.bench.statistics import median
 from distdemo.bench.timing import Times, common_start, harness, timed
 from distdemo.demo.part import Groups, Part, inference, part_of
-from distdemo.demo.records import HOST
 from distdemo.demo.verify import verify
+from distdemo.launcher.clock import HOST
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
 from distdemo.ops.contract import Cut, Undefined, handles
 from distdemo.ops.values import period

@@ -29,8 +29,8 @@ from distdemo.bench.records import (
     Start,
     Verdict,
 )
-from distdemo.demo.records import HOST
 from distdemo.encoding import encode
+from distdemo.launcher.clock import HOST
 from distdemo.view import colours
 from distdemo.view.console import ASCII_SIGNS, Signs, messages, signs
 from distdemo.view.format import (
