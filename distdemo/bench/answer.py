@@ -34,7 +34,12 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
     if not report.ok:
         return _why_incomplete(report), False
     judged = [(s, row, row.judgement) for s in report.series for row in s.rows if row.judgement]
-    abnormal = [each for each in judged if each[1].steady and each[2].verdict.is_abnormal]
+    abnormal = [  # what takes turns is never steady
+        (series, row, judgement)
+        for series, row, judgement in judged
+        if judgement.verdict is Verdict.OVERSUBSCRIBED
+        or (judgement.verdict.is_abnormal and row.steady)
+    ]
     if abnormal:
         worst = abnormal[-1][2].verdict
         same = [each for each in abnormal if each[2].verdict is worst]

@@ -112,6 +112,11 @@ FAILED = WorldReport(
             "Not normal: 4 of 9 sizes (8 B to 64 KiB)",
             False,
         ),
+        (
+            report(rows({8: 1e-3}, 4, noise=0.5), setup(ranks=4)),
+            "Not normal: 8 B is oversub",
+            False,
+        ),
         (report(rows(GLOO, noise=0.5)), "Not measurable now: 9 of 9 sizes not steady with", False),
         (report(rows(GLOO), Setup("gloo", "cpu", 2)), "Measured: busbw up to 5.38 GB/s", True),
         (report([row(1e-4, 64, wrong=3)]), "Wrong: 3 of 32 elements differ", False),

@@ -145,7 +145,11 @@ def test_long_measurements_tell_that_they_go_on(monkeypatch):
     heard = []
 
     def start(*args, hear, **_):
-        return run_world(*args, hear=lambda rank, told: heard.append(told) or hear(rank, told))
+        def listen(rank, told):
+            heard.append(told)
+            hear(rank, told)
+
+        return run_world(*args, hear=listen)
 
     wanted = asked(series(sizes_bytes=(8,)), iters=8, launches=1, warmup=5)
     assert measure(wanted, [world()], start).rows[0].iterations == 8
