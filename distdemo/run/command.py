@@ -30,6 +30,7 @@ from distdemo.cli.session import Session
 from distdemo.cli.types import LONGEST, check_rank, one_of, parse_seconds, whole
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
+from distdemo.launcher.verdict import report_of
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
 
 STALL = 60.0  # seconds
@@ -188,7 +189,7 @@ def run(
             preload(program)
             ended = session.start(world, run_program, (program, pdb), wrote=wrote)
     except (KeyboardInterrupt, Terminated) as stop:
-        interrupted, ended = True, getattr(stop, "report", None)  # with where each rank was
+        interrupted, ended = True, report_of(stop)
     else:
         interrupted = ended.interrupted_by is not None
     finally:

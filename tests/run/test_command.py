@@ -368,7 +368,7 @@ def test_a_script_listens_on_loopback_alone(document, tmp_path):
 # ------------------------------------------------------------------------------- as a user does it
 
 
-def test_ctrl_c_leaves_what_there_was_and_nothing_else(tmp_path):
+def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(tmp_path):
     line = ["run", f"{USERS}/hangs.py:run", "-n", "2"]
     with commanded(line, tmp_path) as run:
         lines = {(run.process.stdout or sys.stdin).readline() for _ in range(2)}
@@ -376,7 +376,8 @@ def test_ctrl_c_leaves_what_there_was_and_nothing_else(tmp_path):
         run.process.send_signal(signal.SIGINT)
         code, out, err = run.finish()
         assert (code, err) == (130, "")
-        assert "nterrupted." in out
+        assert "The run was interrupted.\n" in out
+        assert "│    1 │ at hangs.py:12 in run" in out
         run.leaves_nothing()
 
 
