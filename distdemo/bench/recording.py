@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from distdemo.bench.answer import traits
 from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec
 from distdemo.encoding import SCHEMA_VERSION, decode
 from distdemo.errors import UsageError
-from distdemo.view.format import plural
 
 MAKE_ONE = "Make one: distdemo bench all-reduce --output run.json."
 SERIOUS = ("host", "processor", "cores", "gpu", "torch")
 """What makes two files hard to compare where it differs."""
-_PLAIN = ("tensor", "plain")  # forms of ops that have no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +130,11 @@ def differences(old: Recording, new: Recording) -> list[Difference]:
 
 
 def title(spec: SeriesSpec, *, ranks: bool = True) -> str:
-    """``gloo all-reduce in place, 2 ranks, float32 sum``."""
-    place = "in place" if spec.in_place else "out of place"
-    called = (
-        spec.backend,
-        spec.command,
-        "" if spec.form in _PLAIN else spec.form,
-        "" if spec.pattern in (None, "pair") else spec.pattern,
-        "async" if spec.async_op else "",
-        "" if spec.dtype is None or spec.pattern else place,
-    )
-    pair = spec.src is not None and spec.pattern != "ring"
-    parts = (
-        " ".join(filter(None, called)),
-        plural(spec.group_size, "rank") if ranks else "",
-        f"{spec.dtype or ''} {spec.reduce_op or ''}".strip(),
-        f"root {spec.root}" if ranks and spec.root is not None else "",
-        f"{spec.src} to {spec.dst}" if pair else "",
-    )
-    return ", ".join(filter(None, parts))
+    """``all-reduce, gloo, 2 ranks, float32, sum, in place``; without the ranks and the root."""
+    found = traits(spec)
+    if not ranks:
+        del found["ranks"], found["root"]
+    return ", ".join(filter(None, found.values()))
 
 
 def _check_times(report: BenchReport) -> None:

@@ -311,7 +311,7 @@ def test_what_one_file_alone_has_is_listed(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"group_size": 4}, "4 ranks"),
+        ({"group_size": 4, "world_size": 4}, "4 ranks"),
         ({"backend": "mpi"}, "mpi"),
         ({"dtype": "int64"}, "int64"),
         ({"async_op": True}, "async"),

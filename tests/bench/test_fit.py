@@ -175,7 +175,11 @@ def test_files_of_two_machines_are_told(run: Any) -> None:
 def reports(run: Any) -> dict[str, FitReport]:
     bent = [[5e-6 + size * 1e-9 if size < 1 << 15 else 4e-4 + size * 1e-11] for size in SIZES]
     rows = [row_of(size, [time]) for size, time in zip(SIZES, bent, strict=True)]
-    odd = recording(Path(run(2).file).with_name("odd.json"), one_series(rows), one_series(op="no"))
+    odd = recording(
+        Path(run(2).file).with_name("odd.json"),
+        one_series(rows),
+        one_series(op="barrier", dtype=None, reduce_op=None),
+    )
     return {
         "one": study([odd]),
         "two": study(
