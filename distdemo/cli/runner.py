@@ -244,8 +244,6 @@ def _show(
         content = view.FILES[f".{session.format}"](result.record)
         sys.stdout.write(content)
         return
-    from rich.text import Text
-
     from distdemo.view.console import output, show
     from distdemo.view.failure import failure, users_traceback
 
@@ -254,7 +252,7 @@ def _show(
         show(console, failure(world, console, traceback=session.traceback))
         trace = users_traceback(world, traceback=session.traceback)
         if trace:
-            show(console, Text(trace), whole=True)
+            show(console, trace, whole=True)
         if not result.partial:
             return
         show(console, "")

@@ -56,7 +56,7 @@ def table(record: Report, console: Console, ranks: frozenset[int] | None = None)
         ranks: those to show; None: all of up to 16, else the ends and whatever is wrong.
     """
     if isinstance(record, Explanation):
-        from distdemo.demo.picture import picture
+        from distdemo.demo.view_picture import picture
 
         return picture(record, console)
     if isinstance(record, OpList):

@@ -1,1 +1,4 @@
-"""doctor: what on this machine stands in the way of worlds. ``bench`` takes ``machine.share``."""
+"""What on this machine stands in the way of a working world. It starts no rank.
+
+What other features may use: ``machine`` and ``system``, which read the machine's state.
+"""

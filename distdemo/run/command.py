@@ -168,7 +168,7 @@ def run(
     )
     capture = capture or pdb is not None
     streams = not (capture or session.quiet or session.format == "json")
-    from distdemo.run.output import Stream, show_captured, transcripts
+    from distdemo.run.view_output import Stream, show_captured, transcripts
 
     kept = transcripts(size)
     stream = Stream(shown) if streams else None

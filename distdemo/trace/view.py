@@ -9,17 +9,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.trace.cells import (
-    Frame,
-    Look,
-    arrow,
-    arrows,
-    bar,
-    chunk_names,
-    frames,
-    spans,
-    telling,
-)
 from distdemo.trace.records import Counts, Moment, TraceReport, Transfer
 from distdemo.trace.texts import (
     COSTS,
@@ -32,6 +21,17 @@ from distdemo.trace.texts import (
     plain,
     sameness,
     wrong_words,
+)
+from distdemo.trace.view_cells import (
+    Frame,
+    Look,
+    arrow,
+    arrows,
+    bar,
+    chunk_names,
+    frames,
+    spans,
+    telling,
 )
 from distdemo.trace.view_holdings import Form, HoldingsView
 from distdemo.view import colours
@@ -61,7 +61,7 @@ def table(
         speed: play them in place, where that can be seen; None: print them.
     """
     if speed is not None:
-        from distdemo.trace.animate import can_play, play
+        from distdemo.trace.view_animate import can_play, play
 
         if can_play(report, console):
             play(report, console, speed, ranks)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from distdemo.trace.cells import Frame, Look, Parts, chunk_names, flow, parts
+from distdemo.trace.view_cells import Frame, Look, Parts, chunk_names, flow, parts
 from distdemo.view import colours
 from distdemo.view.format import plural
 from distdemo.view.tables import frame as empty_table

@@ -205,7 +205,7 @@ def train(  # noqa: PLR0913 - each is one option
         ended = session.start(world, target, (spec, task, data), hear=hear, meaning=str(spec))
     result = report(spec, ended, task)
 
-    from distdemo.train import files
+    from distdemo.train import plot as files
 
     failed = [proof for proof in result.proofs if not proof.held]
     return Result(

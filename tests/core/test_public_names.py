@@ -43,7 +43,7 @@ assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "the records"
 import distdemo.ops, distdemo.backends, distdemo.demo.explain
 assert set(sys.modules).isdisjoint({"torch", "rich", "typer"}), "ops and explain"
 import distdemo.cli.app, distdemo.cli.main, distdemo.demo.command
-import distdemo.view.tables, distdemo.demo.view, distdemo.demo.picture
+import distdemo.view.tables, distdemo.demo.view, distdemo.demo.view_picture
 import distdemo.launcher.api, distdemo.launcher.limits, distdemo.launcher.verdict
 assert "torch" not in sys.modules, "the command line"
 distdemo.launch

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdemo.errors import UsageError
-from distdemo.run import output
+from distdemo.run import view_output as output
 from distdemo.run.command import parse_program
-from distdemo.run.output import KEPT_IN_ALL, LEAST, Stream, Transcript, transcripts
 from distdemo.run.preload import OPTIMIZERS, wanted
 from distdemo.run.rank import bound
 from distdemo.run.records import Program
 from distdemo.run.value import DEEPEST, LONGEST, MOST, plain_value
+from distdemo.run.view_output import KEPT_IN_ALL, LEAST, Stream, Transcript, transcripts
 
 # -------------------------------------------------------------------------------------- arguments
 

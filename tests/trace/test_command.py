@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from distdemo.cli.types import BadValue
-from distdemo.trace.animate import can_play
 from distdemo.trace.command import Spoil, parse_alpha, parse_beta, parse_spoil
+from distdemo.trace.view_animate import can_play
 from distdemo.view.console import output
 
 REFUSED = [

@@ -19,7 +19,7 @@ from helpers import commanded
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.train import loop, view
 from distdemo.train.data import generate, read_data
-from distdemo.train.files import plot
+from distdemo.train.plot import plot
 from distdemo.train.records import Comparison, Epoch, Run, Task, TrainReport, TrainSpec
 from distdemo.train.report import prove
 
