@@ -97,7 +97,7 @@ def _size(*flags: str, what: str, parser: Any = parse_bytes) -> Any:  # noqa: AN
 Operations = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[OP]...",
+        metavar="OP",
         help="all-reduce (the default), scatter, ..., or all.",
         show_default=False,
         autocompletion=offer(_OPS),
@@ -232,8 +232,9 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> Result:
     """How fast an operation is, beside what this machine can do.
 
-    Starts fresh worlds until the median of every size is steady, verifies every element, and
-    holds each bandwidth against this machine's memory and TCP streams. 2 ranks by default.
+    Starts fresh worlds until the median of every size is steady, verifies every
+    element, and holds each bandwidth against this machine's memory and TCP
+    streams. 2 ranks by default.
     """
     chosen = _chosen(operations)
     sizes_given = {"-b": min_bytes, "-e": max_bytes, "-f": step_factor, "-i": step_bytes}
@@ -342,7 +343,8 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
 def _chosen(given: Sequence[str] | None) -> list[Op]:
     """The ops that were named, each once; all-reduce if none was."""
     chosen: dict[str, Op] = {}
-    for word in [word for text in given or ("all-reduce",) for word in text.split(",") if word]:
+    words = [word for text in given or () for word in text.split(",") if word]
+    for word in words or ["all-reduce"]:
         if word.lower() == EVERY_OP:
             chosen |= ops.REGISTRY
             continue

@@ -320,9 +320,7 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
     names, hints = names_of(report), set[str]()
     found: dict[tuple[Verdict, str, int, int], dict[str, list[Row]]] = {}
     for series in report.series:
-        for verdict, run in itertools.groupby(
-            series.rows, lambda r: r.judgement and r.judgement.verdict
-        ):
+        for verdict, run in itertools.groupby(series.rows, _verdict_of):
             rows = list(run)
             if verdict is not Verdict.UNKNOWN:
                 span = rows[0].size_bytes, rows[-1].size_bytes

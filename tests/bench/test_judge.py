@@ -182,6 +182,7 @@ def everything():
         ("bench_normal", report(rows(GLOO))),
         ("bench_slow", report(rows(GLOO, slower=5))),
         ("bench_noisy", report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4))),
+        ("bench_one_rank", report([row(1e-4, 1024, 1)], setup(ranks=1))),
         ("bench_all", everything()),
     ],
 )
