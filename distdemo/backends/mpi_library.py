@@ -74,17 +74,21 @@ class MpiLibrary:
         """
         if self.startable:
             return MpiStart(_WITHIN_THIS_MACHINE)
+        command = Path(sys.argv[0]).name in ("distdemo", "__main__.py")
+        if command and sys.argv[1:2] != ["run"]:
+            line = shlex.join(["distdemo", *sys.argv[1:]])
+            hint = f"Try {self._mpiexec(world_size)} {line}"
+        else:  # a user's program, whose ranks make their own group
+            line = f"{self._mpiexec(world_size)} python PROGRAM"
+            hint = f'Start {line}, which imports distdemo.mpi and calls init_process_group("mpi").'
         raise UsageError(
             f"The ranks of {self.name} can't be started from here.",
             "They find each other through their own mpiexec alone; MPICH's don't need one.",
-            f"Try {self.mpiexec(world_size)}",
+            hint,
         )
 
-    def mpiexec(self, world_size: int) -> str:
-        """The line that starts this program under this library's mpiexec.
-
-        ``mpiexec -n 4 distdemo all-reduce --backend mpi``.
-        """
+    def _mpiexec(self, world_size: int) -> str:
+        """``mpiexec -n 4``, with what this library's needs besides here."""
         beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
         words = [beside if beside and beside != shutil.which("mpiexec") else "mpiexec"]
         if self.vendor == "Open MPI":
@@ -92,10 +96,7 @@ class MpiLibrary:
                 words.append("--allow-run-as-root")
             if world_size > (os.cpu_count() or 1):
                 words.append("--oversubscribe")
-        program = Path(sys.argv[0])
-        own = program.name in ("distdemo", "__main__.py")
-        words += ["-n", str(world_size), *(["distdemo"] if own else ["python", str(program)])]
-        return shlex.join([*words, *sys.argv[1:]])
+        return shlex.join([*words, "-n", str(world_size)])
 
 
 @cache

@@ -371,10 +371,13 @@ def test_of_another_mpi_the_line_to_type_is_shown(monkeypatch: pytest.MonkeyPatc
     joined = backends.prepared(WorldSpec(4, "mpi"), joined=True)
     assert (joined.provider, joined.mpi_start) == ("distdemo.mpi", None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    line = "mpiexec --allow-run-as-root --oversubscribe -n 5 distdemo all-reduce --backend mpi"
-    assert OPEN_MPI.mpiexec(5) == line
-    monkeypatch.setattr(sys, "argv", ["train.py", "--fast"])
-    assert OPEN_MPI.mpiexec(2) == "mpiexec --allow-run-as-root -n 2 python train.py --fast"
+    started = r"mpiexec --allow-run-as-root --oversubscribe -n 5"
+    with pytest.raises(UsageError, match=f"Try {started} distdemo all-reduce --backend mpi"):
+        OPEN_MPI.start(5)
+    for argv in (["train.py", "--fast"], ["distdemo", "run", "train.py"]):
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(UsageError, match=f"Start {started} python PROGRAM, which"):
+            OPEN_MPI.start(5)
 
 
 ASK = """
