@@ -46,6 +46,7 @@ def compare(
             "--threshold",
             metavar="PERCENT",
             parser=parse_percent,
+            show_default=f"{THRESHOLD:.0%}",
             help="Smallest change that is called one.",
         ),
     ] = THRESHOLD,

@@ -34,7 +34,7 @@ def fit(  # noqa: PLR0913, PLR0917 - its options
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE.json...",
+            metavar="FILE.json",
             help="From bench --output; runs on several numbers of ranks are fitted as one.",
         ),
     ],

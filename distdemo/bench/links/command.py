@@ -60,6 +60,7 @@ def links(  # noqa: PLR0913, PLR0917 - its options
             "--sizes",
             metavar="SMALL,LARGE",
             parser=parse_sizes,
+            show_default="8,1M",
             help="Bytes of the messages for latency and bandwidth.",
         ),
     ] = SIZES,
@@ -84,7 +85,10 @@ def links(  # noqa: PLR0913, PLR0917 - its options
     budget: Annotated[
         float | None,
         typer.Option(
-            "--budget", metavar="SECONDS", parser=parse_seconds, help="Time for all pairs: 8."
+            "--budget",
+            metavar="SECONDS",
+            parser=parse_seconds,
+            help="Time for all pairs; 8 by default.",
         ),
     ] = None,
     iters: Annotated[
