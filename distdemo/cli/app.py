@@ -122,6 +122,8 @@ def built(name: str) -> Any:  # noqa: ANN401 - click's command
     function = function_of(name)
     # Typer's help would take a bracket for markup of its own.
     text = inspect.cleandoc(function.__doc__ or "").replace("[", "\\[")
+    # It keeps a paragraph's line breaks, and then breaks its lines again.
+    text = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(
         name,
