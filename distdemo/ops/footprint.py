@@ -25,17 +25,11 @@ def footprint(op: Op, spec: OpSpec) -> int:
     return sum(times * _of_rank(op, rank, spec) for rank, times in _kinds(spec))
 
 
-def memory(op: Op, spec: OpSpec) -> int:
-    """Bytes of the tensors of the rank that has most, filled and verified in blocks.
-
-    As ``programs.bench.payload`` does it. What a backend copies for itself is not in it; that may
-    be as much again.
-    """
-    return max(_in_blocks(op, rank, spec) for rank, _ in _kinds(spec))
-
-
 def memory_of_all(op: Op, spec: OpSpec) -> int:
-    """The same of all ranks together."""
+    """Bytes of all ranks' tensors together, filled and verified in blocks, as bench does it.
+
+    What a backend copies for itself is not in it; that may be as much again.
+    """
     return sum(times * _in_blocks(op, rank, spec) for rank, times in _kinds(spec))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from distdemo.ops.contract import (
     Buffers,
@@ -107,7 +109,7 @@ class PointToPoint(Op):
         if _is_pair(spec):
             src, dst = _pair(spec)
             return (Source((src if rank == dst else rank,)),)
-        return tuple(Source((peer,)) for peer in _receives_from(rank, spec))
+        return tuple(Source((peer,)) for peer in _peers(rank, spec)[1])
 
     def lone_label(self, spec: OpSpec) -> int | None:
         """One row of values is the sender's; a ring has no single sender."""
@@ -143,64 +145,68 @@ class PointToPoint(Op):
 
         rank = dist.get_rank(group)
         if spec.objects:
-            return _objects(rank, buffers, spec, group)
+            src, dst = _pair(spec)
+            if rank == src:
+                give = buffers.send
+                return partial(dist.send_object_list, give, group=group, group_dst=dst)
+            if rank == dst:
+                take = buffers.recv
+                return partial(dist.recv_object_list, take, group=group, group_src=src)
+            return nothing
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
         if async_op:
-            return at_once(*_irecv(buffers, spec, group), *_isend(buffers, spec, group))
-        sends = [
-            partial(dist.send, buffers.send[0], group=group, group_dst=peer)
-            for peer in _sends_to(rank, spec)
-        ]
-        receives = [
-            partial(dist.recv, buffers.recv[0], group=group, group_src=peer)
-            for peer in _receives_from(rank, spec)
-        ]
+            receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
+            return at_once(*receives, *sends)
+        receives, sends = _calls(dist.recv, dist.send, buffers, spec, group)
         # An even rank of a ring sends first, an odd one receives first: with an odd number of
         # ranks the last and the first both send first, but then rank 1 receives and frees them.
         return in_turn(*sends, *receives) if rank % 2 == 0 else in_turn(*receives, *sends)
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
         """All receives are posted, then all sends; or all in one batch."""
+        import torch.distributed as dist
+
         if spec.pattern == "exchange":
             both = partial(self.run, buffers, spec, group, async_op=True)
             rule = "not to be read yet"
             return [Stage("batch_isend_irecv", rule, buffers.recv, both)]
-        receive = at_once(*_irecv(buffers, spec, group))
-        send = at_once(*_isend(buffers, spec, group))
+        receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
+        receive, send = at_once(*receives), at_once(*sends)
         return [
             Stage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
             Stage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
         ]
 
 
-def _irecv(buffers: Buffers, spec: OpSpec, group: Group) -> list[Call]:
-    """What the rank receives of a pair or a ring, to be posted: one call or none."""
+def _calls(
+    receive: Callable[..., Any],
+    send: Callable[..., Any],
+    buffers: Buffers,
+    spec: OpSpec,
+    group: Group,
+) -> tuple[list[Call], list[Call]]:
+    """What this rank of a pair or a ring receives, and what it sends: one call or none of each."""
     import torch.distributed as dist
 
-    peers = _receives_from(dist.get_rank(group), spec)
-    return [partial(dist.irecv, buffers.recv[0], group=group, group_src=peer) for peer in peers]
-
-
-def _isend(buffers: Buffers, spec: OpSpec, group: Group) -> list[Call]:
-    """What the rank sends of a pair or a ring, likewise."""
-    import torch.distributed as dist
-
-    peers = _sends_to(dist.get_rank(group), spec)
-    return [partial(dist.isend, buffers.send[0], group=group, group_dst=peer) for peer in peers]
+    gives, takes = _peers(dist.get_rank(group), spec)
+    return (
+        [partial(receive, buffers.recv[0], group=group, group_src=peer) for peer in takes],
+        [partial(send, buffers.send[0], group=group, group_dst=peer) for peer in gives],
+    )
 
 
 def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
     """All sends and receives at once; waited for in the call unless the caller does."""
     import torch.distributed as dist
 
-    peers = _receives_from(dist.get_rank(group), spec)
+    gives, takes = _peers(dist.get_rank(group), spec)
     calls = [
         dist.P2POp(dist.irecv, place, group=group, group_peer=peer)
-        for place, peer in zip(buffers.recv, peers, strict=True)
+        for place, peer in zip(buffers.recv, takes, strict=True)
     ]
     calls += [
-        dist.P2POp(dist.isend, buffers.send[0], group=group, group_peer=peer) for peer in peers
+        dist.P2POp(dist.isend, buffers.send[0], group=group, group_peer=peer) for peer in gives
     ]
     post = partial(dist.batch_isend_irecv, calls)
 
@@ -211,18 +217,6 @@ def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> C
     return post if async_op else exchange
 
 
-def _objects(rank: int, buffers: Buffers, spec: OpSpec, group: Group) -> Call:
-    """The pair's, over ``send_object_list`` and ``recv_object_list``."""
-    import torch.distributed as dist
-
-    src, dst = _pair(spec)
-    if rank == src:
-        return partial(dist.send_object_list, buffers.send, group=group, group_dst=dst)
-    if rank == dst:
-        return partial(dist.recv_object_list, buffers.recv, group=group, group_src=src)
-    return nothing
-
-
 def _is_pair(spec: OpSpec) -> bool:
     return spec.pattern not in ("ring", "exchange")
 
@@ -231,27 +225,14 @@ def _pair(spec: OpSpec) -> tuple[int, int]:
     return spec.src or 0, 1 if spec.dst is None else spec.dst
 
 
-def _neighbours(rank: int, spec: OpSpec) -> tuple[int, ...]:
-    """The left and the right one; of two ranks they are the same, once."""
+def _peers(rank: int, spec: OpSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ranks that this one sends to, and those that it receives from, in buffer order."""
     n = spec.group_size
-    return tuple(dict.fromkeys(((rank - 1) % n, (rank + 1) % n)))
-
-
-def _sends_to(rank: int, spec: OpSpec) -> tuple[int, ...]:
-    """The ranks that this one sends to."""
-    if spec.pattern == "exchange":
-        return _neighbours(rank, spec)
+    left, right = (rank - 1) % n, (rank + 1) % n
     if spec.pattern == "ring":
-        return ((rank + 1) % spec.group_size,)
-    src, dst = _pair(spec)
-    return (dst,) if rank == src else ()
-
-
-def _receives_from(rank: int, spec: OpSpec) -> tuple[int, ...]:
-    """The ranks that this one receives from, in the order of its buffers."""
+        return (right,), (left,)
     if spec.pattern == "exchange":
-        return _neighbours(rank, spec)
-    if spec.pattern == "ring":
-        return ((rank - 1) % spec.group_size,)
+        both = tuple(dict.fromkeys((left, right)))  # of two ranks they are the same, once
+        return both, both
     src, dst = _pair(spec)
-    return (src,) if rank == dst else ()
+    return (dst,) * (rank == src), (src,) * (rank == dst)
