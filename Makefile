@@ -80,7 +80,7 @@ $(READY): pyproject.toml constraints.txt
 
 # Runs on whatever torch is in $(VENV): on a machine with GPUs, its wheel for CUDA.
 gpu: $(READY)  ## On a machine with GPUs: the tests that need one, and the checks over nccl and gloo
-	@$(BIN)/python -m pytest -m gpu tests/ranks/test_gpus.py
+	@$(BIN)/python -m pytest -m gpu tests/core/test_gpus.py
 	@$(BIN)/distdemo hello --device cuda
 	@$(BIN)/distdemo check --full --backend nccl --timeout 30
 	@$(BIN)/distdemo check --full --backend gloo --device cuda --timeout 30

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from multiprocessing import active_children
+from typing import ClassVar
 
 import pytest
 import torch
@@ -284,6 +285,7 @@ def test_every_sample_is_seen_once_an_epoch_and_in_another_order(partition):
 
 def test_time_under_way_is_counted_once():
     class Ticks:
+        name: ClassVar[str] = "ticks"
         now = 0.0
 
         def begin(self):
@@ -297,6 +299,9 @@ def test_time_under_way_is_counted_once():
 
         def read(self, mark):
             return mark
+
+        def between(self, first, second):
+            return second - first
 
     ledger = Ledger(clock := Ticks())
     ledger.begin_step()

@@ -14,7 +14,7 @@ import distdemo as library
 from distdemo import backends, ops
 from distdemo.backends.gpus import count_gpus, why_none
 from distdemo.demo.part import Groups, part_of
-from distdemo.demo.records import EVENTS, HOST
+from distdemo.launcher.clock import EVENTS, HOST
 from distdemo.ops.spec import OpSpec
 
 GPUS = count_gpus()
