@@ -57,7 +57,7 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
         raise UsageError(
             f"The tensors of {world.world_size} ranks need {memory_text(data_bytes)}.",
             f"About {memory_text(free)} of memory are free beside the ranks themselves.",
-            "Choose a smaller --shape, a smaller --dtype or fewer ranks.",
+            "Choose smaller tensors or fewer ranks.",
         )
 
 

@@ -146,7 +146,9 @@ def _read_mnist(folder: str) -> tuple[Samples, Samples]:
         from torchvision.datasets import MNIST
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
         raise UsageError(
-            "--dataset mnist needs torchvision.", f"{error}.", "Try: pip install 'distdemo[mnist]'."
+            "--dataset mnist needs a torchvision for this torch.",
+            f"{error}.",
+            "Try: pip install 'distdemo[mnist]'.",
         ) from error
     try:
         train, test = (MNIST(folder, train=part) for part in (True, False))
