@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import final
 
@@ -397,10 +398,15 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
 
 def _facts(report: BenchReport, console: Console) -> Iterator[RenderableType]:
     """How each backend was measured, and what it is held against; what all share is told once."""
-    for title, tell in (("Measured", _how), ("Limits", _limits)):
+    how = partial(_how, profile=report.spec.profile_harness)
+    facts: tuple[tuple[str, Callable[[Setup], Iterator[str]]], ...] = (
+        ("Measured", how),
+        ("Limits", _limits),
+    )
+    for title, tell in facts:
         told: dict[str, list[str]] = {}
         for setup in report.setups:
-            for text in tell(setup, profile=report.spec.profile_harness):
+            for text in tell(setup):
                 told.setdefault(text, []).append(setup.backend)
         lines = (
             ("" if len(names) == len(report.setups) else f"{', '.join(names)}: ") + text
@@ -432,9 +438,8 @@ def _how(setup: Setup, *, profile: bool) -> Iterator[str]:
         yield text
 
 
-def _limits(setup: Setup, *, profile: bool) -> Iterator[str]:
+def _limits(setup: Setup) -> Iterator[str]:
     """A line a transport: one alone, then all at once; the bound is named."""
-    del profile
     for transport, group in itertools.groupby(setup.limits, lambda limit: limit.transport):
         limits = list(group)
         alone = sorted(

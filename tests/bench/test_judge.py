@@ -192,6 +192,6 @@ def test_the_report(name, made):
 
 def test_limits_of_many_pairs_are_one_line():
     pairs = tuple(Limit(Transport.TCP, (r, r + 1), False, (r + 1) * 1e9, 1 << 22) for r in range(8))
-    (line,) = view._limits(replace(setup(), limits=pairs, bound=None), profile=False)
+    (line,) = view._limits(replace(setup(), limits=pairs, bound=None))
     expected = "TCP stream: 1.00 GB/s to 8.00 GB/s over 8 pairs alone, the slowest rank 0 to 1"
     assert line == f"{expected} (4 MiB at a time)"
