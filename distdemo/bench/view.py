@@ -84,21 +84,19 @@ def table(report: BenchReport, console: Console) -> Group:
         parts += _skew(series, report, console)
     parts += _facts(report, console)
     parts += [Text(note) for note in report.notes]
-    averages = [_average(each) for each in report.measured if each.rows[-1].busbw_bytes_per_s]
-    if averages:
-        named = zip(labels(report.measured), averages, strict=False)
-        told = [f"{' '.join(words)} {text}" for words, text in named]
-        told = averages if len(averages) == 1 else told[:FEW] + [sign.more] * (len(told) > FEW)
+    moving = [each for each in report.measured if each.rows[-1].busbw_bytes_per_s]
+    if moving:  # as nccl-tests ends with it, over the sizes
+        told = []
+        for words, each in zip(labels(moving), moving, strict=True):
+            average = fmean(row.busbw_bytes_per_s for row in each.rows) / 1e9
+            name = f"{' '.join(words)} " if len(moving) > 1 else ""
+            told.append(f"{name}{digits(average)} GB/s")
+        told[FEW:] = [sign.more] * (len(told) > FEW)
         parts += [Text(), Text(f"Average busbw: {', '.join(told)}", style=colours.QUIET)]
     host = (str(report.environment.get(name, "")) for name in ("host", "processor"))
     took = [duration(report.elapsed_s), *filter(None, host)]
     took += [f"{name} {version}" for name, version in report.versions.items()]
     return Group(*parts, Text(f" {sign.dot} ".join(took), style=colours.QUIET))
-
-
-def _average(series: Series) -> str:
-    """As nccl-tests ends with it, over the sizes."""
-    return f"{digits(fmean(row.busbw_bytes_per_s for row in series.rows) / 1e9)} GB/s"
 
 
 def _series(series: Series, console: Console) -> Iterator[RenderableType]:
