@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +20,13 @@ _program = int(os.environ.pop("_DISTDEMO_LAUNCHER", "0")) or os.getppid()
 
 def _own_socket() -> Path | None:
     """The Unix socket that this process listens on; None if it has none."""
-    with suppress(OSError):  # no /proc here
-        for fd in map(int, os.listdir("/proc/self/fd")):
-            with suppress(OSError), socket.socket(fileno=os.dup(fd)) as found:
-                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                name = found.getsockname()
+    descriptors = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []  # noqa: PTH112 - no Path is needed
+    for fd in map(int, descriptors):
+        with suppress(OSError):  # closed meanwhile
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.socket(fileno=os.dup(fd)) as found:
+                    listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                    name = found.getsockname()
                 if listens and isinstance(name, str) and name.startswith("/"):
                     return Path(name)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -12,7 +13,8 @@ import torch.distributed as dist
 from helpers import children
 
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import Raised, Stopped, WorldSpec
+from distdemo.launcher.records import Raised, Stopped, TimedOut, UserProgram, WorldSpec
+from distdemo.launcher.verdict import report_of
 
 ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
 
@@ -199,3 +201,36 @@ def test_a_counter_proves_that_everybody_has_arrived():
     values = run_world(world(4), arrive).values
     assert sorted(before for before, _ in values) == [1, 2, 3, 4]
     assert [after for _, after in values] == [4] * 4
+
+
+# ------------------------------------------------------------------------------- where ranks were
+
+
+def test_an_interrupted_world_says_where_its_ranks_were():
+    def wait(rank):
+        dist.barrier()
+        if rank.rank == 0:
+            os.kill(os.getppid(), signal.SIGINT)
+        if rank.rank < 2:
+            dist.recv(torch.ones(1), 2)
+        threading.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_world(world(), wait)
+    report = report_of(caught.value)
+    assert report
+    assert report.interrupted_by == signal.SIGINT
+    assert all(isinstance(outcome, TimedOut) for outcome in report.outcomes)
+    assert all("in wait" in outcome.where.place for outcome in report.outcomes)
+    assert report.verdict.what == "The run was interrupted."
+    assert "in wait" in report.verdict.why
+    assert children(os.getpid()) == []
+
+
+def test_ranks_of_a_user_program_that_wait_in_recv_stall():
+    """gloo's threads poll meanwhile: that is no work."""
+    waits = world(2, stall=1.0, capture=True, user_program=UserProgram())
+    report = run_world(waits, lambda rank: dist.recv(torch.ones(1), 1 - rank.rank))
+    assert report.verdict
+    assert "no rank wrote anything or used the processor" in report.verdict.what
+    assert report.seconds < 20

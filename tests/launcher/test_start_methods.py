@@ -79,3 +79,12 @@ def test_ranks_that_never_end_die_with_a_killed_program(tmp_path):
         run.process.kill()
         run.process.wait(10)
         run.leaves_nothing()
+
+
+def test_a_program_killed_while_the_forkserver_still_imports_leaves_no_folder(tmp_path):
+    with warmed([str(PROGRAMS / "launch_slowly.py")], tmp_path) as run:
+        assert run.process.stdout
+        assert run.process.stdout.readline() == "importing\n"
+        run.process.kill()
+        run.process.wait(10)
+        run.leaves_nothing(60.0)  # it imports torch before it looks
