@@ -59,6 +59,7 @@ def offer_files(incomplete: str) -> list[str]:
 
 @command(
     record="distdemo.run.records:RunReport",
+    outputs=(".json",),
     epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
     "package.module",
 )

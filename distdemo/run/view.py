@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport
 from distdemo.view import colours
 from distdemo.view.console import signs
@@ -48,8 +49,12 @@ def table(report: RunReport, console: Console, *, whole: bool = False) -> Group:
 def summary(report: RunReport, console: Console) -> Text:
     """How it went, in a line."""
     sign, world = signs(console), report.world
-    if world is None or not world.ok:
+    if world is None:
         line = f"{sign.wrong} Interrupted. All ranks are gone, nothing was left behind."
+        return Text(line, style=colours.WRONG)
+    if not world.ok:
+        ended = sum(isinstance(each, Returned) for each in world.outcomes)
+        line = f"{sign.wrong} {ended:,} of {plural(report.world_size, 'rank')} came to the end."
         return Text(line, style=colours.WRONG)
     done = "returned" if report.program.function else "came to the end"
     size = report.world_size

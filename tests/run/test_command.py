@@ -167,6 +167,8 @@ def test_quiet_is_the_verdict_alone(command):
     out = command("run", f"{CLASSIC}/hello.py:run", "-n", "2", "-q")[1]
     assert out.startswith("✓ Both ranks returned")
     assert out.count("\n") == 1
+    out = command("run", f"{USERS}/half.py:run", "-n", "2", "-q")[1]
+    assert out.endswith("\n✗ 1 of 2 ranks came to the end.\n")
 
 
 def test_a_script_that_made_no_group_is_told_how_functions_are_called(command):
