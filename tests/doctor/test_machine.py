@@ -2,209 +2,131 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from distdemo.doctor import machine
-from distdemo.doctor.system import Clock, Room, TorchFacts
-from distdemo.launcher.limits import UNLIMITED, Limit
+from distdemo.doctor.records import Finding
+from distdemo.doctor.system import Clock, Room, Surroundings, TorchFacts
+from distdemo.launcher.limits import MIB, UNLIMITED, Limit
+
+Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
 
 
-@pytest.mark.parametrize(
-    ("free", "level"), [(1, "broken"), (15, "broken"), (64, "warning"), (1024, "fine")]
-)
-def test_shared_memory_is_large_enough(
-    made: Any, explained: Any, memory_of: Any, free: int, level: str
-) -> None:
-    seen = machine.shared_memory(made(room=memory_of(free)))
-    explained(seen, level, "MiB" if free < 1024 else "GiB")
+def free(mib: float) -> dict[str, Any]:
+    return {"room": lambda path: Room(64 * MIB, int(mib * MIB))}
 
 
-def test_shared_memory_is_there_and_writable(made: Any, explained: Any, memory_of: Any) -> None:
-    explained(machine.shared_memory(made(room=lambda path: None)), "skipped")
-    shut = made(writable=lambda path: False)
-    explained(machine.shared_memory(shut), "broken", "can't be written to")
-    full = made(writable=lambda path: False, room=memory_of(0))
-    explained(machine.shared_memory(full), "broken", "is full")
-
-
-@pytest.mark.parametrize(
-    ("forked", "spawned", "level"),
-    [(1000, 50, "fine"), (50, 3, "warning"), (1, 0, "broken"), (UNLIMITED, UNLIMITED, "fine")],
-)
-def test_memory_is_counted_in_ranks(
-    made: Any, explained: Any, forked: int, spawned: int, level: str
-) -> None:
+def room_for(forked: int, spawned: int) -> dict[str, Any]:
     ranks = {"fork": forked, "spawn": spawned}
-    around = made(limits=lambda method: (Limit(ranks[method], "Memory: little is free."),))
-    explained(machine.ranks(around), level)
+    return {"limits": lambda method: (Limit(ranks[method], "Memory: little is free."),)}
 
 
-@pytest.mark.parametrize(("mode", "level"), [("0", "fine"), ("1", "fine"), ("2", "warning")])
-def test_overcommitment(made: Any, explained: Any, mode: str, level: str) -> None:
-    explained(machine.overcommit(made({"proc/sys/vm/overcommit_memory": mode})), level, mode)
+def more(processes: int) -> dict[str, Any]:
+    found = (Limit(1, "Memory."), Limit(processes, "Processes: ulimit -u is low."))
+    return {"limits": lambda method: found}
 
 
-def test_a_system_without_overcommitment_is_left_alone(made: Any, explained: Any) -> None:
-    explained(machine.overcommit(made()), "skipped")
+def ulimit(soft: int, hard: int) -> dict[str, Any]:
+    return {"rlimit": lambda name: (soft, hard)}
 
 
-def test_the_temporary_directory_can_be_used(made: Any, explained: Any) -> None:
-    explained(machine.temporary(made()), "fine", "tmp")
-    explained(machine.temporary(made(environ={"TMPDIR": "/scratch"})), "fine", "/scratch")
-    explained(machine.temporary(made(writable=lambda path: False)), "broken", "tmp")
-    named = made(environ={"TMPDIR": "/gone"}, writable=lambda path: str(path) != "/gone")
-    explained(machine.temporary(named), "warning", "which TMPDIR names")
-    neither = made(environ={"TMPDIR": "/gone"}, writable=lambda path: False)
-    explained(machine.temporary(neither), "broken", "/gone")
-    explained(machine.temporary(made(room=lambda path: Room(100, 100))), "warning", "100 B free")
+def number(path: str, text: str) -> dict[str, Any]:
+    return {"files": {path: text}}
 
 
-# ----------------------------------------------------------------------------------------- limits
+def environ(**variables: str) -> dict[str, Any]:
+    return {"environ": variables, "torch": lambda: TorchFacts("2.13.0", threads=8)}
 
 
-@pytest.mark.parametrize(
-    ("limit", "level", "words"),
-    [
-        ((1024, 524288), "fine", "1,024 at most, 524,288 on request"),
-        ((-1, -1), "fine", "unlimited"),
-        ((256, 4096), "warning", "256"),
-        ((512, 512), "warning", "512"),
-        ((64, 64), "broken", "64"),
-        (None, "skipped", "no such limit"),
-    ],
-)
-def test_open_files(made: Any, explained: Any, limit: Any, level: str, words: str) -> None:
-    seen = machine.open_files(made(rlimit=lambda name: limit))
-    explained(seen, level, words)
-    if level == "broken":
-        assert "0 ranks at most" in seen.why
+def quota(version: int, quota: str, usable: int = 8) -> dict[str, Any]:
+    files = {"sys/fs/cgroup/cpu.max": f"{quota} 100000"}
+    if version == 1:
+        files = {f"sys/fs/cgroup/cpu/cpu.cfs_{n}_us": t for n, t in (("quota", quota),)}
+        files["sys/fs/cgroup/cpu/cpu.cfs_period_us"] = "100000"
+    return {"files": files, "cores": lambda: (usable, 8)}
 
 
-@pytest.mark.parametrize(
-    ("more", "level"), [(30000, "fine"), (UNLIMITED, "fine"), (100, "warning"), (3, "broken")]
-)
-def test_processes(made: Any, explained: Any, more: int, level: str) -> None:
-    found = (Limit(1, "Memory."), Limit(more, "Processes: ulimit -u is low."))
-    explained(machine.processes(made(limits=lambda method: found)), level)
+def locked(*, rdma: bool, soft: int) -> dict[str, Any]:
+    return {"files": {"sys/class/infiniband/x/y": ""} if rdma else {}, **ulimit(soft, soft)}
 
 
-@pytest.mark.parametrize(
-    ("soft", "rdma", "level"),
-    [(8 << 20, False, "fine"), (8 << 20, True, "warning"), (-1, True, "fine")],
-)
-def test_locked_memory_matters_where_there_is_rdma(
-    made: Any, explained: Any, soft: int, rdma: bool, level: str
-) -> None:
-    files = {"sys/class/infiniband/mlx5_0/x": ""} if rdma else {}
-    explained(machine.locked_memory(made(files, rlimit=lambda name: (soft, soft))), level)
+def shut(*places: str, **variables: str) -> dict[str, Any]:
+    """Files can't be made in these; without any, nowhere."""
+    held = set(places)
+    return {"environ": variables, "writable": lambda path: bool(held) and str(path) not in held}
 
 
-@pytest.mark.parametrize(
-    ("scope", "level"), [("", "fine"), ("1", "fine"), ("2", "warning"), ("3", "warning")]
-)
-def test_ranks_may_read_each_other(made: Any, explained: Any, scope: str, level: str) -> None:
-    files = {"proc/sys/kernel/yama/ptrace_scope": scope} if scope else {}
-    explained(machine.ptrace(made(files)), level, scope)
+OVERCOMMIT = "proc/sys/vm/overcommit_memory"
+PTRACE = "proc/sys/kernel/yama/ptrace_scope"
+IN_STEP = {"clock": lambda: Clock(synchronised=True, error=0.002)}
+KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+CASES: list[Case] = [
+    (machine.shared_memory, free(1), "broken", "1 MiB free"),
+    (machine.shared_memory, free(15), "broken", "15 MiB free"),
+    (machine.shared_memory, free(64), "warning", "64 MiB free"),
+    (machine.shared_memory, free(1024), "fine", "1 GiB free"),
+    (machine.shared_memory, {"room": lambda path: None}, "skipped", ""),
+    (machine.shared_memory, shut(), "broken", "can't be written to"),
+    (machine.shared_memory, {**shut(), **free(0)}, "broken", "is full"),
+    (machine.ranks, room_for(1000, 50), "fine", "1,000 forked"),
+    (machine.ranks, room_for(50, 3), "warning", "3 spawned"),
+    (machine.ranks, room_for(1, 0), "broken", ""),
+    (machine.ranks, room_for(UNLIMITED, UNLIMITED), "fine", "does not say"),
+    (machine.overcommit, number(OVERCOMMIT, "0"), "fine", "0"),
+    (machine.overcommit, number(OVERCOMMIT, "2"), "warning", "2"),
+    (machine.overcommit, {}, "skipped", ""),
+    (machine.temporary, {}, "fine", "tmp"),
+    (machine.temporary, environ(TMPDIR="/scratch"), "fine", "/scratch"),
+    (machine.temporary, shut(), "broken", "tmp"),
+    (machine.temporary, shut("/gone", TMPDIR="/gone"), "warning", "which TMPDIR names"),
+    (machine.temporary, shut(TMPDIR="/gone"), "broken", "/gone"),
+    (machine.temporary, {"room": lambda path: Room(100, 100)}, "warning", "100 B free"),
+    (machine.open_files, ulimit(1024, 524288), "fine", "1,024 at most, 524,288 on request"),
+    (machine.open_files, ulimit(-1, -1), "fine", "unlimited"),
+    (machine.open_files, ulimit(256, 4096), "warning", "256"),
+    (machine.open_files, ulimit(64, 64), "broken", "64"),
+    (machine.open_files, {"rlimit": lambda name: None}, "skipped", "no such limit"),
+    (machine.processes, more(30000), "fine", "30,000 more"),
+    (machine.processes, more(UNLIMITED), "fine", "no limit"),
+    (machine.processes, more(100), "warning", "100 more"),
+    (machine.processes, more(3), "broken", "3 more"),
+    (machine.locked_memory, locked(rdma=False, soft=8 << 20), "fine", "8 MiB"),
+    (machine.locked_memory, locked(rdma=True, soft=8 << 20), "warning", "RDMA"),
+    (machine.locked_memory, locked(rdma=True, soft=-1), "fine", "unlimited"),
+    (machine.ptrace, {}, "fine", ""),
+    (machine.ptrace, number(PTRACE, "1"), "fine", "1"),
+    (machine.ptrace, number(PTRACE, "2"), "warning", "2"),
+    (machine.cores, quota(2, "max"), "fine", "8"),
+    (machine.cores, quota(2, "max", 4), "fine", "4 of 8 (an affinity mask"),
+    (machine.cores, quota(2, "max", 1), "warning", "1 of 8"),
+    (machine.cores, quota(2, "150000"), "warning", "a quota of 1.5"),
+    (machine.cores, quota(1, "200000"), "warning", "a quota of 2"),
+    (machine.cores, quota(1, "-1"), "fine", "8"),
+    (machine.threads, environ(), "fine", "takes 8 threads, 4 ranks 32"),
+    (machine.threads, environ(OMP_NUM_THREADS="2,1"), "fine", "up to 4 ranks"),
+    (machine.threads, environ(OMP_NUM_THREADS="16"), "warning", "there are 8 cores"),
+    (machine.threads, environ(OMP_NUM_THREADS="many"), "warning", "no number of threads"),
+    (machine.threads, environ(MKL_NUM_THREADS="0"), "warning", "MKL_NUM_THREADS=0"),
+    (machine.pinning, environ(), "fine", ""),
+    (machine.pinning, environ(OMP_PROC_BIND="false"), "fine", ""),
+    (machine.pinning, environ(GOMP_CPU_AFFINITY="0-3"), "warning", "GOMP_CPU_AFFINITY=0-3"),
+    (machine.clock, IN_STEP, "fine", "within 2 ms"),
+    (machine.clock, {"clock": lambda: Clock(True, 9.0)}, "warning", "may be 9 s off"),
+    (machine.clock, {"clock": lambda: Clock(False)}, "warning", "nothing keeps it in step"),
+    (machine.clock, {"clock": lambda: None}, "skipped", "does not tell"),
+    (machine.container, {}, "skipped", ""),
+    (machine.container, number(".dockerenv", ""), "fine", "Docker"),
+    (machine.container, number("run/.containerenv", ""), "fine", "Podman"),
+    (machine.container, {"environ": KUBERNETES}, "fine", "Kubernetes"),
+    (machine.container, number("proc/1/cgroup", "1:cpu:/kubepods/x"), "fine", "Kubernetes"),
+    (machine.container, number("proc/1/cgroup", "0::/init.scope"), "skipped", ""),
+]
 
 
-# -------------------------------------------------------------------------------- cores and clock
-
-
-@pytest.mark.parametrize(
-    ("usable", "files", "level", "words"),
-    [
-        (8, {}, "fine", "8"),
-        (4, {}, "fine", "4 of 8 (an affinity mask"),
-        (1, {}, "warning", "1 of 8"),
-        (8, {"sys/fs/cgroup/cpu.max": "max 100000"}, "fine", "8"),
-        (8, {"sys/fs/cgroup/cpu.max": "150000 100000"}, "warning", "a quota of 1.5"),
-        (
-            8,
-            {
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-            "warning",
-            "a quota of 2",
-        ),
-        (
-            8,
-            {
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-            "fine",
-            "8",
-        ),
-    ],
-)
-def test_cores_are_what_mask_and_quota_leave(  # noqa: PLR0917 - one case a row
-    made: Any, explained: Any, usable: int, files: dict[str, str], level: str, words: str
-) -> None:
-    explained(machine.cores(made(files, cores=lambda: (usable, 8))), level, words)
-
-
-@pytest.mark.parametrize(
-    ("environ", "level", "words"),
-    [
-        ({}, "fine", "takes 8 threads, 4 ranks 32"),
-        ({"OMP_NUM_THREADS": "2"}, "fine", "up to 4 ranks"),
-        ({"OMP_NUM_THREADS": "2,1"}, "fine", "up to 4 ranks"),
-        ({"OMP_NUM_THREADS": "16"}, "warning", "there are 8 cores"),
-        ({"OMP_NUM_THREADS": "many"}, "warning", "no number of threads"),
-        ({"MKL_NUM_THREADS": "0"}, "warning", "MKL_NUM_THREADS=0"),
-    ],
-)
-def test_threads_a_rank(
-    made: Any, explained: Any, environ: dict[str, str], level: str, words: str
-) -> None:
-    around = made(environ=environ, torch=lambda: TorchFacts("2.13.0", threads=8))
-    explained(machine.threads(around), level, words)
-
-
-@pytest.mark.parametrize(
-    ("environ", "level"),
-    [
-        ({}, "fine"),
-        ({"OMP_PROC_BIND": "false"}, "fine"),
-        ({"OMP_PROC_BIND": "true"}, "warning"),
-        ({"GOMP_CPU_AFFINITY": "0-3"}, "warning"),
-        ({"KMP_AFFINITY": "compact"}, "warning"),
-    ],
-)
-def test_threads_that_are_bound(
-    made: Any, explained: Any, environ: dict[str, str], level: str
-) -> None:
-    explained(machine.pinning(made(environ=environ)), level)
-
-
-@pytest.mark.parametrize(
-    ("found", "level", "words"),
-    [
-        (Clock(synchronised=True, error=0.002), "fine", "within 2 ms"),
-        (Clock(synchronised=True, error=9.0), "warning", "may be 9 s off"),
-        (Clock(synchronised=False), "warning", "nothing keeps it in step"),
-        (None, "skipped", "does not tell"),
-    ],
-)
-def test_the_clock(made: Any, explained: Any, found: Any, level: str, words: str) -> None:
-    explained(machine.clock(made(clock=lambda: found)), level, words)
-
-
-@pytest.mark.parametrize(
-    ("files", "environ", "kind"),
-    [
-        ({}, {}, ""),
-        ({".dockerenv": ""}, {}, "Docker"),
-        ({"run/.containerenv": ""}, {}, "Podman"),
-        ({".dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes"),
-        ({"proc/1/cgroup": "1:cpu:/kubepods/x"}, {}, "Kubernetes"),
-        ({"proc/1/cgroup": "0::/init.scope"}, {}, ""),
-    ],
-)
-def test_containers_are_known_by_what_they_leave(
-    made: Any, explained: Any, files: dict[str, str], environ: dict[str, str], kind: str
-) -> None:
-    explained(machine.container(made(files, environ)), "fine" if kind else "skipped", kind)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__} {case[2]}")
+def test_what_a_machine_has_is_judged(case: Case, made: Any, explained: Any) -> None:
+    look, spoiled, level, words = case
+    explained(look(made(**spoiled)), level, words)
