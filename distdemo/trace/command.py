@@ -370,6 +370,12 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
                 f"{flag} means nothing to {kind.command}.", kind.words.summary, "Leave it out."
             )
     named = _algorithms(kind, algorithm, several=mode != "run")
+    if factor is not None and reduce_op != "premul_sum":
+        raise UsageError(
+            "--factor means nothing without --reduce-op premul_sum.",
+            "It is what premul_sum multiplies each rank's tensor with.",
+            "Leave it out.",
+        )
     if chunks is not None and not any(each.chunked for each in named):
         raise UsageError(
             f"--chunks: {named[0].name} of {kind.command} cuts as it must.",
@@ -389,7 +395,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         reduce_op=reduce_op if "reduce_op" in kind.takes else None,
         root=check_rank("--root", root or 0, n) if "root" in kind.takes else None,
         variant=("list" if mode == "run" else "single") if "variant" in kind.takes else None,
-        factor=_factor(factor, reduce_op),
+        factor=2.0 if factor is None else factor,
         seed=seed,
     )
     _check_arithmetic(template)
@@ -566,16 +572,6 @@ def _simulated_ranks(asked: int | None, chunks: int | None) -> int:
             f"Try --world-size {max(2, min(MOST_RANKS, MOST_MESSAGES // (chunks or 1)))}.",
         )
     return n
-
-
-def _factor(given: float | None, reduce_op: str) -> float:
-    if given is not None and (reduce_op != "premul_sum" or not math.isfinite(given)):
-        raise UsageError(
-            "--factor means nothing without --reduce-op premul_sum.",
-            "It is what premul_sum multiplies each rank's tensor with.",
-            "Leave it out.",
-        )
-    return 2.0 if given is None else given
 
 
 def _check_arithmetic(spec: OpSpec) -> None:

@@ -1,4 +1,4 @@
-"""Algorithms side by side, drawn with matplotlib: time against size, or bars at one size."""
+"""Algorithms side by side, drawn with matplotlib: time, or bytes, against size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
     LogLocator,
-    MaxNLocator,
     NullFormatter,
 )
 
@@ -26,17 +24,14 @@ from distdemo.view.format import duration, short_size
 from distdemo.view.plot import COLOURS, MARKS, SETTINGS, entitle, saved
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 10.0, 6.0  # inches
-OVER, EACH = 2.0, 0.55  # inches around bars, and of an algorithm's two
 ROOM = 118  # characters of the legend in a line
 OWN = "#1a1a1a"
 QUIET = "#555555"
 HUES = tuple(colour for colour in COLOURS if colour != "#000000")
 DASHES: tuple[float, Sequence[float]] = (0, (4, 2))
-THICK, THIN = 0.42, 0.26  # bars, of a row's height
 BETWEEN = 24  # points of a curve from one size to the next
 MOST_TICKS = 8  # sizes that are named
 EDGE = 2.0  # a crossover nearer to the largest size than this factor is labelled at its left
@@ -84,22 +79,17 @@ def plot(report: Comparison, kind: str) -> bytes:
     """The picture.
 
     Args:
-        report: of several sizes: lines; of one: bars; of none: empty axes.
+        report: of no size: empty axes.
         kind: ``png`` or ``svg``.
     """
     with mpl.rc_context(SETTINGS):
-        single = len(report.sizes) == 1
-        tall = OVER + EACH * len(report.sizes[0].candidates) if single else HEIGHT
-        figure = Figure(figsize=(WIDTH, tall), layout="constrained")
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
         rows = [row for size in report.sizes for row in size.candidates]
         # Times; where nobody knows any, as in a simulation without α and β, bytes.
         known = any(row.seconds is not None for row in rows)
-        handles: Sequence[Artist] = []
         if report.sizes:
-            draw = _bars if single else _lines
-            handles = draw(axes, report, TIME if known else BYTES)
-        if handles:
+            handles = _lines(axes, report, TIME if known else BYTES)
             names = [str(each.get_label()) for each in handles]
             most = max(1, min(len(names), ROOM // (max(map(len, names)) + 8)))
             columns = -(-len(names) // -(-len(names) // most))
@@ -134,65 +124,6 @@ def _looks(report: Comparison) -> dict[str, tuple[str, str]]:
             look = (HUES[place % len(HUES)], MARKS[place % len(MARKS)])
             found.setdefault(name_of(row, report), (OWN, MARKS[-1]) if row.own else look)
     return found
-
-
-# -------------------------------------------------------------------------------------------- bars
-
-
-def _bars(axes: Axes, report: Comparison, shown: Measure) -> list[Patch]:
-    """A bar an algorithm, the least at the top, and under it a hollow one of what is expected."""
-    looks, size = _looks(report), report.sizes[0]
-    rows = sorted(
-        size.candidates,
-        key=lambda row: shown.measured(row) or shown.expected(row) or 0.0,
-        reverse=True,
-    )
-    for place, row in enumerate(rows):
-        colour = looks[name_of(row, report)][0]
-        measured, expected = shown.measured(row), shown.expected(row)
-        if measured is not None and row.timing is not None:
-            at, ends = place + 0.14, [row.timing.low_s, row.timing.high_s]
-            axes.barh(at, measured, THICK, color=colour, zorder=3)
-            axes.plot(ends, [at, at], color=QUIET, linewidth=1.4, zorder=4)
-            _words(axes, at, max(measured, ends[1]), shown.text(measured))
-        elif row.refused:
-            _words(axes, place + 0.14, 0, "not run")
-        if expected is not None:
-            at, thick = (place, THICK) if measured is None else (place - 0.24, THIN)
-            axes.barh(
-                at,
-                expected,
-                thick,
-                facecolor="none",
-                edgecolor=colour,
-                linestyle="--",
-                linewidth=1.2,
-                zorder=3,
-            )
-            _words(axes, at, expected, shown.text(expected), small=measured is not None)
-    axes.set_yticks(range(len(rows)), [name_of(row, report) for row in rows])
-    axes.set_xlabel(shown.title)
-    axes.xaxis.set_major_locator(MaxNLocator(7))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shown.text(value)))
-    axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, axes.get_xlim()[1] * 1.12)  # room for the words at the end of the longest
-    hollow = Patch(facecolor="none", edgecolor=QUIET, linestyle="--", label=shown.expected_is)
-    if not any(shown.measured(row) for row in rows):
-        return [hollow]
-    return [Patch(color=QUIET, label="measured, median and its interval"), hollow]
-
-
-def _words(axes: Axes, at: float, value: float, text: str, *, small: bool = False) -> None:
-    axes.annotate(
-        text,
-        xy=(value, at),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=7.5 if small else 9,
-        color=QUIET if small else "#000000",
-    )
 
 
 # ------------------------------------------------------------------------------------------- lines

@@ -44,7 +44,6 @@ Act = Callable[[], Any]
 Numbers = tuple["Number | str", ...]
 """The first numbers of a chunk."""
 SHOWN = 4  # of them are kept
-ALIGNED = 64  # elements; what a GPU's messages begin at is a multiple of any vector's width
 SIGN_OF_LIFE = 0.5  # seconds between two of them
 _SENT_AS_IT_IS = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -216,27 +215,6 @@ class Memory:
         return [self.flat[start:end] for start, end in found]
 
 
-class Scratch:
-    """Room for messages that can't lie where their chunks do; used anew in every round."""
-
-    def __init__(self, like: Tensor) -> None:
-        self._block = like.new_empty(0)
-        self._used = 0
-
-    def clear(self) -> None:
-        """A new round begins: what was taken before may be taken again."""
-        self._used = 0
-
-    def take(self, elements: int) -> Tensor:
-        """Room for this many elements that nobody else has in this round."""
-        if self._used + elements > self._block.numel():
-            self._block = self._block.new_empty(max(elements, self._block.numel()))
-            self._used = 0
-        place = self._block[self._used : self._used + elements]
-        self._used = -(-(self._used + elements) // ALIGNED) * ALIGNED
-        return place
-
-
 def ordered(
     chunks: Iterable[int], messages: Sequence[Transfer], starts: Iterable[int]
 ) -> list[int]:
@@ -338,12 +316,12 @@ class Runner:
         self._roles = tuple(roles(rank, plan, fault))
         self._load()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
-        self._scratch = Scratch(self._memory.flat)
         self._under_way: list[Any] = []
         # Where ranks pass on the message that they got last, it must not be written over.
         self._passes_on = any(t.content == "last" for role in self._roles for t in role.sends)
-        self._kept: list[Tensor] = []
         self._last: Tensor | None = None
+        self._rooms: list[Tensor] = []
+        self._taken: list[Tensor] = []
         self.sent_bytes = 0
         self._rounds = [self._round(role) for role in self._roles]
         self._busy = [each for each in self._rounds if each is not None]
@@ -456,41 +434,33 @@ class Runner:
         """The next round; None where this rank has no part in it."""
         if not role.sends and not role.receives:
             return None
-        self._scratch.clear()
+        self._taken = [] if self._last is None else [self._last]
         packing: list[Act] = []
         settling: list[Act] = []
         fresh = set(role.fresh)
         out = [(each.dst, self._outgoing(each, packing)) for each in role.sends]
-        taken = [self._last]
-        into = [
-            (each.src, self._incoming(each, role, fresh, settling, taken)) for each in role.receives
-        ]
-        if self._passes_on and len(taken) > 1:
-            self._last = taken[-1]
+        into = [(each.src, self._incoming(each, role, fresh, settling)) for each in role.receives]
+        if self._passes_on and into:
+            self._last = into[-1][1]
         self.sent_bytes += sum(tensor.nbytes for _, tensor in out)
         return RankRound(packing, self._posting(out, into), settling, self._under_way)
 
     def _outgoing(self, transfer: Transfer, packing: list[Act]) -> Tensor:
         if transfer.content == "last":
             if self._last is None or self._last.numel() != transfer.elements:
-                self._last = self._memory.flat.new_empty(transfer.elements)
+                self._last = self._room(transfer.elements)
                 poison(self._last)
             return self._last
         source = self._original if transfer.content == "original" else self._memory
         runs = source.runs(transfer.chunks)
         if len(runs) == 1:
             return runs[0]
-        message = self._scratch.take(transfer.elements)
+        message = self._room(transfer.elements)
         packing.append(partial(torch.cat, runs, out=message))
         return message
 
     def _incoming(
-        self,
-        transfer: Transfer,
-        role: Role,
-        fresh: set[int],
-        settling: list[Act],
-        taken: list[Tensor | None],
+        self, transfer: Transfer, role: Role, fresh: set[int], settling: list[Act]
     ) -> Tensor:
         """Where the message comes to.
 
@@ -499,7 +469,6 @@ class Runner:
             role: the whole round.
             fresh: chunks with nothing to combine with yet; those that come now are taken out.
             settling: gets what is to be done afterwards.
-            taken: messages that must stay as they are in this round; gets this one.
         """
         runs = self._memory.runs(transfer.chunks)
         reduced = transfer.reduce and fresh.isdisjoint(transfer.chunks)
@@ -511,8 +480,7 @@ class Runner:
         alone = len(runs) == 1 and not transfer.reduce and len(touching) == 1
         if alone and not self._passes_on:
             return runs[0]
-        message = self._room(transfer.elements, taken)
-        taken.append(message)
+        message = self._room(transfer.elements)
         if reduced or not transfer.reduce:
             settling += self._settle(runs, message, reduce=reduced)
         else:  # chunk by chunk: some are there already, others take their place
@@ -523,15 +491,16 @@ class Runner:
         fresh.difference_update(transfer.chunks)
         return message
 
-    def _room(self, elements: int, taken: Sequence[Tensor | None]) -> Tensor:
-        """Room for a message: until the next round, or as long as it may be passed on."""
-        if not self._passes_on:
-            return self._scratch.take(elements)
-        for each in self._kept:
-            if each.numel() == elements and not any(each is other for other in taken):
-                return each
-        self._kept.append(self._memory.flat.new_empty(elements))
-        return self._kept[-1]
+    def _room(self, elements: int) -> Tensor:
+        """Room for a message that can't lie where its chunks do, used anew in other rounds."""
+        for room in self._rooms:
+            if room.numel() == elements and not any(room is each for each in self._taken):
+                break
+        else:
+            room = self._memory.flat.new_empty(elements)
+            self._rooms.append(room)
+        self._taken.append(room)
+        return room
 
     def _settle(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Act]:
         parts = torch.split(message, [run.numel() for run in runs])

@@ -5,7 +5,7 @@ Every colour has a word or a sign beside it: ``+ ██░█ 0 1 3  44``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -79,8 +79,7 @@ def frames(report: TraceReport) -> list[Frame]:
 def telling(report: TraceReport, every: list[Frame]) -> list[Frame | int]:
     """Those to print, and between them how many were left out.
 
-    Of many these are shown: both ends, the ends of each phase, when the first chunk is complete
-    and the first rank is done, and where something goes wrong.
+    Of many these are shown: both ends, the ends of each phase, and where something goes wrong.
     """
     if len(every) - 1 <= ALL_ROUNDS:
         return list(every)
@@ -104,18 +103,6 @@ def _landmarks(report: TraceReport, every: list[Frame]) -> Iterator[int]:
         if before.round and after.round and before.round.phase != after.round.phase:
             yield from (before.number, after.number)
 
-    def complete_anywhere(frame: Frame) -> bool:
-        return any(cell.complete for held in frame.held for cell in held.values())
-
-    def anybody_done(frame: Frame) -> bool:
-        return any(
-            wanted and all(chunk in held and held[chunk].complete for chunk in wanted)
-            for wanted, held in zip(report.wanted, frame.held, strict=True)
-        )
-
-    tests: tuple[Callable[[Frame], bool], ...] = (complete_anywhere, anybody_done)
-    for is_so in tests:
-        yield next((frame.number for frame in every if is_so(frame)), 0)
     yield from {each.round for each in report.wrong if each.round is not None}
     if report.spec.fault:
         yield report.spec.fault.round

@@ -140,7 +140,7 @@ def test_the_list_is_shown_as_before() -> None:
         with_faults(),
         replace(compared(run=False), sizes=()),
     ],
-    ids=["lines", "bytes", "bars", "nothing"],
+    ids=["times", "bytes", "one size", "nothing"],
 )
 def test_a_plot_is_drawn_and_names_every_row(report: Comparison, kind: str) -> None:
     pytest.importorskip("matplotlib")
