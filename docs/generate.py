@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from distdemo import ops
 from distdemo.cli.app import built, names, records_of
 from distdemo.encoding import document_schema
 
@@ -49,7 +50,7 @@ def schemas() -> dict[str, str]:
     made = {}
     for name in names():
         first, *others = records_of(name)
-        file = name.replace(" ", "-")
+        file = "operation" if ops.find(name) else name.replace(" ", "-")
         for each, stem in ((first, file), *((r, f"{file}-{r.__name__.lower()}") for r in others)):
             schema = document_schema(each, f"distdemo {name} --format json")
             made[f"{stem}.json"] = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
