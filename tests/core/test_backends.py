@@ -190,7 +190,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (asked("gather", "objects", shape=()), None),
         (asked("scatter", shape=()), None),
     ],
-    ids=str,
 )
 def test_a_refusal_is_what_happened_when_it_was_tried(
     request_: tuple[Op, OpSpec], finding: str | None
