@@ -16,7 +16,7 @@ import beside_loop
 import on_gpu
 import own_cost
 import within_world
-from contests import Result, add, table
+from ratios import Result, add, table
 from rich.console import Console
 
 PARTS: dict[str, Callable[[], Iterator[Result]]] = {

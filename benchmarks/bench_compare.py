@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contests import Result, add, command, document, table
+from ratios import Result, add, command, document, table
 from rich.console import Console
 
 from distdemo import ops

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from contests import Result, between, document, in_words, inverse, known, launches, quotient
+from ratios import Result, between, document, in_words, inverse, known, launches, quotient
 
 LOOP = str(Path(__file__).with_name("allreduce_loop.py"))
 ASKED = 0.05  # by which they may differ

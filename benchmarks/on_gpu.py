@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from contests import PATIENCE, Result, in_words
+from ratios import PATIENCE, Result, in_words
 
 SIZE = "64M"
 CASES = (("nccl", 1), ("gloo", 2))

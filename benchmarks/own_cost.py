@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contests import PATIENCE, Result, document, in_words
+from ratios import PATIENCE, Result, document, in_words
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from beside_loop import ASKED, REST, SIZES, Size
-from contests import Result, in_words
+from ratios import Result, in_words
 
 if TYPE_CHECKING:
     from torch import Tensor
