@@ -6,7 +6,6 @@ The system is asked first; only where it shows a GPU, a child process asks torch
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from distdemo.backends.gpus import NODES
@@ -15,18 +14,7 @@ from distdemo.doctor.system import Surroundings
 from distdemo.view.format import plural, short_size
 
 PATIENCE = 40.0  # seconds: torch's import and CUDA's start on a machine with eight GPUs
-QUERY = "name,driver_version,compute_mode,mig.mode.current,memory.used"
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU as nvidia-smi shows it."""
-
-    name: str
-    driver: str
-    compute_mode: str
-    mig: str
-    used: str
+QUERY = ("driver_version", "compute_mode", "mig.mode.current")
 
 
 def gpus(around: Surroundings) -> Finding:
@@ -152,15 +140,15 @@ def driver(around: Surroundings) -> Finding:
     cards = smi(around)
     if not cards:
         return skipped("nvidia-smi shows nothing")
-    text = f"driver {cards[0].driver}"
-    exclusive = [card.name for card in cards if card.compute_mode.lower().startswith("exclusive")]
+    text = f"driver {cards[0]['driver_version']}"
+    exclusive = sum(card["compute_mode"].lower().startswith("exclusive") for card in cards)
     if exclusive:
         return warning(
-            f"{text}; {plural(len(exclusive), 'GPU')} in exclusive mode",
+            f"{text}; {plural(exclusive, 'GPU')} in exclusive mode",
             "One process at a time may use such a GPU: ranks that share it fail.",
             "nvidia-smi -c 0",
         )
-    if any(card.mig.lower() == "enabled" for card in cards):
+    if any(card["mig.mode.current"].lower() == "enabled" for card in cards):
         return warning(
             f"{text}; MIG is enabled",
             "A GPU is cut into parts, a process sees one part only, and parts have no peer "
@@ -171,13 +159,13 @@ def driver(around: Surroundings) -> Finding:
     return fine(text)
 
 
-def smi(around: Surroundings) -> list[Card]:
-    """The GPUs that nvidia-smi shows; none where there is no such program."""
+def smi(around: Surroundings) -> list[dict[str, str]]:
+    """The GPUs that nvidia-smi shows, by ``QUERY``; none where there is no such program."""
     program = around.which("nvidia-smi")
     if program is None or not _shown(around):
         return []
-    answer = around.ask([str(program), f"--query-gpu={QUERY}", "--format=csv,noheader"], 10.0)
-    if answer.status != 0:
-        return []
+    query = f"--query-gpu={','.join(QUERY)}"
+    answer = around.ask([str(program), query, "--format=csv,noheader"], 10.0)
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.text.splitlines()]
-    return [Card(*row) for row in rows if len(row) == 5]
+    whole = [row for row in rows if len(row) == len(QUERY) and answer.status == 0]
+    return [dict(zip(QUERY, row, strict=True)) for row in whole]
