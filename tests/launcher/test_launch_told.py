@@ -220,8 +220,11 @@ def test_an_interrupted_world_says_where_its_ranks_were():
     report = report_of(caught.value)
     assert report
     assert report.interrupted_by == signal.SIGINT
-    assert all(isinstance(outcome, TimedOut) for outcome in report.outcomes)
-    assert all("in wait" in outcome.where.place for outcome in report.outcomes)
+    for outcome in report.outcomes:
+        assert isinstance(outcome, TimedOut)
+        assert outcome.where
+        assert "in wait" in outcome.where.place
+    assert report.verdict
     assert report.verdict.what == "The run was interrupted."
     assert "in wait" in report.verdict.why
     assert children(os.getpid()) == []
