@@ -1,0 +1,51 @@
+"""The documents: as long as they should be, up to date where they are made, no link into nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+
+
+def test_the_reference_and_the_schemas_are_as_they_would_be_made() -> None:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    made = generate.files()
+    stale = [file.name for file, text in made.items() if file.read_text(encoding="utf-8") != text]
+    assert stale == [], "make docs makes them anew"
+    assert {file.name for file in (DOCS / "schemas").iterdir()} <= {file.name for file in made}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_is_no_book_and_its_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if page.name != "reference.md":
+        assert len(text.splitlines()) <= (300 if page.name == "README.md" else 250)
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not link.startswith("http"):
+            assert (page.parent / link).exists(), link
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    done = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").exists()
