@@ -1,4 +1,4 @@
-"""The documents: as long as they should be, up to date where they are made, no link into nothing."""
+"""The documents: no longer than they should be, up to date, with no link into nothing."""
 
 from __future__ import annotations
 
