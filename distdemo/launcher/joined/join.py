@@ -59,7 +59,7 @@ from distdemo.launcher.joined.messages import (
 from distdemo.launcher.joined.nodes import Node, Nodes
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import open_files
-from distdemo.launcher.records import Died, Raised, Verdict, WorldReport
+from distdemo.launcher.records import Died, Lost, Raised, Verdict, WorldReport
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
@@ -417,7 +417,11 @@ class NodeZero(_Part):
         outcomes = sorted((*workers.outcomes(), *others.outcomes()), key=lambda each: each.rank)
         stalled = workers.ended is WatchEnd.STALLED or others.stalled
         judged = verdict.judge(world, outcomes, stalled=stalled)
-        caused = judged is not None and judged.ranks and others.failed_at is not None
+        # A rank that was only running when the signal came has caused nothing.
+        caused = others.failed_at is not None and any(
+            isinstance(outcomes[rank], Died | Lost | Raised)
+            for rank in (judged.ranks if judged is not None else ())
+        )
         interrupted = None if caused else received
         method = choose(world.start_method, world.device)
         hosts = [self._host] * len(self._placement.ranks_of(0))
