@@ -153,8 +153,16 @@ class Session:
             capture=True,
             stall=stall,
         )
-        check_machine(replace(world, world_size=self.ranks_here(size)), data_bytes)
+        self.check_memory(world, data_bytes)
         return world
+
+    def check_memory(self, world: WorldSpec, data_bytes: int = 0) -> None:
+        """Refuse a world, or tensors, that this machine can't hold.
+
+        Raises:
+            UsageError: naming the limit and the reason.
+        """
+        check_machine(replace(world, world_size=self.ranks_here(world.world_size)), data_bytes)
 
     def _check_engine(self, backend: backends.Backend) -> None:
         """Refuse a backend whose ranks this engine can't start."""

@@ -51,16 +51,12 @@ def make_request(
         size = told
     why = f"{op.command} needs two ranks: one can't send to itself."
     world_size = session.world_size(options.world_size, size, op.smallest_world, why)
+    world = session.world(
+        world_size, options.backend, options.device, options.timeout, options.start_method
+    )
     specs = make_specs(op, options, world_size, rows)
     data = sum(footprint(op, spec) for spec in specs) * session.ranks_here(world_size) // world_size
-    world = session.world(
-        world_size,
-        options.backend,
-        options.device,
-        options.timeout,
-        options.start_method,
-        data_bytes=data,
-    )
+    session.check_memory(world, data)
     # On a connection yet to be made a monitored barrier may wait beyond its limit.
     world = replace(world, lazy=op.lazy and not specs[0].monitored)
     if specs[0].monitored:  # it speaks up before the launcher's time is up
