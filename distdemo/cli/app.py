@@ -61,7 +61,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
         """The command that these words begin with; a shell that completes a line asks here."""
-        return super().resolve_command(ctx, arrange(args, names()))
+        # Otherwise they have been arranged before: twice, ``run`` would get another ``--``.
+        words = arrange(args, names()) if ctx.resilient_parsing else args
+        return super().resolve_command(ctx, words)
 
 
 app = typer.Typer(
