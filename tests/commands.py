@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -149,6 +149,14 @@ def _forget() -> None:
     tempfile.tempdir = None
     # A process that takes care of semaphores may run for the tests; this one starts its own.
     vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
+    forget_forkserver()
+
+
+def forget_forkserver() -> None:
+    """A forkserver that runs for the tests is no child of this process: it starts its own."""
+    vars(forkserver._forkserver).update(
+        _forkserver_address=None, _forkserver_alive_fd=None, _forkserver_pid=None
+    )
 
 
 def _lead_nowhere() -> None:

@@ -8,6 +8,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from commands import forget_forkserver
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
@@ -31,6 +33,7 @@ def in_a_child(work: Callable[[], object]) -> None:
 
 def tell(work: Callable[[], object], way_back: Connection) -> None:
     problem = ""
+    forget_forkserver()
     try:
         work()
     except BaseException:  # noqa: BLE001 - the parent is told

@@ -12,6 +12,7 @@ import time
 from itertools import chain, repeat
 
 import pytest
+from forked import in_a_child
 from helpers import wait_until
 
 from distdemo.launcher import process_tree
@@ -58,6 +59,12 @@ def test_a_process_at_work_uses_time():
 @pytest.mark.parametrize("name", ["gloo_tcp_loop", "busy"])
 def test_threads_of_the_backend_are_no_work(name):
     """gloo's poll all the time, also while a rank waits in recv."""
+    in_a_child(lambda: burns(name))
+
+
+def burns(name):
+    """In a session of its own: other tests are at work in this one."""
+    os.setsid()
     begun, go_on = threading.Event(), True
 
     def burn():
