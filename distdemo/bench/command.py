@@ -136,7 +136,7 @@ Precision = Annotated[
         metavar="SHARE",
         parser=parse_share,
         show_default=False,
-        help="A steady median is within ± this (5%).",
+        help="Width of a steady median's interval (5%).",
     ),
 ]
 GroupRanks = Annotated[
@@ -179,10 +179,11 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     max_bytes: Annotated[int | None, _size("--max-bytes", "-e", what="Largest size (64M).")] = None,
     step_factor: Annotated[
         float | None,
-        _option("--step-factor", "-f", metavar="NUMBER", help="Factor from size to size (4)."),
+        _option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes (4)."),
     ] = None,
     step_bytes: Annotated[
-        int | None, _size("--step-bytes", "-i", what="Or bytes from size to size.")
+        int | None,
+        _size("--step-bytes", "-i", what="Bytes between sizes, if not -f."),
     ] = None,
     dtype: ElementType = None,
     reduce_op: Reduction = None,
@@ -190,29 +191,34 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         bool, _option("--async", "--nonblocking", help="Non-blocking calls, waited for.")
     ] = False,
     overlap: Annotated[
-        bool, _option("--overlap", help="How much computing hides of a call.")
+        bool, _option("--overlap", help="Measure how much of a call computing hides.")
     ] = False,
-    skew: Annotated[bool, _option("--skew", help="Which rank comes late.")] = False,
+    skew: Annotated[bool, _option("--skew", help="Measure which rank comes late.")] = False,
     budget: Budget = None,
     precision: Precision = PRECISION,
     plot: Plot = None,
     iters: Annotated[
         int | None, _number("--iters", "Timed iterations of each size in all.")
     ] = None,
-    warmup: Annotated[int | None, _number("--warmup", "Untimed ones before (1 to 10).", 0)] = None,
+    warmup: Annotated[int | None, _number("--warmup", "Untimed iterations (1 to 10).", 0)] = None,
     launches: Annotated[
         int | None,
         _number("--launches", "Fresh worlds (6 for an interval).", most=MOST_LAUNCHES),
     ] = None,
-    check_every: Annotated[int, _number("--check-every", "Verify again after this many.", 0)] = 0,
+    check_every: Annotated[int, _number("--check-every", "Iterations between checks.", 0)] = 0,
     placement: Annotated[
-        str | None, _choice("--placement", ("both", "out", "in"), "out of place, in place (both).")
+        str | None,
+        _choice(
+            "--placement",
+            ("both", "out", "in"),
+            "Output in the input, out of it (both).",
+        ),
     ] = None,
     variant: Annotated[
-        str | None, _choice("--variant", ("single", "list"), "single tensor or list (single).")
+        str | None, _choice("--variant", ("single", "list"), "One tensor, or a list (single).")
     ] = None,
     pattern: Annotated[
-        str | None, _choice("--pattern", PATTERNS, f"Of p2p: {', '.join(PATTERNS)}.")
+        str | None, _choice("--pattern", PATTERNS, f"Pattern of p2p: {', '.join(PATTERNS)}.")
     ] = None,
     root: Annotated[int | None, _rank("--root", "Root (0).")] = None,
     src: Annotated[int | None, _rank("--src", "Sender (0).")] = None,
@@ -223,7 +229,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         bool, _option("--no-limits", rare=True, help="Don't measure the machine.")
     ] = False,
     profile_harness: Annotated[
-        bool, _option("--profile-harness", rare=True, help="Cost of the timed loop.")
+        bool, _option("--profile-harness", rare=True, help="Measure the cost of the timed loop.")
     ] = False,
     timeout: Timeout = None,
     stall: Stall = None,

@@ -14,7 +14,7 @@ from distdemo.bench.answer import headline, labels
 from distdemo.bench.records import CONFIDENCE, BenchReport, Row
 from distdemo.bench.view import bounds
 from distdemo.view.format import duration, percent, rate, short_size
-from distdemo.view.plot import COLOURS, LINES, MARKS, SETTINGS, entitle, saved
+from distdemo.view.plot import COLOURS, LINES, MARKS, SETTINGS, entitle, saved, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,15 +151,9 @@ def _panel(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_size(value)))
     axes.xaxis.set_minor_locator(FixedLocator([]))
     axes.yaxis.set_major_locator(LogLocator(numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(text(value))))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(text(value))))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", labelsize=9)
-
-
-def _short(text: str) -> str:
-    """A power of ten without its decimals: ``1.00 ms`` is ``1 ms``."""
-    number, _, unit = text.partition(" ")
-    return f"{float(number.replace(',', '')):g} {unit}"
 
 
 def _draw_limits(axes: Axes, limits: Sequence[tuple[str, float]]) -> None:

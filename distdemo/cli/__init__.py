@@ -1,1 +1,1 @@
-"""The command line: flags → spec → result → renderer → exit code. The only importer of typer."""
+"""The command line: the list of commands, their runner, and the options that they share."""

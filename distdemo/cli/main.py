@@ -30,7 +30,6 @@ from distdemo.errors import (
 _ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
-LEGACY_JOINING = ("hello", "check", "train", "rpc", "bench", "bench links")
 HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
 
 

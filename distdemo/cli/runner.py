@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -301,25 +300,3 @@ def _as_text(result: Result, view: Any) -> str:  # noqa: ANN401 - a module
     from distdemo.view.console import as_text
 
     return as_text(lambda console: view.table(result.record, console, **result.shown))
-
-
-# ----------------------------------------------------------------------------------- being silent
-
-
-def speaks(arguments: list[str]) -> bool:
-    """Whether this process may print: it has rank 0, or no engine started it.
-
-    Asked of the arguments before they are parsed, for what is wrong with them is found on every
-    rank, and said by one.
-    """
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    local = "local" in own and own[own.index("local") - 1] == "--launcher"
-    if local or "--launcher=local" in own or any(word.startswith("--nnodes") for word in own):
-        return True
-    from distdemo.launcher.joined import engines
-
-    try:
-        seat = engines.detect(os.environ)
-    except UsageError:
-        return True  # the command itself will say so
-    return seat is None or seat.rank == 0

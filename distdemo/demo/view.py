@@ -1,4 +1,4 @@
-"""The tables of an op that ran, of ``hello`` and of ``ops``; ``picture.py`` draws explanations."""
+"""The tables of an op that ran, of ``hello`` and of ``ops``; ``view_picture`` explains."""
 
 from __future__ import annotations
 

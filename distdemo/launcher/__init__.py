@@ -1,4 +1,5 @@
-"""How ranks come to life. A launcher runs a function on every rank and says how each ended.
+"""How ranks come to life, are watched and end.
 
-It is handed the function and never knows what it does (nothing here imports ``programs``).
+A launcher runs a function on every rank of a world and says how each ended. It is handed the
+function and never knows what it does.
 """

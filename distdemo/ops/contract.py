@@ -44,11 +44,6 @@ class Traffic:
     busbw_factor: float
     busbw_formula: str
 
-    @property
-    def bus_bytes(self) -> float:
-        """Bytes that each rank's link carries at least: S × factor."""
-        return self.payload_bytes * self.busbw_factor
-
 
 @dataclass(frozen=True, slots=True)
 class Words:

@@ -70,7 +70,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="FILE[:FUNCTION] [-- ARGS]",
-            help="A script, or a function of it; after -- what is the program's own.",
+            help="A script, or a function of it; the program's own arguments come after --.",
             show_default=False,
             autocompletion=offer_files,
         ),

@@ -5,5 +5,5 @@ What other features may use:
 - ``algorithms``: the one registry of names, by op;
 - ``count.cost(op, algorithm, n)``: rounds and bytes of an algorithm on n ranks for a payload of S
   bytes, as ``rounds · α + share · S · β``, with ``costs`` and ``crossovers`` of several;
-- ``records.Link`` and ``records.Crossover``.
+- ``records.Crossover``.
 """

@@ -21,7 +21,7 @@ from distdemo.trace.records import Candidate, ComparedSize, Comparison
 from distdemo.trace.texts import link_words
 from distdemo.trace.view_compare import below, name_of, title
 from distdemo.view.format import duration, short_size
-from distdemo.view.plot import COLOURS, MARKS, SETTINGS, entitle, saved
+from distdemo.view.plot import COLOURS, MARKS, SETTINGS, entitle, saved, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -211,14 +211,8 @@ def _frame(axes: Axes, report: Comparison, shown: Measure) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_size(value)))
     axes.xaxis.set_minor_locator(FixedLocator(sizes))
     axes.yaxis.set_major_locator(LogLocator(shown.base, numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(shown.text(value))))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(shown.text(value))))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_formatter(NullFormatter())
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** 0.06)
-
-
-def _short(text: str) -> str:
-    """A power of ten without its decimals: ``1.00 ms`` is ``1 ms``."""
-    number, _, unit = text.partition(" ")
-    return f"{float(number.replace(',', '')):g} {unit}"

@@ -1,1 +1,4 @@
-"""Results as Rich tables and JSON. The only importer of rich; never imports torch."""
+"""What every view is made of: consoles, tables, numbers as text, failures, progress, plots.
+
+Nothing here imports torch.
+"""

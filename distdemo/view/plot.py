@@ -78,3 +78,9 @@ def saved(figure: Figure, kind: str) -> bytes:
     memory = io.BytesIO()
     figure.savefig(memory, format=kind, metadata=undated.get(kind))
     return memory.getvalue()
+
+
+def short(text: str) -> str:
+    """A power of ten without its decimals, for an axis: ``1.00 ms`` is ``1 ms``."""
+    number, _, unit = text.partition(" ")
+    return f"{float(number.replace(',', '')):g} {unit}"

@@ -381,7 +381,7 @@ def test_the_command_measures_and_writes_both_files(command: Any, tmp_path: Path
         ("--rounds 0", ["--rounds 0"]),
         ("--iters 9000000", ["--iters 9000000", "1,000,000"]),
         ("-n 300", ["448,500 visits", "--rounds 1"]),
-        ("--factor 0.5", ["--factor 0.5", "--factor 2"]),
+        ("--slow-factor 0.5", ["--slow-factor 0.5", "--slow-factor 2"]),
         ("--iters 3 --budget 2", ["--budget and --iters"]),
         ("--format csv", ["csv", "table"]),
         ("--plot a.html", [".png, .svg"]),

@@ -16,7 +16,6 @@ FILES = {
     file.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", "."): file
     for file in PACKAGE.rglob("*.py")
 }
-FEATURES = {"demo", "check", "bench", "trace", "train", "rpc", "run", "doctor"}
 BASE = {"errors", "dtypes", "encoding", "versions", "__init__"}
 MAY = {
     # a room of the core: the rooms that it may import beside the base
@@ -28,6 +27,7 @@ MAY = {
     "comm": set(),
     "cli": {"launcher", "ops", "backends", "view"},
 }
+FEATURES = {each.name for each in PACKAGE.iterdir() if (each / "__init__.py").exists()} - set(MAY)
 EXCEPT = {"distdemo.launcher.api"}
 """``distdemo.launch`` takes a backend's name from its user, so it asks the registry of backends."""
 

@@ -38,8 +38,8 @@ def parse_percent(text: str | float) -> float:
     "distdemo bench compare old.json new.json --fail-over 10%",
 )
 def compare(
-    old: Annotated[Path, typer.Argument(metavar="OLD.json", help="From bench --output, before.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW.json", help="The same, after.")],
+    old: Annotated[Path, typer.Argument(metavar="OLD.json", help="What bench wrote before.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW.json", help="What bench wrote after.")],
     threshold: Annotated[
         float,
         typer.Option(
@@ -47,7 +47,7 @@ def compare(
             metavar="PERCENT",
             parser=parse_percent,
             show_default=f"{THRESHOLD:.0%}",
-            help="Smallest change that is called one.",
+            help="Smallest change that counts.",
         ),
     ] = THRESHOLD,
     fail_over: Annotated[
@@ -56,7 +56,7 @@ def compare(
             "--fail-over",
             metavar="PERCENT",
             parser=parse_percent,
-            help="Exit with 1 if anything got slower by more than this, or that can't be told.",
+            help="Exit with 1 if anything got slower than this, or if that can't be told.",
         ),
     ] = None,
 ) -> Result:

@@ -34,7 +34,7 @@ LONG = 600.0  # seconds that nobody is made to wait who has not asked for it
 BUFFERS = 2  # large messages that a rank holds: one to send from, one to receive into
 
 
-def parse_factor(text: str | float) -> float:
+def parse_threshold(text: str | float) -> float:
     """A number above 1."""
     try:
         factor = float(text)
@@ -76,9 +76,9 @@ def links(  # noqa: PLR0913, PLR0917 - its options
     factor: Annotated[
         float,
         typer.Option(
-            "--factor",
+            "--slow-factor",
             metavar="TIMES",
-            parser=parse_factor,
+            parser=parse_threshold,
             help="A link is slow from this many times the median.",
         ),
     ] = 2.0,
@@ -95,7 +95,6 @@ def links(  # noqa: PLR0913, PLR0917 - its options
         int | None,
         typer.Option(
             "--iters",
-            "-i",
             metavar="N",
             parser=whole(1, "It counts timed messages of each kind and visit.", 1_000_000),
             help="Messages of each kind and visit, instead of a budget.",
