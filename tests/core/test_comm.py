@@ -290,6 +290,7 @@ def test_a_group_destroyed_and_initialised_again(backend, tmp_path):
         found: list[Any] = []
         for name in "ab":
             if dist.is_initialized():
+                dist.barrier()  # who leaves too early breaks the others' connections
                 dist.destroy_process_group()
             store = FileStore(str(tmp_path / name), size)
             dist.init_process_group(backend, store=store, rank=rank, world_size=size)
