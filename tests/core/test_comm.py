@@ -288,9 +288,9 @@ def test_a_mistake_is_an_error_of_every_rank_and_the_group_is_as_good_as_before(
 def test_a_group_destroyed_and_initialised_again(backend, tmp_path):
     def again(rank, size):
         found: list[Any] = []
+        dist.barrier()  # who leaves too early breaks the others' connections
         for name in "ab":
             if dist.is_initialized():
-                dist.barrier()  # who leaves too early breaks the others' connections
                 dist.destroy_process_group()
             store = FileStore(str(tmp_path / name), size)
             dist.init_process_group(backend, store=store, rank=rank, world_size=size)
