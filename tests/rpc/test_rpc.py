@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from golden import golden
-from helpers import LOOPBACK, commanded, free_port, segments, tcp_addresses, unused
+from helpers import LOOPBACK, commanded, free_port, segments, tcp_addresses, unused, wait_until
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
@@ -94,7 +94,8 @@ def test_calls_and_training_are_right_on_loopback_alone_and_leave_nothing(size):
     listening = {address for told in heard.values() for address in told}
     assert listening, "nobody was seen to listen: mend this test"
     assert listening <= LOOPBACK
-    assert not unused(segments() - before)
+    new = {name for name in segments() - before if not name.startswith("mpich")}  # a test beside
+    assert wait_until(lambda: not unused(new & segments()))
     assert all("Warning" not in outcome.output for outcome in result.world.outcomes)
 
 
