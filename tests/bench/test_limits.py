@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from helpers import segments, tcp_addresses, unused, wait_until
+from helpers import leftovers, segments, tcp_addresses, wait_until
 
 from distdemo import backends
 from distdemo.backends.contract import Transport
@@ -62,7 +62,7 @@ def test_all_that_can_be_had_is_measured_and_nothing_is_left(size):
     assert all(1e6 < limit.bandwidth_bytes_per_s < 1e13 for limit in found)
     for _, sockets, threads, files in report.values:
         assert (sockets, threads, files) == ([], 1, 0)
-    assert wait_until(lambda: not unused(segments() - shared))  # a world beside this has its own
+    assert wait_until(lambda: not leftovers(shared))  # a world beside this has its own
 
 
 @pytest.mark.usefixtures("quick")

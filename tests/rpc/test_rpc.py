@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from golden import golden
-from helpers import LOOPBACK, commanded, free_port, segments, tcp_addresses, unused, wait_until
+from helpers import LOOPBACK, commanded, free_port, leftovers, segments, tcp_addresses, wait_until
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
@@ -94,8 +94,7 @@ def test_calls_and_training_are_right_on_loopback_alone_and_leave_nothing(size):
     listening = {address for told in heard.values() for address in told}
     assert listening, "nobody was seen to listen: mend this test"
     assert listening <= LOOPBACK
-    new = {name for name in segments() - before if not name.startswith("mpich")}  # a test beside
-    assert wait_until(lambda: not unused(new & segments()))
+    assert wait_until(lambda: not leftovers(before))
     assert all("Warning" not in outcome.output for outcome in result.world.outcomes)
 
 
@@ -198,7 +197,7 @@ def test_a_worker_that_is_killed_in_the_training_is_named(instead):
     verdict = result.world.verdict
     assert verdict.what.startswith(("worker1 (rank 1) was", "worker2 (rank 2) was"))
     assert 0 in verdict.consequences
-    assert not unused(segments() - before)
+    assert wait_until(lambda: not leftovers(before))
     guilty = result.world.outcomes[verdict.ranks[0]]
     assert guilty.output == "", "what torch wrote is not the worker's last word"
 
