@@ -406,7 +406,7 @@ class Results:
         error, points = "", len(keys)
         if len(rows) < points:
             why = self.errors.get(spec.backend, "The measurement was interrupted")
-            error = f"{why} before {points - len(rows)} of {points} sizes were measured."
+            error = f"{why}: {points - len(rows)} of {points} sizes are missing."
         traffic = ops.REGISTRY[spec.op].traffic(spec.smallest)
         clocks = {self.samples[key].clock for key in keys if key in self.samples}
         return Series(

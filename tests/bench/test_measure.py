@@ -109,7 +109,7 @@ def test_the_deadline_is_that_of_all_worlds_together():
     once = replace(world(), deadline=1e-9)
     report = measure(asked(), [once], alone)
     assert not report.ok
-    assert report.series[0].error.startswith("The time limit of 1e-09 s was reached before 2 of 2")
+    assert report.series[0].error.startswith("The time limit of 1e-09 s was reached: 2 of 2")
 
 
 @pytest.mark.parametrize("name", ops.REGISTRY)
@@ -255,7 +255,7 @@ def test_a_rank_that_dies_leaves_the_rows_that_were_finished_and_stops_no_other_
     assert isinstance(report.world.outcomes[1], Died)
     assert "4,096 B" in report.world.outcomes[1].phase.name
     assert [[row.size_bytes for row in each.rows] for each in report.series] == [[8], [8, 4096]]
-    assert report.series[0].error == "A world failed before 1 of 2 sizes were measured."
+    assert report.series[0].error == "A world failed: 1 of 2 sizes are missing."
 
 
 def test_what_was_measured_is_kept_if_no_further_world_can_be_started():
