@@ -112,7 +112,7 @@ def ours(size: Size) -> list[float]:
 
 
 @dataclass
-class Contest:
+class Comparison:
     """What is known by now, a list a size."""
 
     ours: list[list[float]] = field(default_factory=lambda: [[] for _ in SIZES])
@@ -156,12 +156,12 @@ def _result(size: Size, mine: Sequence[float], their: Sequence[float]) -> Result
 
 def main() -> None:
     """Under the Python with Intel's MPI: take turns until enough is known; print rows as JSON."""
-    contest = Contest()
+    comparison = Comparison()
     for turn in range(MOST):
-        contest.turn()
-        if turn + 1 >= LEAST and contest.known():
+        comparison.turn()
+        if turn + 1 >= LEAST and comparison.known():
             break
-    print(json.dumps([asdict(result) for result in contest.results()]))
+    print(json.dumps([asdict(result) for result in comparison.results()]))
 
 
 def measure() -> Iterator[Result]:

@@ -107,7 +107,7 @@ def ours(size: Size) -> list[float]:
 
 
 @dataclass
-class Contest:
+class Comparison:
     """What is known of one size by now: the medians of each side's launches."""
 
     size: Size
@@ -158,10 +158,10 @@ class Contest:
 
 def measure() -> Iterator[Result]:
     """Every size; all of them take turns."""
-    contests = [Contest(size) for size in SIZES]
+    comparisons = [Comparison(size) for size in SIZES]
     with loop() as by_hand:
-        while going := [each for each in contests if each.goes_on]:
+        while going := [each for each in comparisons if each.goes_on]:
             for each in going:
                 each.turn(by_hand)
-    for each in contests:
+    for each in comparisons:
         yield from each.results()

@@ -58,10 +58,10 @@ SIZES = (
     Size("16 MiB", 1 << 24, 8),
 )
 Times = dict[str, list[float]]
-"""By contestant: the median of each round, in µs."""
+"""By candidate: the median of each round, in µs."""
 
 
-def contestants(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - a tensor, a group
+def candidates(tensor: Any, gloo: Any) -> dict[str, Callable[[], object]]:  # noqa: ANN401 - a tensor, a group
     """On a rank: an all-reduce of the tensor, three ways."""
     import torch.distributed as dist
     from mpi4py import MPI
@@ -101,7 +101,7 @@ def take_part(store: str) -> None:
     found: dict[str, Times] = {}
     for size in SIZES:
         tensor = torch.zeros(size.bytes // 4)
-        ways = contestants(tensor, gloo)
+        ways = candidates(tensor, gloo)
         found[size.name] = {name: [] for name in ways}
         for _ in range(ROUNDS):
             for name, call in ways.items():

@@ -33,7 +33,7 @@ PRIVATE_LIMIT = 8.0  # MB of a forked rank
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """Two commands timed in turn, and the ratio of their times that is asked for.
 
     Attributes:
@@ -80,30 +80,30 @@ def bare(ranks: int) -> tuple[str, ...]:
     return (PYTHON, str(HERE / "allreduce_fork.py"), str(ranks))
 
 
-def beside_bare(ranks: int) -> Contest:
+def beside_bare(ranks: int) -> Comparison:
     """Distdemo beside the bare loop; large worlds take their time."""
     rounds = 5 if ranks < 128 else 3 if ranks < 512 else 1
-    return Contest(f"{ranks} ranks / bare loop", op(ranks), bare(ranks), rounds, most=1.25)
+    return Comparison(f"{ranks} ranks / bare loop", op(ranks), bare(ranks), rounds, most=1.25)
 
 
-CONTESTS = (
-    Contest("4 ranks / import", op(4), LIMIT, 9, most=1.35),
-    Contest("16 ranks / import", op(16), LIMIT, 7, most=1.6),
-    Contest("64 ranks / import", op(64), LIMIT, 5, most=2.0),
-    Contest("4 ranks over mpi / import", op(4, "mpi"), LIMIT, 9, most=1.6),
-    Contest("16 ranks over mpi / import", op(16, "mpi"), LIMIT, 7, most=2.5),
-    Contest("64 ranks over mpi / import", op(64, "mpi"), LIMIT, 5, most=4.0),
-    Contest("256 ranks / import", op(256), LIMIT, 3, most=5.0),
+COMPARISONS = (
+    Comparison("4 ranks / import", op(4), LIMIT, 9, most=1.35),
+    Comparison("16 ranks / import", op(16), LIMIT, 7, most=1.6),
+    Comparison("64 ranks / import", op(64), LIMIT, 5, most=2.0),
+    Comparison("4 ranks over mpi / import", op(4, "mpi"), LIMIT, 9, most=1.6),
+    Comparison("16 ranks over mpi / import", op(16, "mpi"), LIMIT, 7, most=2.5),
+    Comparison("64 ranks over mpi / import", op(64, "mpi"), LIMIT, 5, most=4.0),
+    Comparison("256 ranks / import", op(256), LIMIT, 3, most=5.0),
     *(beside_bare(ranks) for ranks in (4, 64, 256)),
-    Contest("torchrun / distdemo, 4 ranks", op(4), torchrun(4), 5, least=2.3),
-    Contest("torchrun / distdemo, 16 ranks", op(16), torchrun(16), 3, least=9.0),
-    Contest("torchrun / distdemo run, one script, 4 ranks", run(4), torchrun(4), 5, least=2),
-    Contest("torchrun / distdemo run, one script, 16 ranks", run(16), torchrun(16), 3, least=8),
-    Contest("tutorial's spawn / distdemo, 4 ranks", op(4), tutorial(4), 5),
-    Contest("tutorial's spawn / distdemo, 16 ranks", op(16), tutorial(16), 3),
-    Contest("--help / import", (PYTHON, "-m", "distdemo", "--help"), LIMIT, 7, most=0.25),
-    Contest("--version / import", (PYTHON, "-m", "distdemo", "--version"), LIMIT, 7, most=0.25),
-    Contest(
+    Comparison("torchrun / distdemo, 4 ranks", op(4), torchrun(4), 5, least=2.3),
+    Comparison("torchrun / distdemo, 16 ranks", op(16), torchrun(16), 3, least=9.0),
+    Comparison("torchrun / distdemo run, one script, 4 ranks", run(4), torchrun(4), 5, least=2),
+    Comparison("torchrun / distdemo run, one script, 16 ranks", run(16), torchrun(16), 3, least=8),
+    Comparison("tutorial's spawn / distdemo, 4 ranks", op(4), tutorial(4), 5),
+    Comparison("tutorial's spawn / distdemo, 16 ranks", op(16), tutorial(16), 3),
+    Comparison("--help / import", (PYTHON, "-m", "distdemo", "--help"), LIMIT, 7, most=0.25),
+    Comparison("--version / import", (PYTHON, "-m", "distdemo", "--version"), LIMIT, 7, most=0.25),
+    Comparison(
         "a usage error / import",
         (PYTHON, "-m", "distdemo", "all-reduce", "--root", "9"),
         LIMIT,
@@ -111,7 +111,7 @@ CONTESTS = (
         most=0.25,
         status=2,
     ),
-    Contest(
+    Comparison(
         "a world for each case / shared worlds, distdemo check",
         (PYTHON, "-m", "distdemo", "check", "--quiet"),
         (PYTHON, "-m", "distdemo", "check", "--quiet", "--isolate"),
@@ -146,29 +146,30 @@ def cost(command: Sequence[str], status: int = 0) -> Cost:
     return Cost(taken, processor)
 
 
-def timed(contest: Contest) -> list[tuple[Cost, Cost]]:
+def timed(comparison: Comparison) -> list[tuple[Cost, Cost]]:
     """The costs of both commands, round by round, after one round that does not count."""
-    if contest.rounds > 1:
-        cost(contest.first, contest.status)
-        cost(contest.second)
+    if comparison.rounds > 1:
+        cost(comparison.first, comparison.status)
+        cost(comparison.second)
     return [
-        (cost(contest.first, contest.status), cost(contest.second)) for _ in range(contest.rounds)
+        (cost(comparison.first, comparison.status), cost(comparison.second))
+        for _ in range(comparison.rounds)
     ]
 
 
-def judge(contest: Contest, rounds: list[tuple[Cost, Cost]]) -> tuple[list[str], bool]:
+def judge(comparison: Comparison, rounds: list[tuple[Cost, Cost]]) -> tuple[list[str], bool]:
     """The row of the table, and whether the ratio is within its limit."""
-    turn = -1 if contest.most is None else 1
+    turn = -1 if comparison.most is None else 1
     ratios = [(first.wall / second.wall) ** turn for first, second in rounds]
     processor = [(first.processor / second.processor) ** turn for first, second in rounds]
     middle = statistics.median(ratios)
     asked, good = "", True
-    if contest.most is not None:
-        asked, good = f"at most {contest.most:g}", middle <= contest.most
-    elif contest.least is not None:
-        asked, good = f"at least {contest.least:g}", middle >= contest.least
+    if comparison.most is not None:
+        asked, good = f"at most {comparison.most:g}", middle <= comparison.most
+    elif comparison.least is not None:
+        asked, good = f"at least {comparison.least:g}", middle >= comparison.least
     row = [
-        contest.name,
+        comparison.name,
         f"{middle:.2f}",
         f"{min(ratios):.2f} to {max(ratios):.2f}",
         asked,
@@ -204,20 +205,30 @@ def after_all_reduce() -> int:
 
 
 def main() -> int:
-    """Run every contest and print the table."""
+    """Run every comparison and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="contests whose name contains this")
+    parser.add_argument("--only", default="", help="comparisons whose name contains this")
     parser.add_argument("--sizes", default="", help="worlds of 4,64,... beside the bare loop alone")
     options = parser.parse_args()
     console = Console(width=130)
-    heads = ("contest", "ratio", "range", "asked", "met", "processor", "first", "second", "rounds")
+    heads = (
+        "comparison",
+        "ratio",
+        "range",
+        "asked",
+        "met",
+        "processor",
+        "first",
+        "second",
+        "rounds",
+    )
     table = Table(*heads)
     all_good = True
-    contests = [each for each in CONTESTS if options.only in each.name]
+    comparisons = [each for each in COMPARISONS if options.only in each.name]
     if options.sizes:
-        contests = [beside_bare(int(size)) for size in options.sizes.split(",")]
-    for contest in contests:
-        row, good = judge(contest, timed(contest))
+        comparisons = [beside_bare(int(size)) for size in options.sizes.split(",")]
+    for comparison in comparisons:
+        row, good = judge(comparison, timed(comparison))
         console.print(" ".join(row[:6]))
         table.add_row(*row)
         all_good &= good
