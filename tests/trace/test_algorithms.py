@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,6 @@ from distdemo.trace.play import Holdings, contributions, find_fault, harms, play
 from distdemo.trace.records import Fault, FaultKind, Step, Transfer
 from distdemo.trace.schedule import Plan, Round, ScheduleError, Sends, Shift, Window
 
-ALL = pytest.mark.parametrize(
-    "algorithm", algorithms.REGISTRY, ids=lambda each: f"{each.op}-{each.name}"
-)
 COMBINE: dict[str, Callable[..., Any]] = {
     "sum": np.add,
     "product": np.multiply,
@@ -47,8 +45,8 @@ Rows = dict[str, Any]
 
 
 def sizes(n: int) -> list[int]:
-    """Elements: none, one, fewer than ranks, as many, and many more."""
-    return sorted({0, 1, n - 1, n, n + 1, 60})
+    """Elements: none, one, fewer than ranks, and more."""
+    return sorted({0, 1, n - 1, n + 1})
 
 
 def payload_of(plan: Plan, elements: int) -> int:
@@ -122,16 +120,17 @@ def assert_values(plan: Plan, elements: int, names: tuple[str, ...], rounds: int
                 assert (abs(own - right) <= bound).all(), (name, rank)
 
 
-@ALL
-def test_an_algorithm_gives_what_its_op_gives(algorithm: Algorithm) -> None:
+@pytest.mark.parametrize("name", algorithms.ops())
+def test_every_algorithm_gives_what_its_op_gives(name: str) -> None:
     """On 1 to 17 ranks, for every payload, each reduce operation in its turn, and two roots."""
-    op = ops.REGISTRY[algorithm.op]
+    op = ops.REGISTRY[name]
     every = list(COMBINE) if "reduce_op" in op.takes else ["sum"]
-    for n in range(1, 18):
-        for turn, elements in enumerate(sizes(n)):
-            names = tuple({"sum", every[(n + turn) % len(every)]})
-            root = (n // 2 + elements) % n if op.root_is else 0
-            assert_values(Plan.of(algorithm, n, elements, root), elements, names)
+    for algorithm in algorithms.of_op(name):
+        for n in (1, 2, 3, 4, 5, 6, 7, 8, 11, 17):
+            for turn, elements in enumerate(sizes(n)):
+                names = tuple({"sum", every[(n + turn) % len(every)]})
+                root = (n // 2 + elements) % n if op.root_is else 0
+                assert_values(Plan.of(algorithm, n, elements, root), elements, names)
 
 
 def test_a_value_that_is_one_off_would_be_seen() -> None:
@@ -139,51 +138,49 @@ def test_a_value_that_is_one_off_would_be_seen() -> None:
         assert_values(Plan.of(algorithms.find("all_reduce", "ring"), 3, 3), 3, ("sum",), rounds=3)
 
 
-@pytest.mark.parametrize("name", algorithms.ops())
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
-def test_chunks_are_the_pieces_of_the_op(name: str, n: int) -> None:
-    op = ops.REGISTRY[name]
-    spec = OpSpec(name, n, shape=(n,), root=(n - 1) if op.root_is else 0, reduce_op="sum")
-    plan = Plan.of(algorithms.find(name), n, n, spec.root or 0)
-    for rank in range(n):
-        if not plan.task.whole:
-            assert len(plan.given(rank)) == op.pieces(rank, spec)
-        result = op.result(rank, spec)
-        if isinstance(result, Undefined):
-            continue
-        sources = [plan.complete(chunk) for chunk in plan.due(rank)]
-        ranks = [source.ranks for source in result]
-        assert set(ranks) == set(sources) if plan.task.whole else ranks == sources
-        assert {source.reduced for source in result} <= {plan.task.reduced}
+def test_chunks_are_the_pieces_of_the_op() -> None:
+    for name, n in product(algorithms.ops(), (1, 2, 5)):
+        op = ops.REGISTRY[name]
+        spec = OpSpec(name, n, shape=(n,), root=(n - 1) if op.root_is else 0, reduce_op="sum")
+        plan = Plan.of(algorithms.find(name), n, n, spec.root or 0)
+        for rank in range(n):
+            if not plan.task.whole:
+                assert len(plan.given(rank)) == op.pieces(rank, spec)
+            result = op.result(rank, spec)
+            if isinstance(result, Undefined):
+                continue
+            sources = [plan.complete(chunk) for chunk in plan.due(rank)]
+            ranks = [source.ranks for source in result]
+            assert set(ranks) == set(sources) if plan.task.whole else ranks == sources, (name, n)
+            assert {source.reduced for source in result} <= {plan.task.reduced}
 
 
 def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
     assert set(algorithms.ops()) == set(ops.REGISTRY) - {"barrier", "p2p"}
     for each in algorithms.REGISTRY:
         assert re.fullmatch("[a-z]+(-[a-z]+)*", each.name)
-        assert each.summary.endswith(".")
 
 
 # ------------------------------------------------------------------------------------------ counts
 
 
-@ALL
-def test_counts_are_what_the_formulas_give(algorithm: Algorithm) -> None:
-    for n in (*range(1, 65), 1024):
+def test_counts_are_what_the_formulas_give() -> None:
+    for algorithm, n in product(algorithms.REGISTRY, (*range(1, 19), 31, 33, 64)):
         elements = 3 * algorithm.chunks(n) if algorithm.task.whole else 3
-        for root in {0, n // 3} if ops.REGISTRY[algorithm.op].root_is else {0}:
-            plan = Plan.of(algorithm, n, elements, root)
-            found = checks(plan, count(plan, 4), payload_of(plan, elements))
-            assert [each.name for each in found if not each.same] == [], n
-            assert counted(plan, 4).total_bytes == count(plan, 4).total_bytes
+        root = n // 3 if ops.REGISTRY[algorithm.op].root_is else 0
+        plan = Plan.of(algorithm, n, elements, root)
+        found = checks(plan, count(plan, 4), payload_of(plan, elements))
+        wrong = [each.name for each in found if not each.same]
+        assert wrong == [], (algorithm.op, algorithm.name, n)
+        assert counted(plan, 4) == count(plan, 4)
 
 
-@ALL
-def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do(algorithm: Algorithm) -> None:
-    for n in range(1, 18):
+def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do() -> None:
+    for algorithm, n in product(algorithms.REGISTRY, (1, 2, 3, 4, 5, 7, 8, 13)):
         for elements in sizes(n):
             root = n // 2 if ops.REGISTRY[algorithm.op].root_is else 0
             plan = Plan.of(algorithm, n, elements, root)
+            case = (algorithm.op, algorithm.name, n, elements)
             counts = count(plan, 1)
             sent, received, messages, serial = [0] * n, [0] * n, 0, 0
             for step in plan.steps():
@@ -192,12 +189,12 @@ def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do(algorithm: A
                     received[each.dst] += each.elements
                     messages += each.elements > 0
                 serial += max((each.elements for each in step.transfers), default=0)
-            assert count_by_rank(plan, 1) == (tuple(sent), tuple(received)), (n, elements)
-            assert (counts.messages, counts.beta_bytes) == (messages, serial)
-            assert (counts.sent_bytes, counts.total_bytes) == (max(sent), sum(sent))
+            assert count_by_rank(plan, 1) == (tuple(sent), tuple(received)), case
+            assert (counts.messages, counts.beta_bytes) == (messages, serial), case
+            assert (counts.sent_bytes, counts.total_bytes) == (max(sent), sum(sent)), case
             through = [a + b for a, b in zip(sent, received, strict=True)]
-            assert counts.busiest_bytes == max(through) == through[counts.busiest_rank]
-            assert counts.busiest_ranks == through.count(max(through))
+            assert counts.busiest_bytes == max(through) == through[counts.busiest_rank], case
+            assert counts.busiest_ranks == through.count(max(through)), case
 
 
 def test_the_schemes_of_the_textbooks() -> None:
@@ -213,7 +210,7 @@ def test_the_schemes_of_the_textbooks() -> None:
 
 def test_the_ring_of_many_ranks() -> None:
     """Rounds are forgotten, not stored; unequal chunks are still counted rank by rank."""
-    n, elements = 30_000, 75_001
+    n, elements = 5_000, 12_501
     counts = count(Plan.of(algorithms.find("all_reduce", "ring"), n, elements), 4)
     assert counts.total_bytes == 2 * (n - 1) * elements * 4
     assert counts.busiest_ranks < n
@@ -273,30 +270,27 @@ def test_a_sum_that_goes_the_wrong_way_early_on_meets_the_rest_of_it_later() -> 
     assert off(ring(), Fault("neighbour", 1, 1)) == {}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@ALL
-def test_no_usual_fault_goes_unnoticed(algorithm: Algorithm, kind: FaultKind) -> None:
-    plan = Plan.of(algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0)
-    try:
-        fault = find_fault(plan, kind)
-    except UsageError:
-        assert kind == "twice"
-        assert not plan.task.reduced
-        return
-    assert off(plan, fault)
-    if (
-        plan.task.reduced and not plan.root
-    ):  # rank 0's first number is 0: its sum is right by chance
-        assert fault.src != 0
+def test_no_usual_fault_goes_unnoticed() -> None:
+    for algorithm, kind in product(algorithms.REGISTRY, KINDS):
+        plan = Plan.of(algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0)
+        case = (algorithm.op, algorithm.name, kind)
+        try:
+            fault = find_fault(plan, kind)
+        except UsageError:
+            assert kind == "twice", case
+            assert not plan.task.reduced, case
+            continue
+        assert off(plan, fault), case
+        if plan.task.reduced and not plan.root:
+            assert fault.src != 0, case  # its first number is 0: its sum is right by chance
 
 
-@ALL
-def test_harm_is_told_from_the_chunks_of_the_message_alone(algorithm: Algorithm) -> None:
-    plan = Plan.of(algorithm, 5, algorithm.chunks(5))
-    for step in plan.steps():
-        for kind in KINDS:
+def test_harm_is_told_from_the_chunks_of_the_message_alone() -> None:
+    for algorithm, kind in product(algorithms.REGISTRY, KINDS):
+        plan = Plan.of(algorithm, 5, algorithm.chunks(5))
+        for step in plan.steps():
             fault = Fault(kind, step.number, step.transfers[-1].src)
-            assert harms(plan, fault) == bool(off(plan, fault)), fault
+            assert harms(plan, fault) == bool(off(plan, fault)), (algorithm.op, fault)
 
 
 def test_in_a_round_the_first_message_that_matters_is_taken_and_else_the_first() -> None:
@@ -379,7 +373,7 @@ def test_the_algorithm_that_the_docs_add_is_right() -> None:
     exec(compile(found[1], str(PAGE), "exec"), names)  # noqa: S102 - the page is our own
     own = names["ALGORITHMS"][-1]
     assert own.name not in {each.name for each in algorithms.of_op(own.op)}
-    for n in range(1, 18):
+    for n in (1, 2, 3, 4, 5, 8):
         plan = Plan.of(own, n, 3)
         assert_values(plan, 3, ("sum",))
         assert all(each.same for each in checks(plan, count(plan, 4), payload_of(plan, 3)))
