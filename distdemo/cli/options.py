@@ -5,6 +5,7 @@ What only one command takes is declared beside that command.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from distdemo.cli.types import (
     RankList,
     Sizes,
     Split,
+    decimal,
     offer,
     one_of,
     parse_dtype,
@@ -156,9 +158,19 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         metavar="NUMBER",
-        parser=whole(0, "It is the seed of the data.", 2**31 - 2),
-        help="Seed of the data.",
+        parser=whole(0, "It is the seed of the random numbers.", 2**31 - 2),
+        help="Seed of the random numbers.",
         rich_help_panel=ADVANCED,
+    ),
+]
+LearningRate = Annotated[
+    float,
+    typer.Option(
+        "--lr",
+        "--learning-rate",
+        metavar="RATE",
+        parser=decimal(1e-6, math.inf, "0.1"),
+        help="Learning rate of SGD.",
     ),
 ]
 Plot = Annotated[

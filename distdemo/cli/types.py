@@ -136,6 +136,24 @@ def whole(least: int, what: str, most: int | None = None) -> Callable[[Any], int
     return parse
 
 
+def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
+    """A parser of numbers that are at least ``least``, and below ``below``."""
+
+    @_parser
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number < below:
+            end = f", and below {below:g}" if math.isfinite(below) else ""
+            why = f"It is a number of at least {least:g}{end}."
+            raise BadValue(text, "that is out of range.", why, example)
+        return number
+
+    return parse
+
+
 # ------------------------------------------------------------------------------ lists and choices
 
 

@@ -14,6 +14,8 @@ from distdemo.launcher.records import WorldReport
 
 Value = bool | int | float | str | tuple[float, ...]
 """What came back from a call: a number, the numbers of a tensor, or a description."""
+RAISED = r"On WorkerInfo\(id=(\d+), name=[\w:-]+\):\n(.+)"
+"""How torch begins the text of an exception that was raised on another worker (2.8 to 2.15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class RpcSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """One call that worker0 made.
 
     Attributes:
@@ -83,7 +85,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class Trainings:
     """Both trainings.
 
     Attributes:
@@ -99,7 +101,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class RpcProof:
     """Something that has to hold.
 
     Attributes:
@@ -128,9 +130,9 @@ class RpcReport:
 
     spec: RpcSpec
     world: WorldReport
-    calls: tuple[Call, ...] = ()
-    training: Training | None = None
-    proofs: tuple[Proof, ...] = ()
+    calls: tuple[RpcCall, ...] = ()
+    training: Trainings | None = None
+    proofs: tuple[RpcProof, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""What is called from afar. Every worker has this module; only names and arguments travel."""
+"""What other workers call. Every worker has this module; only names and arguments travel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch._C._distributed_rpc import PyRRef
 
 SWAP_LIMIT = 60.0  # seconds that one half of a swap waits for the other
-PARTS = {"hidden": (2, 8), "output": (8, 1)}
-"""How many numbers go into each part of the model and come out, in the order of the data."""
+LAYERS = {"hidden": (2, 8), "output": (8, 1)}
+"""How many numbers go into each layer of the model and come out, in the order of the data."""
 
 _meeting = threading.Barrier(2)
 _brought: dict[str, str] = {}
@@ -31,7 +31,7 @@ def swap(mine: str) -> str:
 
     Each waits for the other, so neither returns unless both are under way at once.
     """
-    _meeting.wait(SWAP_LIMIT)  # whoever comes first waits
+    _meeting.wait(SWAP_LIMIT)  # the first one waits
     _brought[mine] = mine
     _meeting.wait(SWAP_LIMIT)
     return next(each for each in _brought if each != mine)
@@ -66,22 +66,22 @@ class Counter:
         return self.count
 
 
-class Part(nn.Module):
+class Layer(nn.Module):
     """One layer of the model, with first weights that depend on the seed alone.
 
     Args:
-        name: of ``PARTS``.
+        name: of ``LAYERS``.
         seed: of the whole model.
     """
 
     def __init__(self, name: str, seed: int) -> None:
         super().__init__()
-        dice = torch.Generator().manual_seed(seed + list(PARTS).index(name))
-        self.layer = nn.Linear(*PARTS[name])
+        source = torch.Generator().manual_seed(seed + list(LAYERS).index(name))
+        self.layer = nn.Linear(*LAYERS[name])
         self._bends = name == "hidden"
         with torch.no_grad():
             for parameter in self.layer.parameters():
-                parameter.uniform_(-1.0, 1.0, generator=dice)
+                parameter.uniform_(-1.0, 1.0, generator=source)
 
     def forward(self, values: Tensor) -> Tensor:
         """The layer's output."""
@@ -97,6 +97,6 @@ class Part(nn.Module):
         return {name: each.detach().clone() for name, each in self.layer.named_parameters()}
 
     def gradients(self, context: int) -> int:
-        """How many of the parameters here have a gradient in this context."""
+        """Number of the parameters here that have a gradient in this context."""
         found = autograd.get_gradients(context)  # type: ignore[attr-defined]  # torch exports it so
         return sum(parameter in found for parameter in self.parameters())

@@ -7,22 +7,13 @@ import re
 from dataclasses import replace
 
 from distdemo import backends
-from distdemo.launcher.records import Raised, Returned, TimedOut, Verdict, WorldReport
-from distdemo.rpc.records import Call, Proof, RpcReport, RpcSpec, Training, apart, worker
+from distdemo.launcher.records import Raised, TimedOut, Verdict, WorldReport
+from distdemo.rpc.records import RAISED, RpcCall, RpcProof, RpcReport, RpcSpec, Trainings, apart
 from distdemo.versions import versions
 
 HOSTS_DIFFER = 1e-4  # largest difference between processors of several hosts, which may round so
-ELSEWHERE = re.compile(r"On WorkerInfo\(id=(\d+), name=[\w:-]+\):\n(.+)")
-"""How torch begins the text of an exception that was raised on another worker."""
 AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
 """A caller's phase: whose answer it waits for, and to what."""
-RANK = re.compile(r"\b[Rr]ank (\d+)\b(?! \()")
-LOG = re.compile(
-    r"^(?:\[Gloo\] Rank \d+ is |\[rank\d+\]:\[[WE]\d{4} ).*\n"
-    r"(?:(?:Exception raised from|frame #).*\n|\n(?=\Z|\[))*",
-    re.MULTILINE,
-)
-"""A line of torch's own log, with the C++ stack under it: not what a worker wrote."""
 
 
 def report(spec: RpcSpec, world: WorldReport) -> RpcReport:
@@ -30,18 +21,17 @@ def report(spec: RpcSpec, world: WorldReport) -> RpcReport:
     found = versions() | backends.versions_of(world.world)
     if world.verdict is not None:
         if world.interrupted_by is None:
-            own = tuple(replace(o, output=LOG.sub("", o.output)) for o in world.outcomes)
-            verdict = _named(blame(world, world.verdict))
-            world = replace(world, verdict=verdict, outcomes=own)
+            world = replace(world, verdict=blame(world, world.verdict))
         return RpcReport(spec, world, versions=found)
-    values = [each.value for each in world.outcomes if isinstance(each, Returned)]
-    calls, training = values[0]
-    most = 0.0 if len(set(world.hosts)) <= 1 else HOSTS_DIFFER
-    return RpcReport(spec, world, calls, training, prove(calls, training, most), found)
+    calls, training = world.values[0]
+    tolerance = 0.0 if len(set(world.hosts)) <= 1 else HOSTS_DIFFER
+    return RpcReport(spec, world, calls, training, prove(calls, training, tolerance), found)
 
 
-def prove(calls: tuple[Call, ...], training: Training, tolerance: float) -> tuple[Proof, ...]:
-    """All that has to hold. NaN is less than nothing, so a training that broke down fails."""
+def prove(
+    calls: tuple[RpcCall, ...], training: Trainings, tolerance: float
+) -> tuple[RpcProof, ...]:
+    """All that has to hold. No comparison with NaN holds, so a training that broke down fails."""
     # Two calls of which each waits for the other: one after the other they would never end.
     pair = [call for call in calls if call.what.startswith("swap(")]
     ends = [call.start_s + call.time_s for call in pair]
@@ -49,59 +39,46 @@ def prove(calls: tuple[Call, ...], training: Training, tolerance: float) -> tupl
     losses = apart(training.losses, training.local_losses)
     weights = max((each.difference for each in training.parameters), default=math.inf)
     return (
-        Proof("values", bool(calls) and all(call.ok for call in calls)),
-        Proof("concurrency", together),
-        Proof("learning", training.losses[-1] < training.losses[0]),
-        Proof("losses", losses <= tolerance, tolerance, losses),
-        Proof("weights", weights <= tolerance, tolerance, weights),
+        RpcProof("values", bool(calls) and all(call.ok for call in calls)),
+        RpcProof("concurrency", together),
+        RpcProof("learning", training.losses[-1] < training.losses[0]),
+        RpcProof("losses", losses <= tolerance, tolerance, losses),
+        RpcProof("weights", weights <= tolerance, tolerance, weights),
     )
 
 
 def blame(world: WorldReport, verdict: Verdict) -> Verdict:
     """The verdict of the launcher, which knows ranks; or one that knows of callers and callees."""
-    first = world.outcomes[verdict.ranks[0]] if verdict.ranks else None
-    crossed = ELSEWHERE.search(first.message) if isinstance(first, Raised) else None
-    if first is not None and crossed is not None and int(crossed[1]) < len(world.outcomes):
-        return replace(
-            verdict,
-            what=f"Rank {crossed[1]} raised {crossed[2]}",
-            why=f"Rank {first.rank} had called it, and got the exception: {first.phase.name}.",
-            ranks=(int(crossed[1]),),
-            consequences=_others(world, int(crossed[1])),
-        )
-    late = [each for each in world.outcomes if isinstance(each, TimedOut)]
-    failed = any(isinstance(each, Raised) for each in world.outcomes)
+    outcomes = world.outcomes
+
+    def at_fault(what: str, why: str, *ranks: int) -> Verdict:
+        others = tuple(each.rank for each in outcomes if ranks and each.rank not in ranks)
+        return replace(verdict, what=what, why=why, ranks=ranks, consequences=others)
+
+    first = outcomes[verdict.ranks[0]] if verdict.ranks else None
+    if isinstance(first, Raised) and (crossed := re.search(RAISED, first.message)):
+        what = f"Rank {crossed[1]} raised {crossed[2]}"
+        why = f"Rank {first.rank} had called it, and got the exception: {first.phase.name}."
+        return at_fault(what, why, int(crossed[1]))
+    late = [each for each in outcomes if isinstance(each, TimedOut)]
+    failed = any(isinstance(each, Raised) for each in outcomes)
     if not late or failed or any(each.phase.step < 0 for each in late):
         return verdict
-    lead, phase = verdict.what.partition(":")[0], world.outcomes[0].phase.name
+    lead, phase = verdict.what.partition(":")[0], outcomes[0].phase.name
     reached = f"Rank 0 had got as far as: {phase}."
-    mute = tuple(each.rank for each in late if each.where is None)
-    if 0 < len(mute) < len(world.outcomes):
-        what = f"{lead}: {_ranks(mute)} did not answer: stopped, or stuck in the kernel."
-        return Verdict(what, reached, verdict.hint, mute, _others(world, *mute))
-    awaited = AWAITED.fullmatch(phase)
-    if awaited:
-        callees = tuple(map(int, re.findall(r"\d+", awaited[1])))
-        what = f"{lead}: {_ranks(callees)} did not finish {awaited[2]}."
-        return Verdict(what, reached, verdict.hint, callees, _others(world, *callees))
+    silent = [each.rank for each in late if each.where is None]
+    if 0 < len(silent) < len(outcomes):
+        what = f"{lead}: {_names(silent)} did not answer: stopped, or stuck in the kernel."
+        return at_fault(what, reached, *silent)
+    if awaited := AWAITED.fullmatch(phase):
+        callees = [int(rank) for rank in re.findall(r"\d+", awaited[1])]
+        return at_fault(
+            f"{lead}: {_names(callees)} did not finish {awaited[2]}.", reached, *callees
+        )
     if "training" in phase:
-        hint = "Take fewer --steps, or a longer --timeout."
-        return Verdict(f"{lead}: the training was not done.", reached, hint)
+        return at_fault(f"{lead}: the training was not done.", reached)
     return verdict
 
 
-def _others(world: WorldReport, *ranks: int) -> tuple[int, ...]:
-    return tuple(each.rank for each in world.outcomes if each.rank not in ranks)
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
+def _names(ranks: list[int]) -> str:
     return ", ".join(f"rank {rank}" for rank in ranks)
-
-
-def _named(verdict: Verdict) -> Verdict:
-    """The same with a worker's name before each rank's number."""
-    what, why = (
-        RANK.sub(lambda found: f"{worker(int(found[1]))} (rank {found[1]})", text)
-        for text in (verdict.what, verdict.why)
-    )
-    return replace(verdict, what=what, why=why)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.rpc.records import Call, Proof, RpcReport, Training, Value, apart, worker
+from distdemo.rpc.records import RpcCall, RpcProof, RpcReport, Trainings, Value, apart, worker
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
-from distdemo.view.format import duration, number, plural
+from distdemo.view.format import duration, number, origin, plural, spread
 from distdemo.view.tables import ROOMS, Cell, Column, Grid, fitting, heading
 
-FEW_CALLS = 4  # equal calls to several workers of which all are shown
-FEW_LOSSES = 8  # losses of which all are shown
-ENDS = 3  # losses shown at each end of more than that
+FEW = 8  # losses that are shown at most
 CLAIMS = {
     "values": "Every call gave back the right value",
     "concurrency": "Two asynchronous calls were under way at once",
@@ -23,7 +21,6 @@ CLAIMS = {
     "losses": "Losses as in one process",
     "weights": "Weights as in one process",
 }
-MAINTENANCE = "PyTorch calls RPC stable, and in maintenance mode."
 
 
 def table(report: RpcReport, console: Console) -> Group:
@@ -36,23 +33,19 @@ def table(report: RpcReport, console: Console) -> Group:
         heading(f"What {worker(0)} called: when, how, what came back, and after how long, in ms"),
         fitting(console, lambda room: _timeline(report.calls, sign, broken=room < ROOMS[0])),
         heading(f"Training {sign.dot} exclusive or {sign.dot} {learning}"),
-        fitting(console, lambda _: _losses(training, sign)),
+        fitting(console, lambda _: _losses(training)),
         heading("Its weights, pulled back, beside those of the same training in one process"),
         fitting(console, lambda _: _weights(training, sign)),
         *(_proof(proof, sign) for proof in report.proofs),
         summary(report, console),
     ]
-    how = f"Started by {world.start_method}: {world.start_reason}."
-    if world.engine != "local":
-        how = f"Workers of a world that others started too ({world.engine})."
     took = f"{duration(training.time_s)} over RPC, {duration(training.local_time_s)}"
-    footer = [
-        f"The training took {took} in one process. Times are {worker(0)}'s.",
-        MAINTENANCE,
-        how,
-        ", ".join(f"{name} {version}" for name, version in report.versions.items()),
-    ]
-    return Group(*parts, Text("\n".join(footer), style=colours.QUIET))
+    footer = (
+        f"The training took {took} in one process. Times are {worker(0)}'s.\n"
+        "PyTorch calls RPC stable, and in maintenance mode.\n"
+        f"{origin(world, report.versions)}"
+    )
+    return Group(*parts, Text(footer, style=colours.QUIET))
 
 
 def summary(report: RpcReport, console: Console) -> Text:
@@ -66,50 +59,24 @@ def summary(report: RpcReport, console: Console) -> Text:
     return Text(text, style=colours.RIGHT)
 
 
-def _timeline(calls: Sequence[Call], sign: Signs, *, broken: bool) -> Grid:
+def _timeline(calls: Sequence[RpcCall], sign: Signs, *, broken: bool) -> Grid:
     """One row a call; ``broken``: a line for each of several callees, where there is little room.
 
     Values that are wrong are long, so they may be broken into lines; right ones are not.
     """
     folds = not all(call.ok for call in calls)
-    grid = Grid(
-        [
-            Column("Start", right=True),
-            Column("Callee"),
-            Column("Call"),
-            Column("Value", folds=folds),
-            Column("Time", right=True),
-        ]
-    )
-    for each in _selected(calls):
-        if isinstance(each, int):
-            grid.rows.append([sign.more, "", f"{each} more of these", "", ""])
-            continue
+    columns = [Column("Start", right=True), Column("Callee"), Column("Call")]
+    grid = Grid([*columns, Column("Value", folds=folds), Column("Time", right=True)])
+    for each in calls:
         value: Cell = _shown(each.value) or sign.none
         if not each.ok:
             text = f"{sign.wrong} {_shown(each.value)}, not {_shown(each.expected)}"
             value = Text(text, style=colours.WRONG)
         callee = _worker(each.callee.replace(", ", "\n" if broken else ", "))
         called = f"{each.function} {each.what}".rstrip()
-        grid.rows.append(
-            [_milliseconds(each.start_s), callee, called, value, _milliseconds(each.time_s)]
-        )
+        times = [_milliseconds(seconds) for seconds in (each.start_s, each.time_s)]
+        grid.rows.append([times[0], callee, called, value, times[1]])
     return grid
-
-
-def _selected(calls: Sequence[Call]) -> Iterator[Call | int]:
-    """All calls; of many equal ones to many workers the first, the last and whatever is wrong."""
-    left_out = 0
-    for call in calls:
-        same = [each for each in calls if (each.what, each.function) == (call.what, call.function)]
-        ends = (*same[: FEW_CALLS - 2], same[-1])
-        if len(same) > FEW_CALLS and call.ok and not any(call is each for each in ends):
-            left_out += 1
-            continue
-        if left_out:
-            yield left_out
-            left_out = 0
-        yield call
 
 
 def _milliseconds(seconds: float) -> str:
@@ -130,27 +97,18 @@ def _shown(value: Value) -> str:
     return value if isinstance(value, str) else number(value)
 
 
-def _losses(training: Training, sign: Signs) -> Grid:
-    """All of few; else those at both ends, and the first that differs."""
+def _losses(training: Trainings) -> Grid:
     names = ("After step", "Loss over RPC", "In one process", "Difference")
     grid = Grid([Column(name, right=True) for name in names])
     pairs = list(zip(training.losses, training.local_losses, strict=False))
-    differences = [apart([one], [other]) for one, other in pairs]
-    shown = set(range(len(pairs)))
-    if len(pairs) > FEW_LOSSES:
-        odd = [step for step, each in enumerate(differences) if each > 0][:1]
-        shown = {*range(ENDS), *range(len(pairs) - ENDS, len(pairs)), *odd}
-    before = -1
-    for step in sorted(shown):
-        if step > before + 1:
-            grid.rows.append([sign.more, sign.more, sign.more, ""])
-        before = step
+    for step in spread(len(pairs), FEW):
         one, other = pairs[step]
-        grid.rows.append([str(step), f"{one:.6g}", f"{other:.6g}", _difference(differences[step])])
+        difference = _difference(apart([one], [other]))
+        grid.rows.append([str(step), f"{one:.6g}", f"{other:.6g}", difference])
     return grid
 
 
-def _weights(training: Training, sign: Signs) -> Grid:
+def _weights(training: Trainings, sign: Signs) -> Grid:
     names = ("Parameter", "Owner", "Over RPC", "In one process", "Difference")
     grid = Grid([Column(name, right=name == "Difference") for name in names])
     for each in training.parameters:
@@ -169,7 +127,7 @@ def _difference(value: float) -> Text:
     return Text("0") if value == 0 else Text(f"{value:.3g}", style=colours.WRONG)
 
 
-def _proof(proof: Proof, sign: Signs) -> Text:
+def _proof(proof: RpcProof, sign: Signs) -> Text:
     style = colours.RIGHT if proof.held else colours.WRONG
     text = f"{sign.right if proof.held else sign.wrong} {CLAIMS[proof.claim]}"
     if proof.tolerance is not None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distdemo.launcher.records import WorldReport
 
 Number = bool | int | float | complex
 
@@ -154,6 +158,21 @@ def ranks_text(ranks: Iterable[int]) -> str:
         else:
             spans.append([rank])
     return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+def spread(count: int, most: int) -> list[int]:
+    """The places of a long list that are shown: the first, the last, and some evenly between."""
+    if count <= most:
+        return list(range(count))
+    return [round(step * (count - 1) / (most - 1)) for step in range(most)]
+
+
+def origin(world: WorldReport, versions: Mapping[str, str]) -> str:
+    """How the ranks of a world were started, and the releases of what they run."""
+    how = f"Started by {world.start_method}: {world.start_reason}."
+    if world.engine != "local":
+        how = f"Ranks of a world that others started too ({world.engine})."
+    return f"{how}\n{', '.join(f'{name} {version}' for name, version in versions.items())}"
 
 
 def lines_of(text: str) -> list[str]:
