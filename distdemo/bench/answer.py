@@ -21,63 +21,74 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
         half: the sign before half an interval's width.
     """
     rows, names = report.rows, names_of(report)
-    wrong = [(s, row) for s in report.series for row in s.rows if row.wrong]
-    if wrong:
-        series, row = wrong[0]
-        text = (
-            f"Wrong: {sum(each.wrong for _, each in wrong):,} of "
-            f"{sum(each.checked for each in rows):,} elements differ from plain arithmetic, first "
-            f"at {short_size(row.size_bytes)} of {names[id(series)]}. "
-            f"Try {again(series.spec, row)}."
-        )
-        return text, False
     if not report.ok:
-        return _why_incomplete(report), False
+        wrong = _wrong(report)
+        return f"{wrong[0].what} {wrong[0].why} {wrong[0].hint}" if wrong else _why(report), False
     judged = [(s, row, row.judgement) for s in report.series for row in s.rows if row.judgement]
     abnormal = [  # what takes turns is never steady
         (series, row, judgement)
         for series, row, judgement in judged
         if judgement.verdict is Verdict.OVERSUBSCRIBED
-        or (judgement.verdict.is_abnormal and row.steady)
+        or (judgement.verdict is Verdict.SLOW and row.steady)
     ]
     if abnormal:
-        worst = abnormal[-1][2].verdict
-        same = [each for each in abnormal if each[2].verdict is worst]
-        series, row, judgement = same[-1]
+        last = abnormal[-1][2]
+        same = [each for each in abnormal if each[2].verdict is last.verdict]
         span = where({names[id(each[0])] for each in same}, [each[1] for each in same], report)
-        end = f" {judgement.hint}" if judgement.hint else ""
-        if len(same) > 1:
-            span = f"{len(same)} of {plural(len(rows), 'size')} ({span})"
-        are = "is" if len(same) == 1 else "are"
-        return f"Not normal: {span} {are} {worst.value}. {judgement.why}{end}", False
+        count = f"{len(same)} of {plural(len(rows), 'size')} ({span}): {last.verdict.value}"
+        return f"Not normal: {count}. {last.why} {last.hint}", False
     unsure = [
         row
         for row in rows
         if not row.steady or (row.judgement and row.judgement.verdict is Verdict.DISTURBED)
     ]
+    count = f"{len(unsure)} of {plural(len(rows), 'size')} not steady"
     if 2 * len(unsure) > len(rows):
-        within = plus_minus(report.spec.precision, half)
         why = "something else takes the cores, or the time was too short"
-        hint = "Try again on a quiet machine, or with a larger --budget."
+        more = "--budget" if report.spec.iters is None else "--iters"
+        hint = f"Try again on a quiet machine, or with a larger {more}."
         if all(row.interval_s is None for row in unsure):
             why, hint = "too few launches for an interval", "Try --launches 6 or more."
-        elif report.spec.iters is not None:
-            hint = "Try again on a quiet machine, or with a larger --iters."
-        count = f"{len(unsure)} of {plural(len(rows), 'size')}"
-        return f"Not measurable now: {count} not steady within {within}: {why}. {hint}", False
-    best = _best(report)
-    checked = sum(row.checked for row in rows)
-    found = [best] if best else [f"{_fastest(report)}"]
-    found += [f"{checked:,} elements verified"] if checked else []
-    found += [f"{len(unsure)} of {plural(len(rows), 'size')} not steady"] if unsure else []
-    known = [each for each in judged if each[2].verdict is not Verdict.UNKNOWN]
-    if known:
+        within = plus_minus(report.spec.precision, half)
+        return f"Not measurable now: {count} within {within}: {why}. {hint}", False
+    found = [_best(report)]
+    if checked := sum(row.checked for row in rows):
+        found.append(f"{checked:,} elements verified")
+    if unsure:
+        found.append(count)
+    if any(judgement.verdict is not Verdict.UNKNOWN for _, _, judgement in judged):
         return f"Normal: {'; '.join(found)}.", True
     why = "the machine's limits were not measured" if judged else "there is no bandwidth to judge"
     return f"Measured: {'; '.join(found)}. Not judged: {why}.", True
 
 
-def _why_incomplete(report: BenchReport) -> str:
+def errors(report: BenchReport) -> tuple[Error, ...]:
+    """For the document: what is wrong or missing, beside the world that failed."""
+    names = names_of(report)
+    found = [
+        *_wrong(report),
+        *(Error(f"{names[id(s)]} is incomplete.", s.error) for s in report.series if s.error),
+    ]
+    if not found and not report.ok and report.world is None:
+        found.append(Error(_why(report)))
+    return tuple(found)
+
+
+def _wrong(report: BenchReport) -> list[Error]:
+    """One a row that holds wrong elements."""
+    names, found = names_of(report), []
+    for series in report.series:
+        for row in series.rows:
+            if row.wrong:
+                size = row.size_bytes
+                what = f"{names[id(series)]} is wrong at {short_size(size)}."
+                why = f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic."
+                again = f"-b {size} -e {size} --check-every 1" if size else "--check-every 1"
+                found.append(Error(what, why, f"Try the same command with {again}."))
+    return found
+
+
+def _why(report: BenchReport) -> str:
     """What kept it from being whole."""
     points = sum(len(series.spec.sizes_bytes) for series in report.series)
     done = f"{len(report.rows)} of {plural(points, 'size')} were measured."
@@ -85,36 +96,24 @@ def _why_incomplete(report: BenchReport) -> str:
         return f"{report.world.verdict.what} {done}"
     if report.interrupted:
         return f"Interrupted: {done}"
-    for series in report.series:
-        if series.error or not report.rows:
-            why = series.error or series.spec.refused or "no reason is known"
-            return f"{names_of(report)[id(series)]}: {why.rstrip('.')}."
-    return "Nothing was measured."
+    reasons = ((names_of(report)[id(s)], s.error or s.spec.refused) for s in report.series)
+    return next((f"{name}: {why.rstrip('.')}." for name, why in reasons if why), done)
 
 
 def _best(report: BenchReport) -> str:
-    """``busbw up to 3.90 GB/s at 4 MiB, 62% of a TCP stream``, for each backend."""
-    found: dict[str, tuple[Series, Row]] = {}
-    for series in report.series:
-        for row in series.rows:
-            before = found.get(series.spec.backend)
-            if row.busbw_bytes_per_s > (before[1].busbw_bytes_per_s if before else 0):
-                found[series.spec.backend] = series, row
-    told = []
-    for series, row in found.values():
-        name = f", {names_of(report)[id(series)]}" if len(report.measured) > 1 else ""
-        text = f"{rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}{name}"
-        setup = report.setup(series.spec.backend)
-        if row.judgement and row.judgement.limit_share and setup and setup.bound:
-            share = percent(row.judgement.limit_share)
-            text += f" ({share} of {article(setup.bound.transport)})"
-        told.append(text)
-    return f"busbw up to {' and '.join(told)}" if told else ""
-
-
-def _fastest(report: BenchReport) -> str:
-    series = min(report.measured, key=lambda each: each.rows[0].median_s)
-    return f"{series.spec.command} in {duration(series.rows[0].median_s)}"
+    """``busbw up to 3.90 GB/s at 4 MiB (62% of a TCP stream)``; else the least time."""
+    series, row = max(
+        ((series, row) for series in report.series for row in series.rows),
+        key=lambda pair: (pair[1].busbw_bytes_per_s, -pair[1].median_s),
+    )
+    if not row.busbw_bytes_per_s:
+        return f"{series.spec.command} in {duration(row.median_s)}"
+    name = f", {names_of(report)[id(series)]}" if len(report.measured) > 1 else ""
+    setup = report.setup(series.spec.backend)
+    share = ""
+    if row.judgement and row.judgement.limit_share and setup and setup.bound:
+        share = f" ({percent(row.judgement.limit_share)} of {article(setup.bound.transport)})"
+    return f"busbw up to {rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}{name}{share}"
 
 
 def where(names: Iterable[str], rows: Sequence[Row], report: BenchReport) -> str:
@@ -126,49 +125,6 @@ def where(names: Iterable[str], rows: Sequence[Row], report: BenchReport) -> str
         return span
     found = sorted(names)
     return f"{listing(found) if len(found) <= FEW else f'{len(found)} series'}, {span}"
-
-
-def again(spec: SeriesSpec, row: Row) -> str:
-    """The command line that measures one row again, and verifies every iteration."""
-    settings = {
-        "-b": row.size_bytes or None,
-        "-e": row.size_bytes or None,
-        "--dtype": spec.dtype,
-        "--reduce-op": spec.reduce_op,
-        "--root": spec.root,
-        "--src": spec.src,
-        "--dst": spec.dst,
-        "--pattern": spec.pattern,
-        "--variant": spec.variant,
-    }
-    words = [f"distdemo bench {spec.command} -n {spec.world_size} --backend {spec.backend}"]
-    words += [f"{flag} {value}" for flag, value in settings.items() if value is not None]
-    words += ["--async"] if spec.async_op else []
-    if len(spec.groups) == 1:
-        words.append(f"--group {','.join(map(str, spec.groups[0]))}")
-    elif spec.groups:
-        neighbours = spec.groups[0][1] == spec.groups[0][0] + 1
-        words.append(f"--split {'' if neighbours else '%'}{len(spec.groups)}")
-    return " ".join([*words, "--check-every 1"])
-
-
-def errors(report: BenchReport) -> tuple[Error, ...]:
-    """For the document: what is missing or wrong, beside the world that failed."""
-    names = names_of(report)
-    found = [
-        Error(f"{names[id(each)]} is incomplete.", each.error)
-        for each in report.series
-        if each.error
-    ]
-    for series in report.series:
-        for row in series.rows:
-            if row.wrong:
-                what = f"{names[id(series)]} is wrong at {short_size(row.size_bytes)}."
-                why = f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic."
-                found.append(Error(what, why, f"Try {again(series.spec, row)}."))
-    if not found and not report.ok and report.world is None:
-        found.append(Error(_why_incomplete(report)))
-    return tuple(found)
 
 
 # ------------------------------------------------------------------------------------------ names

@@ -26,7 +26,6 @@ from distdemo.bench.records import (
     BenchReport,
     BenchSpec,
     Overlap,
-    Progress,
     Row,
     Series,
     Setup,
@@ -40,9 +39,9 @@ from distdemo.errors import DistdemoError, Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.versions import versions
 
-Watch = Callable[[BenchReport, Progress], object]
+Watch = Callable[[int, int, str], object]
+"""Told how many hundredths of the work are done, how many elements were wrong, what goes on."""
 MOST_LAUNCHES = 40  # of one backend
-WATCH_S = 0.25  # between two reports to whoever watches
 
 
 def measure(
@@ -59,8 +58,7 @@ def measure(
         spec: what to measure.
         worlds: one a backend; the deadline is that of the whole measurement.
         start: starts a world, as ``Session.start`` does.
-        watch: called as results come, now and then, with all that is known; None: nobody watches,
-            which leaves the cores to the ranks.
+        watch: called as results come; None: nobody watches, which leaves the cores to the ranks.
         once: only one world can be started.
 
     Raises:
@@ -71,7 +69,7 @@ def measure(
         controller.run()
     except (KeyboardInterrupt, Terminated):
         controller.results.interrupted = True
-    return controller.results.report(whole=True)
+    return controller.results.report()
 
 
 class _Controller:
@@ -96,7 +94,6 @@ class _Controller:
         self._world = worlds[0]
         self._doing = "starting"
         self._timing_since: float | None = None
-        self._watched = monotonic()
 
     def run(self) -> None:
         """Every backend, in the order in which they were named; one that fails stops no other."""
@@ -106,7 +103,7 @@ class _Controller:
             try:
                 self._measure_backend()
             except DistdemoError as error:
-                if not any(series.rows for series in self.results.report().series):
+                if not any(point.times_s for point in self.results.samples.values()):
                     raise
                 self.results.errors[world.backend] = f"{error.what} {error.why} It stopped"
 
@@ -179,24 +176,17 @@ class _Controller:
         self._tell()
 
     def _tell(self) -> None:
-        if self._watch is None or monotonic() - self._watched < WATCH_S:
+        """How far it is: by the budget, or by the launches that are left."""
+        if self._watch is None:
             return
-        self._watch(self.results.report(), self._progress())
-        self._watched = monotonic()
-
-    def _progress(self) -> Progress:
-        """By the budget, or by the launches that are left."""
-        place = self._worlds.index(self._world)
         budget = plan.budget_s(self._spec, self._world.backend)
-        left = None
-        if self._timing_since is not None and self._spec.iters is None:
-            later = sum(plan.budget_s(self._spec, w.backend) for w in self._worlds[place + 1 :])
-            left = max(0.0, budget - self._spent_s()) + later
         fixed = plan.fixed_launches(self._spec)
         part = self._spent_s() / budget
         if fixed is not None:
             part = self.results.setups[self._world.backend].launches / (fixed + 1)
-        return Progress((place + min(1.0, part)) / len(self._worlds), left, self._doing)
+        done = (self._worlds.index(self._world) + min(1.0, part)) / len(self._worlds)
+        wrong = sum(point.wrong for point in self.results.samples.values())
+        self._watch(int(100 * done), wrong, self._doing)
 
 
 @dataclass(slots=True)
@@ -365,48 +355,36 @@ class Results:
             )
         return point.row
 
-    def report(self, *, whole: bool = False) -> BenchReport:
-        """All that is known by now.
-
-        Args:
-            whole: at the end; with what it takes a while to work out.
-        """
-        made = BenchReport(
-            self._spec,
-            tuple(self._series(number, whole=whole) for number in range(len(self._spec.series))),
-            tuple(self.setups.values()),
-            self._failed,
-            monotonic() - self.began,
-            self.interrupted,
-        )
-        if not whole:
-            return made
+    def report(self) -> BenchReport:
+        """All that is known by now."""
         found = versions()
         for world in self._worlds:
             found |= backends.versions_of(world)
-        return replace(
-            made,
-            setups=tuple(self._with_spread(each) for each in self.setups.values()),
-            environment=environment(gpu=any(s.device != "cpu" for s in self.setups.values())),
-            versions=found,
-            notes=tuple(self._notes()),
+        return BenchReport(
+            self._spec,
+            tuple(map(self._series, range(len(self._spec.series)))),
+            tuple(map(self._with_spread, self.setups.values())),
+            self._failed,
+            monotonic() - self.began,
+            self.interrupted,
+            environment(gpu=any(s.device != "cpu" for s in self.setups.values())),
+            found,
+            tuple(self._notes()),
         )
 
-    def _series(self, number: int, *, whole: bool) -> Series:
+    def _series(self, number: int) -> Series:
         spec = self._spec.series[number]
         keys = [(number, point) for point in range(len(spec.sizes_bytes))]
         rows = tuple(row for row in map(self.row, keys) if row is not None)
-        if not whole:
-            return Series(spec, rows)
         setup = self.setups.get(spec.backend)
         if setup is not None:
             rows = tuple(
                 replace(row, judgement=judge(row, rows, setup, spec.group_size)) for row in rows
             )
-        error, points = "", len(keys)
-        if len(rows) < points:
+        error, missing = "", len(keys) - len(rows)
+        if missing:
             why = self.errors.get(spec.backend, "The measurement was interrupted")
-            error = f"{why}: {points - len(rows)} of {points} sizes are missing."
+            error = f"{why}: {missing} of {len(keys)} sizes are missing."
         traffic = ops.REGISTRY[spec.op].traffic(spec.smallest)
         clocks = {self.samples[key].clock for key in keys if key in self.samples}
         return Series(

@@ -1,21 +1,16 @@
 """Which sizes are measured, and what the ranks of each launch do about them. No torch.
 
-Sizes are bytes S, what algbw counts. An op moves whole elements, and where S is that of n parts,
-n of them at least: sizes are cut down to whole parts, the first is rounded up.
-
-The first launch of a backend verifies every size and finds out how long things take; the others
-time. A plan is plain numbers beside the spec, so that it can be told to the other nodes of a world
-that an engine started.
+Sizes are bytes S, what algbw counts. The first launch of a backend verifies every size and finds
+out how long things take; the others time. A plan is plain numbers beside the spec, so that it can
+be told to the other nodes of a world that an engine started.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from distdemo.bench.records import BenchSpec
-from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
@@ -26,107 +21,46 @@ TRIAL = 3  # iterations of each size in the launch that verifies; from them the 
 FEW, MANY = 3, 500  # timed iterations of a size in a launch
 USUAL_LAUNCHES = 8  # among which a series' budget is shared out at first
 SPREAD_OVER = 6  # launches over which a fixed number of iterations is spread
-WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # bytes up to which so many warm up; else 1
+WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; else 1
 
 # ------------------------------------------------------------------------------------------ sizes
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRange:
-    """From a smallest to a largest size, by a factor or by a step; bytes.
+def sweep(first: int, last: int, factor: float, step: int | None) -> list[int]:
+    """From a smallest to a largest size in bytes, by a factor or by a step.
 
-    Attributes:
-        step: from one size to the next; None: by the factor.
+    Raises:
+        UsageError: there are none, or too many.
     """
-
-    first: int
-    last: int
-    factor: float = 4.0
-    step: int | None = None
-
-    def __str__(self) -> str:
-        """As it is typed, but for the factor."""
-        return f"-b {size_text(self.first)} -e {size_text(self.last)}"
-
-    def check(self, dtype: str) -> None:
-        """Refuse a range that holds no size, too many, or elements cut in two.
-
-        Raises:
-            UsageError: naming the flag and what to try.
-        """
-        itemsize = DTYPES[dtype].itemsize
-        for flag, size in (("-b", self.first), ("-e", self.last), ("-i", self.step)):
-            if size is not None and (size <= 0 or size % itemsize):
-                near = max(itemsize, size // itemsize * itemsize)
-                raise UsageError(
-                    f"{flag} {size_text(size)} is no whole number of {dtype} elements.",
-                    f"One element is {itemsize} byte{'s' * (itemsize > 1)}.",
-                    f"Try {flag} {size_text(near)}.",
-                )
-        if self.step is None and not 1 < self.factor < math.inf:
-            raise UsageError(
-                f"-f {self.factor:g}: the sizes would not grow.",
-                "Each size is this many times the one before.",
-                "Try -f 2 or -f 4.",
-            )
-        if self.first > self.last:
-            raise UsageError(
-                f"{self}: there is no size between them.",
-                "-b is the smallest size, -e the largest.",
-                f"Try -b {size_text(self.last)} -e {size_text(self.first)}.",
-            )
-        count = len(self.sizes(MOST_SIZES + 1))
-        if count > MOST_SIZES:
-            flag = "-f" if self.step is None else "-i"
-            raise UsageError(
-                f"{self} with this {flag} would be more than {MOST_SIZES} sizes.",
-                "Each is measured and shown.",
-                f"Try a larger {flag}.",
-            )
-
-    def sizes(self, most: int = MOST_SIZES) -> list[int]:
-        """Ascending, so many at most; the last may not be met."""
-        found: list[int] = []
-        for number in range(most):
-            size = (
-                int(self.first * self.factor**number * (1 + 1e-12))
-                if self.step is None
-                else self.first + number * self.step
-            )
-            if size > self.last:
-                break
-            found.append(size)
-        return found
+    found: list[int] = []
+    size = first
+    while 0 < size <= last and len(found) <= MOST_SIZES:
+        found.append(size)
+        power = first * factor ** len(found) * (1 + 1e-12)  # it may come out a little too small
+        size = int(min(power, last + 1)) if step is None else size + step
+    grows = factor > 1 if step is None else step > 0
+    if not grows or not 0 < len(found) <= MOST_SIZES:
+        raise UsageError(
+            f"From -b {size_text(first)} to -e {size_text(last)} there are not 1 to "
+            f"{MOST_SIZES} sizes.",
+            "Each is -f times the one before, or -i bytes more; both have to grow.",
+            "Try -b 8 -e 64M -f 4.",
+        )
+    return found
 
 
-def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int], last: int) -> tuple[int, ...]:
-    """The sizes at which this op can be measured: cut down to whole parts, none twice.
+def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes at which this op is measured: whole parts of whole elements, one of each at least.
 
     Args:
         op: what is measured.
         template: the smallest call that moves anything.
-        sizes: that were asked for, ascending.
-        last: an upper bound.
-
-    Raises:
-        UsageError: no multiple of its parts lies there.
+        sizes: that were asked for.
     """
     if op.meets:
         return (0,)
     part = op.traffic(template).payload_bytes
-    first = -(-sizes[0] // part) * part
-    found = sorted({max(first, size // part * part) for size in sizes})
-    found = [size for size in found if size <= last]
-    if not found:
-        low, high = last // part * part, -(-last // part) * part
-        raise UsageError(
-            f"There is no size of {op.command} on {template.group_size} ranks from "
-            f"{size_text(sizes[0])} to {size_text(last)} bytes.",
-            f"It moves {template.group_size} parts of whole elements of {template.dtype}: a "
-            f"multiple of {part} bytes.",
-            f"Try -b {size_text(low)}." if low else f"Try -e {size_text(high)}.",
-        )
-    return tuple(found)
+    return tuple(sorted({max(part, size // part * part) for size in sizes}))
 
 
 def size_text(size: int) -> str:

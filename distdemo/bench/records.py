@@ -251,11 +251,6 @@ class Verdict(str, Enum):
         """Whether it is as one should expect."""
         return self in (Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW)
 
-    @property
-    def is_abnormal(self) -> bool:
-        """Whether something should be done about it."""
-        return self in (Verdict.OVERSUBSCRIBED, Verdict.SLOW)
-
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -449,18 +444,3 @@ class BenchReport:
             and not any(row.wrong for row in self.rows)
             and not any(series.error for series in self.series)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a measurement is, for whoever waits.
-
-    Attributes:
-        done: share of the work, 0 to 1, as far as can be told.
-        left_s: that it will still take, at most; None: nobody knows yet.
-        doing: what is being done, in a few words.
-    """
-
-    done: float
-    left_s: float | None
-    doing: str

@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
-from typing import final
 
-from rich import live
 from rich.console import Console, Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +20,6 @@ from distdemo.bench.records import (
     BenchReport,
     Judgement,
     Limit,
-    Progress,
     Row,
     Series,
     Setup,
@@ -33,7 +29,7 @@ from distdemo.bench.records import (
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
 from distdemo.view import colours
-from distdemo.view.console import ASCII_SIGNS, Signs, messages, signs
+from distdemo.view.console import ASCII_SIGNS, Signs, signs
 from distdemo.view.format import (
     digits,
     duration,
@@ -44,7 +40,6 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
-from distdemo.view.progress import Redrawn, visible
 from distdemo.view.tables import NARROW, Cell, Column, Grid, fitting, frame, heading, select, widest
 
 UNSURE = "yellow"
@@ -527,97 +522,3 @@ def to_csv(report: BenchReport) -> str:
 
 
 FILES = {".csv": to_csv}
-
-# ------------------------------------------------------------------------------------ while it runs
-
-REDRAW_S = 0.5
-NEWEST = 12  # rows that are shown at most
-AROUND = 3  # lines beside the rows: the bar, the table's head, and the one that the cursor is in
-
-
-@final
-class Live(Redrawn):
-    """A bar with the time left and the newest rows, on standard error; wiped at the end.
-
-    It shares the processor with the ranks that are measured: it is drawn seldom, in few lines.
-
-    Args:
-        enabled: whether the user wants to see it.
-    """
-
-    def __init__(self, *, enabled: bool = True) -> None:
-        self._live = None
-        if enabled and visible():
-            self._live = live.Live(
-                console=messages(),
-                auto_refresh=False,  # True starts a thread
-                transient=True,
-                redirect_stdout=False,  # ranks would inherit the replaced streams
-                redirect_stderr=False,
-                vertical_overflow="crop",
-            )
-        super().__init__(self._live, REDRAW_S)
-        self._rows: dict[tuple[int, int], tuple[str, Row]] = {}
-
-    def show(self, report: BenchReport, progress: Progress) -> None:
-        """Draw, unless that was done a moment ago. Cheap enough to be called at every turn.
-
-        Args:
-            report: what is measured so far; always of the same measurement.
-            progress: how far that is.
-        """
-        if self._live is None or not self.is_due():
-            return
-        for number, words in enumerate(labels(report.series)):
-            for row in report.series[number].rows:
-                key = number, row.size_bytes
-                if key not in self._rows or self._rows[key][1] is not row:
-                    self._rows.pop(key, None)  # those that changed last stand at the end
-                    self._rows[key] = " ".join(words) if len(report.series) > 1 else "", row
-        drawn = live_view(list(self._rows.values()), progress, self._live.console)
-        self._live.update(drawn, refresh=True)
-
-
-def live_view(
-    rows: Sequence[tuple[str, Row]], progress: Progress, console: Console
-) -> RenderableType:
-    """The bar, and under it as many of the newest rows as the terminal is high enough for.
-
-    Args:
-        rows: with the names of their series, the newest at the end.
-        progress: how far it is.
-        console: that it will be drawn on.
-    """
-    sign = signs(console)
-    bar = Table.grid(padding=(0, 1), expand=True)
-    cells: list[RenderableType] = [Text(percent(progress.done))]
-    if progress.left_s is not None:
-        minutes, seconds = divmod(round(progress.left_s), 60)
-        cells.append(Text(f"{minutes}:{seconds:02d} min left" if minutes else f"{seconds} s left"))
-    if console.width >= NARROW:
-        cells.insert(0, ProgressBar(total=1.0, completed=progress.done, width=20))
-    for _ in cells:
-        bar.add_column(no_wrap=True)
-    bar.add_column(ratio=1, no_wrap=True, overflow="crop")
-    bar.add_row(*cells, Text(progress.doing, style=colours.QUIET))
-    room = min(NEWEST, console.height - AROUND)
-    if not rows or room < 1:
-        return bar
-    drawn = Table.grid(padding=(0, 2))
-    named = any(name for name, _ in rows)
-    heads = ["Size", "Median", _half(sign), "busbw GB/s", "Wrong", "Iterations"]
-    heads[:0] = ["Series"] * named
-    for head in heads:
-        drawn.add_column(justify="left" if head == "Series" else "right", no_wrap=True)
-    drawn.add_row(*(Text(head, style="bold") for head in heads))
-    for name, row in rows[-room:]:
-        drawn.add_row(
-            *[name] * named,
-            exact_size(row.size_bytes),
-            duration(row.median_s),
-            _interval(row, sign),
-            digits(row.busbw_bytes_per_s / 1e9),
-            _wrong(row, sign),
-            f"{row.iterations:,}",
-        )
-    return Group(bar, drawn)

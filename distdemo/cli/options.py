@@ -30,6 +30,7 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.start_method import METHODS
+from distdemo.ops.p2p import PATTERNS
 from distdemo.ops.reduction import REDUCTIONS
 
 OUTPUT = "Output"
@@ -119,6 +120,42 @@ ReduceOp = Annotated[
         parser=parse_reduce_op,
         autocompletion=offer(REDUCTIONS),
         help=f"{', '.join(REDUCTIONS)}.",
+    ),
+]
+Root = Annotated[
+    int,
+    typer.Option("--root", metavar="RANK", parser=whole(0, "It is a rank."), help="Root rank."),
+]
+Sender = Annotated[
+    int | None,
+    typer.Option(
+        "--src", metavar="RANK", parser=whole(0, "It is a rank."), help="Sending rank (0)."
+    ),
+]
+Destination = Annotated[
+    int | None,
+    typer.Option(
+        "--dst", metavar="RANK", parser=whole(0, "It is a rank."), help="Receiving rank (1)."
+    ),
+]
+Pattern = Annotated[
+    str,
+    typer.Option(
+        "--pattern",
+        metavar="PATTERN",
+        parser=one_of(PATTERNS),
+        autocompletion=offer(PATTERNS),
+        help="; ".join(f"{name}: {meaning}" for name, meaning in PATTERNS.items()) + ".",
+    ),
+]
+Variant = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="VARIANT",
+        parser=one_of(("list", "single")),
+        autocompletion=offer(("list", "single")),
+        help="list (a tensor for each rank) or single (one that holds them all).",
     ),
 ]
 Group = Annotated[

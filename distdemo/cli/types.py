@@ -276,6 +276,30 @@ def make_groups(
     return tuple(tuple(range(first, first + size)) for first in range(0, world_size, size))
 
 
+def make_pair(
+    pattern: str, src: int | None, dst: int | None, size: int, of: str
+) -> tuple[int | None, int | None]:
+    """Sender and receiver of a point-to-point pair; where one is not given, of the ranks 0 and 1.
+
+    Raises:
+        UsageError: the pattern has no pair, a rank does not exist, or both are the same.
+    """
+    if pattern != "pair":
+        if (src, dst) != (None, None):
+            raise UsageError(
+                f"--src and --dst don't go with --pattern {pattern}.",
+                "Every rank has its neighbours to talk to.",
+                "Leave them out, or take --pattern pair.",
+            )
+        return None, None
+    src = int(dst == 0) if src is None else check_rank("--src", src, size, of)
+    dst = int(src != 1) if dst is None else check_rank("--dst", dst, size, of)
+    if src == dst:
+        why = "A rank can't send to itself."
+        raise UsageError(f"--src and --dst are both {src}.", why, f"Try --dst {(src + 1) % size}.")
+    return src, dst
+
+
 @_parser
 def parse_shape(text: str) -> Shape:
     """The shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""

@@ -21,22 +21,26 @@ from distdemo.cli.options import (
     ADVANCED,
     OUTPUT,
     Backend,
+    Destination,
     Device,
     DType,
     Group,
+    Pattern,
     Ranks,
     ReduceOp,
+    Root,
     Seed,
+    Sender,
     SplitWorld,
     StartMethod,
     Timeout,
+    Variant,
     WorldSize,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import BadValue, Shape, offer, one_of, parse_shape, unknown, whole
+from distdemo.cli.types import BadValue, Shape, offer, parse_shape, unknown, whole
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
-from distdemo.ops.p2p import PATTERNS
 
 VIEW = "distdemo.demo.view"
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
@@ -93,29 +97,6 @@ def parse_factor(text: Any) -> float:  # noqa: ANN401 - a text or a default
     return factor
 
 
-Root = Annotated[
-    int, typer.Option("--root", metavar="RANK", parser=whole(0, "It is a rank."), help="The root.")
-]
-Pattern = Annotated[
-    str,
-    typer.Option(
-        "--pattern",
-        metavar="PATTERN",
-        parser=one_of(PATTERNS),
-        autocompletion=offer(PATTERNS),
-        help="; ".join(f"{name}: {meaning}" for name, meaning in PATTERNS.items()) + ".",
-    ),
-]
-Variant = Annotated[
-    str | None,
-    typer.Option(
-        "--variant",
-        metavar="VARIANT",
-        parser=one_of(("list", "single")),
-        autocompletion=offer(("list", "single")),
-        help="list (a tensor for each rank, the default) or single (one that holds them all).",
-    ),
-]
 Objects = Annotated[
     bool,
     typer.Option(
@@ -149,14 +130,8 @@ class OpOptions:
         ),
     ] = 2.0
     root: Root = 0
-    src: Annotated[
-        int | None,
-        typer.Option(metavar="RANK", parser=whole(0, "It is a rank."), help="The sender: 0."),
-    ] = None
-    dst: Annotated[
-        int | None,
-        typer.Option(metavar="RANK", parser=whole(0, "It is a rank."), help="The receiver: 1."),
-    ] = None
+    src: Sender = None
+    dst: Destination = None
     nonblocking: Annotated[
         bool,
         typer.Option(

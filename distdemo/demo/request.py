@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distdemo import backends
 from distdemo.backends.contract import check_support
-from distdemo.cli.types import check_rank, make_groups
+from distdemo.cli.types import check_rank, make_groups, make_pair
 from distdemo.demo.values import Row, check_fit, parse_number, read_numbers, read_objects
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
@@ -151,6 +151,9 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
             "Leave it out.",
         )
     late = options.straggler
+    pairs, src, dst = "pattern" in op.takes, None, None
+    if pairs:
+        src, dst = make_pair(options.pattern, options.src, options.dst, size, of)
     variant = None
     if "variant" in op.takes:
         # Parts of unequal lengths lie in a single tensor, which more backends take.
@@ -174,29 +177,10 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
         straggler_delay_s=late.delay_s if late else 0.0,
         inference=options.inference,
         factor=options.factor,
-        **(_partners(options, size, of) if "pattern" in op.takes else {}),
+        pattern=options.pattern if pairs else None,
+        src=src,
+        dst=dst,
     )
-
-
-def _partners(options: OpOptions, size: int, of: str) -> dict[str, Any]:
-    """Sender, receiver and pattern of a point-to-point exchange."""
-    if options.pattern != "pair":
-        if (options.src, options.dst) != (None, None):
-            why = "Every rank has its neighbours to talk to."
-            raise _clash("--src and --dst", f"--pattern {options.pattern}", why)
-        return {"pattern": options.pattern}
-    # Whoever is not named is the other one of 0 and 1.
-    src = options.src if options.src is not None else int(options.dst == 0)
-    dst = options.dst if options.dst is not None else int(src != 1)
-    check_rank("--src", src, size, of)
-    check_rank("--dst", dst, size, of)
-    if src == dst:
-        raise UsageError(
-            f"--src and --dst are both {src}.",
-            "A rank can't send to itself.",
-            f"Try --dst {(src + 1) % size}.",
-        )
-    return {"pattern": "pair", "src": src, "dst": dst}
 
 
 def _refuse_lacking(op: Op, base: OpSpec, options: OpOptions) -> None:

@@ -98,36 +98,25 @@ FAILED = WorldReport(
 )
 
 
-@pytest.mark.parametrize(
-    ("made", "says", "good"),
-    [
-        (
-            report(rows(GLOO)),
-            "Normal: busbw up to 5.38 GB/s at 4 MiB (77% of a TCP",
-            True,
-        ),
-        (report(rows(GLOO, slower=5)), "Not normal: 8 of 9 sizes (8 B to 32 MiB) are", False),
-        (
-            report(rows(GLOO, 4), setup(2e9, ranks=4)),
-            "Not normal: 4 of 9 sizes (8 B to 64 KiB)",
-            False,
-        ),
-        (
-            report(rows({8: 1e-3}, 4, noise=0.5), setup(ranks=4)),
-            "Not normal: 8 B is oversub",
-            False,
-        ),
-        (report(rows(GLOO, noise=0.5)), "Not measurable now: 9 of 9 sizes not steady with", False),
-        (report(rows(GLOO), Setup("gloo", "cpu", 2)), "Measured: busbw up to 5.38 GB/s", True),
-        (report([row(1e-4, 64, wrong=3)]), "Wrong: 3 of 32 elements differ", False),
-        (report([]), "all-reduce gloo: no reason is known.", False),
-        (report([], interrupted=True), "Interrupted: 0 of 0 sizes were measured.", False),
-        (report(rows({8: 1e-4}), world=FAILED), "Rank 1 died. 1 of 1 size were measured", False),
-    ],
+ANSWERS = (
+    (report(rows(GLOO)), "Normal: busbw up to 5.38 GB/s at 4 MiB (77% of a TCP", True),
+    (report(rows(GLOO, slower=5)), "Not normal: 8 of 9 sizes (8 B to 32 MiB): unus", False),
+    (report(rows(GLOO, 4), setup(2e9, ranks=4)), "Not normal: 4 of 9 sizes (8 B to 64 K", False),
+    (report(rows({8: 1e-3}, 4, noise=0.5), setup(ranks=4)), "Not normal: 1 of 1 size (8 B)", False),
+    (report(rows(GLOO, noise=0.5)), "Not measurable now: 9 of 9 sizes not steady with", False),
+    (report(rows(GLOO), Setup("gloo", "cpu", 2)), "Measured: busbw up to 5.38 GB/s", True),
+    (report([row(1e-4, 0)]), "Measured: all-reduce in 100 µs. Not judged: there is", True),
+    (report([row(1e-4, 64, wrong=3)]), "all-reduce gloo is wrong at 64 B. 3 of 32 elem", False),
+    (report([]), "0 of 0 sizes were measured.", False),
+    (report([], interrupted=True), "Interrupted: 0 of 0 sizes were measured.", False),
+    (report(rows({8: 1e-4}), world=FAILED), "Rank 1 died. 1 of 1 size were measured", False),
 )
-def test_the_answer_comes_first(made, says, good):
-    text, ok = answer(made)
-    assert (text[: len(says)], ok) == (says, good)
+
+
+def test_the_answer_comes_first():
+    for made, says, good in ANSWERS:
+        text, ok = answer(made)
+        assert (text[: len(says)], ok) == (says, good)
 
 
 def test_rows_that_are_not_steady_get_no_advice():
