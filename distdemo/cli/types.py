@@ -287,7 +287,7 @@ def make_pair(
     if pattern != "pair":
         if (src, dst) != (None, None):
             raise UsageError(
-                f"--src and --dst don't go with --pattern {pattern}.",
+                f"--src and --dst and --pattern {pattern} don't go together.",
                 "Every rank has its neighbours to talk to.",
                 "Leave them out, or take --pattern pair.",
             )
