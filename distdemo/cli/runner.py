@@ -19,7 +19,7 @@ from distdemo.cli.placement import ENGINES, find_placement
 from distdemo.cli.session import Session
 from distdemo.cli.signals import code_of_interruption
 from distdemo.cli.types import file_to_write, offer, one_of, whole
-from distdemo.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, DistdemoError, UsageError
+from distdemo.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, DistdemoError, Terminated, UsageError
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
@@ -76,8 +76,9 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             if not session.refuse(error):
                 raise AlreadyTold(code) from error
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated) as stop:
             code = code_of_interruption()
+            _say_where_ranks_were(stop)
             raise
         finally:
             session.end(code)
@@ -91,6 +92,21 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     run.__annotations__ = {each.name: each.annotation for each in keyword}
     run.__doc__ = function.__doc__
     return run
+
+
+def _say_where_ranks_were(stop: BaseException) -> None:
+    """Make of a signal that ended a world the error that says so.
+
+    Raises:
+        DistdemoError: if it did; the exit code is the signal's, as it has come.
+    """
+    from distdemo.launcher.verdict import report_of
+
+    report = report_of(stop)
+    if report is not None and report.verdict is not None:
+        what = "Stopped by SIGTERM." if isinstance(stop, Terminated) else "Interrupted."
+        hint = "All ranks are gone, nothing was left behind."
+        raise DistdemoError(what, report.verdict.why, hint) from stop
 
 
 def _shared(traits: Traits) -> dict[str, inspect.Parameter]:

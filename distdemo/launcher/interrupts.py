@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distdemo.launcher.records import WorldReport
 
 _WATCHED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -53,10 +57,27 @@ class Interrupts:
         os.close(self._read)
         os.close(self._write)
 
-    def redeliver(self) -> None:
-        """Send this process the signal that came, now that its own handlers are back."""
-        if self.received is not None:
+    def wait(self, seconds: float) -> bool:
+        """Whether a signal comes within this time, or came before."""
+        signalled = select.poll()
+        signalled.register(self._read, select.POLLIN)
+        signalled.poll(1000 * seconds)
+        return self.received is not None
+
+    def redeliver(self, report: WorldReport | None = None) -> None:
+        """Send this process the signal that came, now that its own handlers are back.
+
+        Args:
+            report: of the world that it ended; what the handlers raise carries it, see
+                ``verdict.report_of``.
+        """
+        if self.received is None:
+            return
+        try:
             signal.raise_signal(self.received)
+        except BaseException as stop:
+            stop.__dict__["report"] = report
+            raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:

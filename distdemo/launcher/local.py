@@ -16,13 +16,7 @@ from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.limits import check_loopback, open_files
 from distdemo.launcher.pmi import PmiServer
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.launcher.rendezvous import (
-    Agent,
-    AgentStore,
-    FileRendezvous,
-    LocalRanks,
-    file_rendezvous,
-)
+from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.watch import End, Hear
@@ -67,13 +61,10 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
     try:
         with ExitStack() as held:
             held.enter_context(interrupts)
-            place: FileRendezvous | AgentStore
             agent = None
             if program is not None and not program.group:
                 agent = held.enter_context(closing(Agent(world.world_size)))
-                place = agent.store
-            else:
-                place = held.enter_context(file_rendezvous())
+            place = held.enter_context(file_rendezvous()) if agent is None else agent.store
             held.enter_context(open_files(world))
             pmi = None
             if world.mpi_start is not None:
@@ -95,18 +86,14 @@ def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
             report = WorldReport(
                 world=world,
                 outcomes=outcomes,
-                verdict=verdict.interrupted(outcomes)
-                if received is not None
-                else verdict.judge(world, outcomes, stalled=stalled),
+                verdict=verdict.judge(world, outcomes, stalled=stalled)
+                if received is None
+                else verdict.interrupted(outcomes),
                 seconds=time.monotonic() - workers.began,
                 start_method=method.name,
                 start_reason=method.reason,
                 interrupted_by=received,
             )
     finally:
-        try:
-            interrupts.redeliver()
-        except BaseException as stop:
-            verdict.attach(stop, report)
-            raise
+        interrupts.redeliver(report)
     return report

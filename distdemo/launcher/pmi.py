@@ -95,7 +95,7 @@ def take(environment: dict[str, str], end: Connection) -> None:
 class Port:
     """The launcher's end of one rank's wire: bytes in, whole lines out, and never a wait."""
 
-    over = False
+    over = None
 
     def __init__(self, end: socket.socket, rank: int, heard: Callable[[int, str], None]) -> None:
         self._end = end

@@ -76,13 +76,8 @@ def interrupted(outcomes: Sequence[Outcome]) -> Verdict:
     return Verdict("The run was interrupted.", why, "")
 
 
-def attach(stop: BaseException, report: WorldReport | None) -> None:
-    """Have what ends this process after a signal carry the report of the world that it ended."""
-    stop.__dict__["report"] = report
-
-
 def report_of(stop: BaseException) -> WorldReport | None:
-    """The report of the world that a signal ended; None if there is none."""
+    """The report of the world that a signal ended, with where its ranks were; None without one."""
     return stop.__dict__.get("report")
 
 

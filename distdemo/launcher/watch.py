@@ -31,20 +31,6 @@ Hear = Callable[[int, Any], bool | None]
 """Called with a rank's number and a value that it told; True ends the world."""
 
 
-class Listener(Protocol):
-    """What else is heard while ranks run: another process that has a part in the world."""
-
-    @property
-    def over(self) -> bool:
-        """Whether the world is of no more use."""
-
-    def fileno(self) -> int:
-        """The descriptor that becomes readable when there is something to hear."""
-
-    def hear(self) -> bool:
-        """Take what came, without waiting; False when there will be no more."""
-
-
 class End(Enum):
     """Why the wait is over."""
 
@@ -52,13 +38,27 @@ class End(Enum):
     FAILED = auto()  # a rank failed, and the others have had their time to settle
     TIMED_OUT = auto()
     STALLED = auto()  # no progress for longer than the world allows
-    ENDED_EARLY = auto()  # whoever listens has heard enough
+    ENDED_EARLY = auto()  # its listener has heard enough
     INTERRUPTED = auto()
 
     @property
     def late(self) -> bool:
         """Whether ranks that have not ended by then are at fault for it."""
         return self in (End.TIMED_OUT, End.STALLED)
+
+
+class Listener(Protocol):
+    """What else is heard while ranks run: another process that has a part in the world."""
+
+    @property
+    def over(self) -> End | None:
+        """Why the world is of no more use; None while it is."""
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when there is something to hear."""
+
+    def hear(self) -> bool:
+        """Take what came, without waiting; False when there will be no more."""
 
 
 class Watch:
@@ -161,8 +161,11 @@ class Watch:
             return End.INTERRUPTED
         if not self._running:
             return End.DONE
-        if self._enough or any(listener.over for listener in self._listeners):
+        if self._enough:
             return End.ENDED_EARLY
+        for listener in self._listeners:
+            if listener.over is not None:
+                return listener.over
         if self._failed_at is not None:
             return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
         if now >= self._deadline:

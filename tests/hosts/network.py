@@ -176,14 +176,6 @@ class Host:
         """
         _do("ip", "-n", self.switch, "link", "set", self.port, state)
 
-    def slow(self, rate: str) -> None:
-        """Limit what it sends and what it gets, each to such as ``8mbit``; empty: no limit."""
-        for namespace, device in ((self.namespace, "eth0"), (self.switch, self.port)):
-            _tried("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
-            if rate:
-                limit = ("rate", rate, "burst", "64kb", "latency", "400ms")
-                _do("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *limit)
-
 
 @dataclass
 class Network:
@@ -213,10 +205,6 @@ class Network:
     def mend(self, host: Host) -> None:
         """Plug the host's cable in again."""
         host.link("up")
-
-    def slow(self, host: Host, rate: str) -> None:
-        """Limit the host's cable, both ways, to such as ``8mbit``; empty: no limit."""
-        host.slow(rate)
 
 
 @contextmanager

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,37 +62,21 @@ def send(host: Host, to: str, port: str, size: int, patience: float = 10) -> tup
     return host.run(python(CLIENT, to, port, str(size), str(patience)))
 
 
-def test_hosts_have_names_and_reach_each_other_by_them(hosts: Hosts) -> None:
-    h0, h1 = hosts(2)
-    assert h1.run(["hostname"]) == (0, "h1\n", "")
-    assert h0.run(["hostname"]) == (0, "h0\n", "")
+def test_hosts_have_names_reach_each_other_by_them_and_nothing_else(hosts: Hosts) -> None:
+    net = hosts(2)
+    h0, h1 = net
     server, port = serve(h0)
     code, _, complaint = send(h1, "h0", port, 1000)
     assert (code, complaint) == (0, "")
     assert server.finish() == (0, f"{port}\n1000 {h1.address}\n", "")
-
-
-def test_a_command_on_one_host_starts_another_on_the_next(hosts: Hosts) -> None:
-    """As mpiexec does, with options of ssh's before the name and all else as one line."""
-    net = hosts(2)
-    h0, h1 = net
+    routes = h0.run(["ip", "route"])[1].splitlines()
+    assert [line.split()[0] for line in routes] == ["10.77.1.0/24"]
+    assert h0.run(["getent", "hosts", "example.org"])[0] == 2  # found nowhere, nobody waited for
+    # As mpiexec does, with options of ssh's before the name and all else as one line.
     shell = str(net.shell)
-    assert h0.run([shell, "-x", "h1", 'hostname; echo "$X"'], env={"X": "a  b"}) == (
-        0,
-        "h1\na  b\n",
-        "",
-    )
-    assert h1.address in h0.run([shell, h1.address, "ip", "-o", "-4", "addr"])[1]
+    told = h0.run([shell, "-x", "h1", 'hostname; echo "$X"'], env={"X": "a  b"})
+    assert told == (0, "h1\na  b\n", "")
     assert h0.run([shell, "h7", "true"]) == (255, "", "no host h7\n")
-
-
-def test_hosts_reach_nothing_else(hosts: Hosts) -> None:
-    h0, _ = hosts(2)
-    code, routes, _ = h0.run(["ip", "route"])
-    assert code == 0
-    assert [line.split()[0] for line in routes.splitlines()] == ["10.77.1.0/24"]
-    code, _, _ = h0.run(["getent", "hosts", "example.org"])
-    assert code == 2  # found nowhere, and nobody was waited for
 
 
 def test_a_pulled_cable_keeps_everything_away_until_it_is_plugged_in_again(hosts: Hosts) -> None:
@@ -108,20 +91,6 @@ def test_a_pulled_cable_keeps_everything_away_until_it_is_plugged_in_again(hosts
     net.mend(h1)
     assert send(h1, "h0", port, 1)[0] == 0
     assert server.finish()[0] == 0
-
-
-def test_a_slow_cable_is_slow_and_a_mended_one_is_not(hosts: Hosts) -> None:
-    net = hosts(2)
-    h0, h1 = net
-    taken = []
-    for rate in ("8mbit", ""):  # 8 megabits are one megabyte a second
-        net.slow(h1, rate)
-        _, port = serve(h0)
-        code, seconds, complaint = send(h1, "h0", port, 500_000)
-        assert code == 0, complaint
-        taken.append(float(seconds))
-    assert taken[0] > 0.3  # that it is limited is what is tested: not how fast this machine is
-    assert taken[1] < taken[0] / 2
 
 
 def test_nothing_is_left_whatever_runs_on_the_hosts(tmp_path: Path) -> None:
@@ -164,12 +133,3 @@ def test_what_a_killed_run_left_is_removed_by_the_next(hosts: Hosts) -> None:
     assert not Path("/run/netns", left).exists()
     assert not (ETC / left).exists()
     assert Path("/run/netns", own.namespace).exists()
-
-
-def test_a_command_that_does_not_end_is_killed(hosts: Hosts) -> None:
-    h0 = hosts(1)[0]
-    started = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"h0: not over after 0\.2 s"):
-        h0.run(["sleep", "600"], timeout=0.2)
-    assert time.monotonic() - started < 5
-    assert h0.processes() == []

@@ -49,9 +49,8 @@ def spread(text: str) -> dict[int, str]:
 
 
 def connected(host: Host) -> bool:
-    """Whether it and both of its ranks talk to others: ranks begin once they are known."""
-    talking = [pid for pid in host.processes() if set(sockets(pid)) - LOOPBACK]
-    return len(talking) >= 3
+    """Whether it and its rank talk to others: ranks begin once they are known."""
+    return len([pid for pid in host.processes() if set(sockets(pid)) - LOOPBACK]) >= 2
 
 
 def sockets(pid: int, *, listening: bool = False) -> list[str]:
@@ -101,7 +100,7 @@ def kernel(address: str) -> str:
 
 def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
     net = hosts(2)
-    asked = ("barrier", "-n", "4", "--straggler", "1:60", "--timeout", "4", "--format", "json")
+    asked = ("barrier", "-n", "2", "--straggler", "0:60", "--timeout", "4", "--format", "json")
     runs = [terminal(net, n, *asked) for n in (0, 1)]
     assert wait_until(lambda: all(map(connected, net)), 30)
     net.cut(net[1])
@@ -110,55 +109,32 @@ def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
     assert time.monotonic() - cut < 15
     assert (code, other) == (1, 1)
     (error,) = json.loads(out)["errors"]
-    assert error["ranks"] == [2, 3]
+    assert error["ranks"] == [1]
     assert "no sign of life" in error["what"] or "did not say in time" in error["what"]
-    assert json.loads(told)["errors"][0]["what"] == "The verdict of rank 0 is not to be had."
+    assert json.loads(told)["errors"][0]["what"] == "Node 0 gave no verdict."
 
 
 def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
     net = hosts(2)
     lonely = terminal(net, 0, "all-reduce", "--timeout", "1")
-    lost = net[1].fork_command(*alone(net), "--timeout", "1")
+    where = f"{net[0].address}:{PORT + 1}"  # nobody listens there
+    alone = ("--nnodes", "2", "--node-rank", "1", "--master", where)
+    lost = net[1].fork_command("all-reduce", *alone, "--timeout", "1")
     (code, out, _), (other, _, err) = finished([lonely, lost])
     assert (code, other) == (1, 1)
     assert "Ranks 2, 3: never came" in out
     assert f"Nothing answered at {net[0].address}:{PORT + 1} within 1 s" in err
 
 
-def alone(net: Network) -> list[str]:
-    """A command for the second node, at whose master nobody listens."""
-    where = f"{net[0].address}:{PORT + 1}"
-    return ["all-reduce", "--nnodes", "2", "--node-rank", "1", "--master", where]
-
-
-def test_a_slow_cable_is_borne(hosts: Hosts) -> None:
-    """A megabyte a second, and a megabyte each way: signs of life have to come through."""
-    net = hosts(2)
-    net.slow(net[1], "8mbit")
-    asked = ("all-reduce", "-n", "2", "--shape", "250000", "--format", "json")
-    runs = [terminal(net, n, *asked) for n in (0, 1)]
-    (code, out, err), (other, *_) = finished(runs)
-    assert (code, other) == (0, 0), out + err
-    assert spread(out) == {0: "h0", 1: "h1"}
-
-
 @needs_mpi
 @pytest.mark.mpi
-def test_mpiexec_over_two_hosts_makes_one_world_over_gloo_and_over_mpi(hosts: Hosts) -> None:
+def test_mpiexec_over_two_hosts_makes_one_world_over_mpi(hosts: Hosts) -> None:
     net = hosts(2)
     across = ("-launcher", "ssh", "-launcher-exec", str(net.shell), "-hosts", "h0,h1")
-    worlds = {
-        "gloo": ("2", "1", {0: "h0", 1: "h1"}),
-        "mpi": ("3", "2", {0: "h0", 1: "h0", 2: "h1"}),
-    }
-    asked = [*DISTDEMO, "all-reduce", "--format", "json", "--backend"]
-    runs = [
-        net[0].start([str(MPIEXEC), *across, "-n", size, "-ppn", each, *asked, backend])
-        for backend, (size, each, _) in worlds.items()
-    ]
-    for (code, out, err), (backend, (_, _, hosts_of)) in zip(
-        finished(runs), worlds.items(), strict=True
-    ):
-        assert code == 0, out + err
-        assert spread(out) == hosts_of
-        assert json.loads(out)["world"]["world"]["backend"] == backend
+    asked = ["all-reduce", "--format", "json", "--backend", "mpi"]
+    run = net[0].start([str(MPIEXEC), *across, "-n", "2", "-ppn", "1", *DISTDEMO, *asked])
+    ((code, out, err),) = finished([run])
+    assert code == 0, out + err
+    assert spread(out) == {0: "h0", 1: "h1"}
+    world = json.loads(out)["world"]
+    assert (world["engine"], world["world"]["backend"]) == ("mpi", "mpi")

@@ -78,17 +78,16 @@ def burns(name):
     sessions = {os.getsid(0)}
     thread.start()
     begun.wait()
-    before = used(sessions)
-    tid = thread.native_id
 
     def burnt():
-        with open(f"/proc/self/task/{tid}/stat") as stat:  # noqa: PTH123
+        with open(f"/proc/self/task/{thread.native_id}/stat") as stat:  # noqa: PTH123
             return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
 
-    mark = burnt()
-    assert wait_until(lambda: burnt() >= mark + 30)
-    counted = used(sessions) - before
+    # What is counted begins before and ends after what the thread has used: it can't be less.
+    before, mark = used(sessions), burnt()
+    assert wait_until(lambda: burnt() >= mark + 20, 30)
     went = (burnt() - mark) / os.sysconf("SC_CLK_TCK")
+    counted = used(sessions) - before
     go_on = False
     thread.join()
     assert (counted >= went) is (name == "busy"), (counted, went)

@@ -4,7 +4,7 @@ An engine sets environment variables; each function below makes a :class:`Placem
 returns None where they are not set. Finding out has no side effect: nothing is imported, resolved
 or connected.
 
-``detect(environ)`` asks all engines, ``named(name, environ)`` one; ``ENGINES`` has a line on each.
+``detect(environ)`` asks all engines, ``named(name, environ)`` one.
 """
 
 from __future__ import annotations
@@ -80,11 +80,6 @@ def _master(environ: Environ) -> tuple[str, int]:
     return environ.get("MASTER_ADDR", "").strip(), port
 
 
-def _are_set(*names: str) -> str:
-    """``RANK and WORLD_SIZE are set``."""
-    return f"{', '.join(names[:-1])} and {names[-1]} are set"
-
-
 # -------------------------------------------------------------------------- torchrun, and by hand
 
 
@@ -97,7 +92,7 @@ def _torchrun(environ: Environ) -> Placement | None:
         engine="torchrun",
         hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         job=f"{environ['TORCHELASTIC_RUN_ID']}.{environ.get('TORCHELASTIC_RESTART_COUNT') or 0}",
-        why=_are_set("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
+        why="TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are set",
     )
 
 
@@ -109,13 +104,13 @@ def _environment(environ: Environ) -> Placement | None:
 def _by_rank(environ: Environ) -> Placement:
     rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
     host, port = _master(environ)
-    for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", port)):
-        if not value:
-            raise UsageError(
-                f"{name} is not set, though RANK and WORLD_SIZE are.",
-                "The ranks meet at a port of rank 0's host, which MASTER_ADDR and MASTER_PORT say.",
-                f"Set both on all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {_ALONE}",
-            )
+    if not (host and port):
+        missing = "MASTER_PORT" if host else "MASTER_ADDR"
+        raise UsageError(
+            f"{missing} is not set, though RANK and WORLD_SIZE are.",
+            "The ranks meet at a port of rank 0's host, which MASTER_ADDR and MASTER_PORT say.",
+            f"Set both on all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {_ALONE}",
+        )
     return Placement(
         engine="environment",
         rank=rank,
@@ -124,7 +119,7 @@ def _by_rank(environ: Environ) -> Placement:
         local_size=_number_or_0(environ, "LOCAL_WORLD_SIZE"),
         master=host,
         port=port,
-        why=_are_set("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        why="RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set",
     )
 
 
@@ -167,7 +162,7 @@ def _slurm(environ: Environ) -> Placement | None:
         master=host or _first_slurm_host(environ),
         port=port or 20000 + (job + 1009 * _number(environ, step)) % 10000,
         job=f"{job}.{_number(environ, step)}",
-        why=_are_set("SLURM_PROCID", step, tasks),
+        why=f"SLURM_PROCID, {step} and {tasks} are set",
     )
 
 
@@ -290,7 +285,7 @@ def _mpi(environ: Environ) -> Placement | None:
         master=host if port else "",
         port=port if host else 0,
         job=environ.get(_set(environ, *kind.job), "").strip(),
-        why=_are_set(kind.rank, kind.size),
+        why=f"{kind.rank} and {kind.size} are set",
     )
 
 
@@ -339,49 +334,37 @@ class Engine:
     """One engine that starts ranks.
 
     Attributes:
-        summary: one line on what it is.
         find: the placement that the environment gives this process, or None.
         looks_for: the variables, for people.
         start: how people start ranks with it.
     """
 
-    summary: str
     find: Callable[[Environ], Placement | None]
     looks_for: str
     start: str
 
 
-TABLE = {
+ENGINES = {
     "torchrun": Engine(
-        "a worker of torchrun, on one host or many",
         _torchrun,
         "TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE",
         "torchrun --nproc-per-node 4 -m distdemo ...",
     ),
     "slurm": Engine(
-        "a task of a Slurm step",
         _slurm,
         "SLURM_PROCID, SLURM_STEP_ID and SLURM_STEP_NUM_TASKS",
         "srun -n 4 distdemo ...",
     ),
-    "mpi": Engine(
-        "a rank of an mpiexec: Open MPI, MPICH, Intel MPI, PMIx",
-        _mpi,
-        " or ".join(kind.rank for kind in _MPIS),
-        "mpiexec -n 4 distdemo ...",
-    ),
+    "mpi": Engine(_mpi, " or ".join(kind.rank for kind in _MPIS), "mpiexec -n 4 distdemo ..."),
     "environment": Engine(
-        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, set by hand or an operator",
         _environment,
         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
         "RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 distdemo ...",
     ),
 }
-"""In the order in which they are asked: who sets the variables nearest to the process comes first.
-torchrun may have been started by srun, mpiexec or an operator; none of these is started by it."""
-
-ENGINES: dict[str, str] = {name: engine.summary for name, engine in TABLE.items()}
-"""What ``--launcher`` may name beside ``auto`` and ``local``, each with one line on what it is."""
+"""What ``--launcher`` may name beside ``auto`` and ``local``, in the order in which they are asked:
+the one that sets its variables nearest to the process comes first. torchrun may have been started
+by srun, mpiexec or an operator; none of these is started by it."""
 
 
 def detect(environ: Environ) -> Placement | None:
@@ -391,7 +374,7 @@ def detect(environ: Environ) -> Placement | None:
         UsageError: variables are only half there or contradict each other, so that which rank this
             is could only be guessed.
     """
-    for name, engine in TABLE.items():
+    for name, engine in ENGINES.items():
         placement = engine.find(environ)
         if placement is None or (name == "slurm" and _mpi_is_nearer(environ, placement)):
             continue
@@ -408,11 +391,11 @@ def named(name: str, environ: Environ) -> Placement:
         UsageError: it did not start this process, or its variables contradict themselves.
         KeyError: there is no such engine.
     """
-    engine = TABLE[name]
+    engine = ENGINES[name]
     placement = engine.find(environ)
     if placement is None:
         raise UsageError(
-            f"--launcher {name}, but this process is no rank of {name}.",
+            f"--launcher {name}, but this process is not a rank of {name}.",
             f"It looked for {engine.looks_for} in the environment.",
             f"Start it like this: {engine.start} Without an engine leave out --launcher.",
         )

@@ -6,19 +6,16 @@ Nothing here sends a packet, but for the questions that the system's resolver as
 from __future__ import annotations
 
 import array
-import errno
 import ipaddress
 import re
 import socket
 import struct
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from distdemo.errors import UsageError
 
-PATIENCE = 5.0  # seconds that a name has to resolve within
 _BACKLOG = 4096  # connections that may wait; the kernel takes less if it allows less
 _SIOCGIFCONF = 0x8912  # linux/sockios.h: the IPv4 addresses of all interfaces, also second ones
 _IFREQ = 40 if struct.calcsize("P") == 8 else 32  # bytes of a struct ifreq: a name, and a union
@@ -38,27 +35,23 @@ def parse_address(text: str) -> tuple[str, int | None]:
         system, where the caller allows it.
 
     Raises:
-        UsageError: the text is no such thing.
+        UsageError: the text is not such a thing.
     """
-    found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?", text.strip())
-    if found is None and numeric(text) is not None:
-        return text.strip(), None
-    host = (found[1] or found[2]) if found else ""
-    number = numeric(host)
-    if found and found[1]:
-        valid = number is not None and number.version == 6
-    else:
-        valid = number is not None or bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", host))
-    if found is None or not valid:
+    text = text.strip()
+    if numeric(text) is not None:
+        return text, None
+    found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:]+))(?::([0-9]{1,5}))?", text)
+    inner, host, port = found.groups() if found else (None, "", None)
+    number = numeric(inner or host)
+    named = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", host or "")
+    valid = (number is not None and number.version == 6) if inner else (number or named)
+    if not valid or int(port or 0) > 65535:
         raise UsageError(
-            f"{text[:80]!r} is no address.",
-            "An address is a host, or a host and a port of it.",
+            f"{text[:80]!r} is not an address.",
+            "An address is a host, or a host and a port up to 65535.",
             "Write 10.0.0.1:29500, a name such as node1:29500, or [fe80::1]:29500.",
         )
-    port = int(found[3]) if found[3] else None
-    if port is not None and port > 65535:
-        raise UsageError(f"There is no port {port}.", "Ports go up to 65535.", f"Try {host}:29500.")
-    return host, port
+    return inner or host, int(port) if port else None
 
 
 def numeric(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -76,38 +69,22 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
         Family, and the address as ``bind`` and ``connect`` take it.
 
     Raises:
-        UsageError: it stands for nothing, or nobody answers.
+        UsageError: the name does not resolve.
     """
-    answers: list[list[tuple[socket.AddressFamily, Any]]] = []
-    reason = f"nobody answered within {PATIENCE:g} s"
-
-    def ask() -> None:
-        nonlocal reason
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answers.append([(each[0], each[4]) for each in found])
-        except (OSError, UnicodeError) as error:  # a label of more than 63 letters is the latter
-            reason = getattr(error, "strerror", None) or str(error)
-
-    if numeric(host) is not None:
-        ask()
-    else:
-        asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
-        asking.start()
-        asking.join(PATIENCE)  # whoever forks next must not find a second thread
-    if not answers:
+    try:
+        return [(a[0], a[4]) for a in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError) as error:  # a label of more than 63 letters is the latter
         raise UsageError(
             f"The host {host} can't be found.",
-            f"Its name does not resolve on this machine: {reason}.",
+            f"Its name does not resolve on this machine: {error}.",
             "Give its address instead, or add the name to /etc/hosts.",
-        )
-    return answers[0]
+        ) from error
 
 
 def is_loopback(host: str) -> bool:
     """Whether this name or address means this machine alone; a name is resolved for it.
 
-    A name that does not resolve within a few seconds means no machine, so not this one.
+    A name that does not resolve means no machine, so not this one.
     """
     if host.rstrip(".").lower() == "localhost":
         return True
@@ -193,22 +170,10 @@ def listening_socket(address: str, port: int) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise UsageError(
-                f"This machine does not have the address {address}.",
-                "The host that the others meet at must listen on an address of its own.",
-                f"It has {own}. Or start this one as another node.",
-            ) from error
-        if error.errno == errno.EADDRINUSE:
-            raise UsageError(
-                f"Port {port} of {address} is taken.",
-                "Another program listens there.",
-                "Name another port on all hosts alike, or end that program.",
-            ) from error
         raise UsageError(
             f"This program can't listen on {address}, port {port}.",
-            f"The system says: {error.strerror or error}.",
-            "Try a port above 1023, such as 29500.",
+            f"{error.strerror or error}. This machine has {own}.",
+            "Start node 0 on the machine with that address, and on a free port above 1023.",
         ) from error
     return made
 

@@ -6,10 +6,10 @@ says. Both hear each other in the same loop in which they watch their own ranks:
 
     other node                          node 0
     Hello (what it was asked to do) ->  the same as here?
-                                    <-  Start (where the ranks meet), or TurnedAway
-    Told, Told, ... Ended           ->  judges when all have ended, or one is lost
+                                    <-  Start (where the ranks meet), or Refused
+    RankTold, RankTold, ... Ended   ->  judges when all have ended, or one is lost
                                     <-  Leave: its ranks may go
-                                    <-  Start (the next world), or End (the exit code)
+                                    <-  Start (the next world), or Exit (the exit code)
 """
 
 from __future__ import annotations
@@ -40,31 +40,28 @@ from distdemo.launcher.joined.meeting import (
 from distdemo.launcher.joined.messages import (
     PAUSE,
     Connection,
-    End,
     Ended,
+    Exit,
+    FromNodeZero,
     Hello,
     Leave,
+    RankTold,
     Refused,
     Start,
-    ToFirst,
-    Told,
-    ToOthers,
-    TurnedAway,
+    ToNodeZero,
     connect,
     pack,
     patience_within,
-    stopped,
     unpack,
 )
 from distdemo.launcher.joined.nodes import Node, Nodes
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import open_files
-from distdemo.launcher.records import Died, Lost, Raised, Verdict, WorldReport
+from distdemo.launcher.records import Died, Lost, Raised, WorldReport
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.watch import SETTLE, Hear
-from distdemo.launcher.watch import End as WatchEnd
+from distdemo.launcher.watch import SETTLE, End, Hear
 from distdemo.launcher.workers import Workers
 
 if TYPE_CHECKING:
@@ -79,8 +76,6 @@ MET_NOBODY = 2.0  # seconds for node 0 to find a fault of all ranks, and to say 
 FAREWELL = 2.0  # seconds for the others to hear node 0's last word
 RANKS_FAREWELL = 5.0  # seconds for ranks to end together, on several hosts and over MPI
 
-_INTERRUPTED = Verdict("The run was interrupted.", "All its ranks were stopped.", "")
-
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """From the order for a world after the first to the function to run and its arguments."""
 
@@ -88,18 +83,11 @@ Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 class NodeZeroLostError(LonelyError):
     """Node 0 is gone or can't be reached: nobody will judge this world."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(
-            "The verdict of rank 0 is not to be had.",
-            f"{why[:1].upper()}{why[1:].rstrip('.')}.",
-            "Look at what rank 0 printed, and whether its host can be reached.",
-        )
-
 
 class UnheardError(LonelyError):
     """A rank of this node failed before the other nodes could be told anything.
 
-    Whoever shows it has to end the others: see ``meeting.abort_mpi``.
+    The others have to be ended by other means: see ``meeting.abort_mpi``.
     """
 
 
@@ -124,7 +112,7 @@ class _Part:
         raise NotImplementedError
 
     def _wait(
-        self, interrupts: Interrupts | None, until: Callable[[], bool], deadline: float
+        self, interrupts: Interrupts | None, until: Callable[[], object], deadline: float
     ) -> None:
         """Hear the others until a condition holds, a signal comes or time runs out.
 
@@ -133,16 +121,15 @@ class _Part:
             until: the condition, looked at after each message and now and then.
             deadline: on the monotonic clock.
         """
-        ears = select.poll()
-        ears.register(self.fileno(), select.POLLIN)
-        if interrupts is not None and interrupts.received is None:
-            ears.register(interrupts.fileno(), select.POLLIN)
+        ready = select.poll()
+        ready.register(self.fileno(), select.POLLIN)
+        if interrupts is not None:
+            ready.register(interrupts.fileno(), select.POLLIN)
         self.hear()
-        while not until():
-            left = deadline - time.monotonic()
-            if left <= 0 or (interrupts is not None and interrupts.received is not None):
+        while not until() and (left := deadline - time.monotonic()) > 0:
+            if interrupts is not None and interrupts.received is not None:
                 return
-            ears.poll(1000 * min(left, 0.05))
+            ready.poll(1000 * min(left, 0.05))
             self.hear()
 
     def _workers(
@@ -153,7 +140,7 @@ class _Part:
     ) -> Workers:
         """The ranks of this node; their backends take the interface that leads to the others."""
         place = self._placement
-        interface = None if not self._own_address else ""
+        interface = "" if self._own_address else None
         if self._own_address and not interfaces.is_loopback(self._own_address):
             interface = interfaces.interface_of(self._own_address) or ""
         ranks = place.ranks_of(place.node)
@@ -171,7 +158,7 @@ class _Part:
         try:
             store = TCPStore(host, port, None, False, wait, wait_for_workers=False)
         except RuntimeError as error:
-            raise NodeZeroLostError(f"no store answered at {host}:{port}") from error
+            raise _no_verdict(f"No store answered at {host}:{port}") from error
         return PrefixStore(f"distdemo/{self._placement.job}", store)
 
     def _agents_rendezvous(self, world: int) -> TcpRendezvous:
@@ -187,6 +174,14 @@ class _Part:
         for path in self._leftovers:
             with suppress(OSError):  # the ranks have removed it themselves
                 os.unlink(path)  # noqa: PTH108 - a path is all it is
+
+
+def _no_verdict(why: str) -> NodeZeroLostError:
+    return NodeZeroLostError(
+        "Node 0 gave no verdict.",
+        f"{why[:1].upper()}{why[1:]}.",
+        "Look at what rank 0 printed, and whether its host can be reached.",
+    )
 
 
 # ------------------------------------------------------------------------------------------ node 0
@@ -208,26 +203,23 @@ class NodeZero(_Part):
     def __init__(self, placement: Placement, request: Request, patience: float) -> None:
         super().__init__(placement, request)
         self._patience = patience_within(patience)
-        self._host = socket.gethostname()
         self._others = Nodes(placement)
-        self._world = -1
-        self._start = Start(0, 0)
+        self._start = Start(-1, 0)
         self._hear: Hear | None = None
         self._enough = False
         self._heard_at = 0.0
-        self._connections: dict[int, Connection] = {}
         if not placement.master:  # the ranks will find out where to listen
             self._offers = mpi_offers()
             return
-        master = placement.master
-        host = master if placement.one_host else interfaces.name_for_others(master)
-        port = placement.port
+        host, port = placement.master, placement.port
+        if not placement.one_host:
+            host = interfaces.name_for_others(host)
         if placement.hosted:  # the agent has that port, perhaps on another host
             here = "127.0.0.1" if placement.one_host else interfaces.address_towards(host, port)
             host, port = here, 0
-        self._listen(interfaces.listening_socket(host, port))
+        port = self._listen(interfaces.listening_socket(host, port))
         if placement.hosted:
-            self._agents_store(patience).set("node 0", f"{host} {self._port}")
+            self._agents_store(patience).set("node 0", f"{host} {port}")
 
     def run(  # noqa: PLR0913 - the launcher's contract, and the order
         self,
@@ -254,15 +246,15 @@ class NodeZero(_Part):
             KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers. Unless it was
                 the consequence of a failure that the others know: then that is reported.
         """
-        self._world += 1
         self._hear, self._enough = hear, False
         self._others.begin()
+        number = self._start.world + 1
         interrupts = Interrupts()
         with interrupts, open_files(world):
-            rendezvous = self._rendezvous()
+            rendezvous = self._rendezvous(number)
             listening = getattr(rendezvous, "listening", None)
             port = 0 if listening is None else listening.getsockname()[1]
-            self._start = Start(self._world, port, order=order if self._world else None)
+            self._start = Start(number, port, order=order if number else None)
             self._send_all(self._start)
             workers = self._workers(world, rendezvous, interrupts)
             try:
@@ -272,28 +264,33 @@ class NodeZero(_Part):
                 if meanwhile is not None:
                     meanwhile()
                 workers.watch(self._told, [self])
-                self._gather(workers, world, interrupts)
+                failed = self._gather(workers, world, interrupts)
             finally:
-                self._send_all(Leave(self._world))
+                self._send_all(Leave(number))
                 workers.end()
-            report = self._report(world, workers, interrupts.received)
+            report = self._report(world, workers, interrupts.received, failed=failed)
         if report.interrupted_by is not None:
-            interrupts.redeliver()
+            interrupts.redeliver(report)
         return report
 
     def end(self, code: int) -> None:
         """Tell every node to leave, and with which exit code; return when they have heard it."""
-        self._send_all(End(code))
-        self._wait(None, lambda: not self._connections, time.monotonic() + FAREWELL)
+        self._send_all(Exit(code))
+        others = self._others.nodes.values()
+        until = time.monotonic() + FAREWELL
+        self._wait(None, lambda: not any(node.connection for node in others), until)
         self._close()
 
     # ------------------------------------------------------------------------------- the others
 
     @property
-    def over(self) -> bool:
-        """Whether this node's ranks need go on no longer."""
+    def over(self) -> End | None:
+        """Why this node's ranks need go on no longer; None while they do."""
+        if self._others.interrupted:
+            return End.INTERRUPTED
         failed_at = self._others.failed_at
-        return self._enough or (failed_at is not None and time.monotonic() >= failed_at + SETTLE)
+        failed = failed_at is not None and time.monotonic() >= failed_at + SETTLE
+        return End.ENDED_EARLY if self._enough or failed else None
 
     def hear(self) -> bool:
         """Take what came, without waiting; there may always be more."""
@@ -306,52 +303,54 @@ class NodeZero(_Part):
                     self._selector.register(made, selectors.EVENT_READ)
         return True
 
-    def _listen(self, listening: socket.socket) -> None:
-        self._own_address, self._port = listening.getsockname()[:2]
+    def _listen(self, listening: socket.socket) -> int:
+        """Hear who connects here; the port."""
+        self._own_address, port = listening.getsockname()[:2]
         listening.setblocking(False)
         self._selector.register(listening, selectors.EVENT_READ)
+        return int(port)
 
-    def _rendezvous(self) -> TcpRendezvous | MpiRendezvous:
+    def _rendezvous(self, world: int) -> TcpRendezvous | MpiRendezvous:
         if self._placement.hosted:
-            return self._agents_rendezvous(self._world)
+            return self._agents_rendezvous(world)
         if self._placement.master:
             listening = interfaces.listening_socket(self._own_address, 0)
             return TcpRendezvous(self._own_address, listening.getsockname()[1], listening)
         offers = tuple(offer.getsockname()[:2] for offer in self._offers)
         return MpiRendezvous(offers, self._placement.one_host)
 
-    def _send_all(self, message: ToOthers) -> None:
-        for connection in self._connections.values():
-            connection.send(message)
+    def _send_all(self, message: FromNodeZero) -> None:
+        for node in self._others.nodes.values():
+            if node.connection is not None:
+                node.connection.send(message)
 
     def _receive(self, connection: Connection) -> None:
-        for message in connection.receive(ToFirst):
+        nodes = self._others.nodes.values()
+        for message in connection.receive(ToNodeZero):
             self._heard_at = time.monotonic()
             try:
                 if isinstance(message, Hello):
                     self._welcome(connection, message)
-                elif (number := self._number_of(connection)) is not None:
-                    self._note(self._others.nodes[number], message)
+                else:
+                    for node in nodes:
+                        if node.connection is connection:
+                            self._note(node, message)
             except ValueError as error:
                 connection.refuse(error)
         if connection.lost is not None:
             self._selector.unregister(connection)
             connection.close()
-            number = self._number_of(connection)
-            if number is not None:
-                del self._connections[number]
-                self._others.leave(self._others.nodes[number], *connection.lost)
-
-    def _number_of(self, connection: Connection) -> int | None:
-        return next((n for n, each in self._connections.items() if each is connection), None)
+            for node in nodes:
+                if node.connection is connection:
+                    self._others.leave(node, *connection.lost)
 
     def _welcome(self, connection: Connection, hello: Hello) -> None:
         node = self._others.nodes.get(hello.node)
-        if node is None or hello.node in self._connections or node.gone is not None:
+        if node is None or node.connection is not None or node.gone is not None:
             rank = self._placement.ranks_of(hello.node).start
-            connection.send(TurnedAway(f"Another process is rank {rank} of it already"))
+            connection.send(Refused(f"Another process is rank {rank} of it already"))
             return
-        self._connections[hello.node] = connection
+        node.connection = connection
         connection.host = node.host = hello.host
         if hello.digest == self._request.digest:
             elapsed = time.monotonic() - self._others.began[1]
@@ -359,9 +358,9 @@ class NodeZero(_Part):
         else:
             why = f"asked for something else than rank 0: distdemo {hello.command}"
             self._others.refuse(node, why, "Give every process the same command.")
-            connection.send(TurnedAway("Rank 0 was asked for something else"))
+            connection.send(Refused("Rank 0 was asked for something else"))
 
-    def _note(self, node: Node, message: Refused | Told | Ended) -> None:
+    def _note(self, node: Node, message: Refused | RankTold | Ended) -> None:
         """Take a message of another node.
 
         Raises:
@@ -370,7 +369,7 @@ class NodeZero(_Part):
         if isinstance(message, Refused):
             why = f"can't take part on {node.host}: {message.what} {message.why}".rstrip(".")
             self._others.refuse(node, why, message.hint)
-        elif message.world != self._world:
+        elif message.world != self._start.world:
             pass  # of a world that is over
         elif isinstance(message, Ended):
             self._others.ended(node, message)
@@ -391,53 +390,63 @@ class NodeZero(_Part):
 
     # ---------------------------------------------------------------------------------- the end
 
-    def _gather(self, workers: Workers, world: WorldSpec, interrupts: Interrupts) -> None:
-        """Wait until every node has ended; those that don't in time are lost."""
+    def _gather(self, workers: Workers, world: WorldSpec, interrupts: Interrupts) -> bool:
+        """Wait until every node has ended; those that don't in time are lost.
+
+        Returns:
+            Whether a node had failed before it was told to leave.
+        """
         others = self._others
-        if workers.ended is WatchEnd.DONE and workers.well:
+        if workers.ended is End.DONE and workers.well:
             self._heard_at = time.monotonic()
 
             def over() -> bool:
                 silence = time.monotonic() - self._heard_at
                 stalled = world.stall is not None and silence > world.stall + GRACE
-                return others.done or self.over or stalled
+                return others.done or self.over is not None or stalled
 
             self._wait(interrupts, over, workers.began + world.deadline + GRACE)
         stop = not others.done
         # A node may be about to say its first word.
         self._wait(None, lambda: others.done, time.monotonic() + LAST_WORDS)
+        failed = others.failed_at is not None
         if stop:
-            self._send_all(Leave(self._world))
-        patience = LAST_WORDS if interrupts.received else GRACE
+            interrupted = interrupts.received is not None or others.interrupted
+            self._send_all(Leave(self._start.world, interrupted))
+        patience = 2 * LAST_WORDS if interrupts.received else GRACE
         self._wait(None, lambda: others.answered, time.monotonic() + patience)
         others.give_up(early=time.monotonic() < workers.began + world.deadline)
+        return failed
 
-    def _report(self, world: WorldSpec, workers: Workers, received: int | None) -> WorldReport:
+    def _report(
+        self, world: WorldSpec, workers: Workers, received: int | None, *, failed: bool
+    ) -> WorldReport:
         others = self._others
-        outcomes = sorted((*workers.outcomes(), *others.outcomes()), key=lambda each: each.rank)
-        stalled = workers.ended is WatchEnd.STALLED or others.stalled
+        outcomes = sorted((*workers.outcomes(), *others.outcomes), key=lambda each: each.rank)
+        stalled = workers.ended is End.STALLED or others.stalled
         judged = verdict.judge(world, outcomes, stalled=stalled)
         # A rank that was only running when the signal came has caused nothing.
-        caused = others.failed_at is not None and any(
+        caused = failed and any(
             isinstance(outcomes[rank], Died | Lost | Raised)
             for rank in (judged.ranks if judged is not None else ())
         )
-        interrupted = None if caused else received
+        if not caused and (received is not None or others.interrupted):
+            judged = verdict.interrupted(outcomes)
         method = choose(world.start_method, world.device)
-        hosts = [self._host] * len(self._placement.ranks_of(0))
+        here = socket.gethostname()
+        hosts = [here] * len(self._placement.ranks_of(0))
         for node in others.nodes.values():
             hosts += [node.host or "?"] * len(node.ranks)
-        known = {self._host, *(node.host for node in others.nodes.values())} - {""}
         return WorldReport(
             world=world,
             outcomes=tuple(outcomes),
-            verdict=judged if interrupted is None else _INTERRUPTED,
+            verdict=judged,
             seconds=time.monotonic() - workers.began,
             start_method=method.name,
             start_reason=method.reason,
-            interrupted_by=interrupted,
+            interrupted_by=None if caused else received,
             engine=self._placement.engine,
-            hosts=tuple(hosts) if len(known) > 1 else (),
+            hosts=tuple(hosts) if set(hosts) - {here, "?"} else (),
         )
 
 
@@ -453,12 +462,11 @@ class OtherNode(_Part):
             check_mpi4py()
         self._patience = patience
         self._world = -1  # the one whose ranks run, or ran last
-        self._left = -1  # the last one whose ranks may go
-        self._orders: list[Start | End] = []
+        self._left: Leave | None = None  # the last world whose ranks may go
+        self._orders: list[Start | Exit] = []
         self._lost = ""  # why nothing more can come from node 0
-        self._turned_away = False
+        self._refused = False
         self._connection: Connection | None = None
-        self._node_zero = ""  # its address
 
     def serve(
         self,
@@ -485,12 +493,12 @@ class OtherNode(_Part):
             NodeZeroLostError: nobody will judge, or this process has no part in the world.
             KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers.
         """
-        order: Start | End = Start(0, 0)
+        order: Start | Exit = Start(0, 0)
         if self._placement.master:
             with Interrupts() as interrupts:
                 self._find_node_zero(interrupts)
                 until = time.monotonic() + self._patience
-                self._wait(interrupts, lambda: bool(self._orders or self._lost), until)
+                self._wait(interrupts, lambda: self._orders or self._lost, until)
             interrupts.redeliver()
             order = self._next(0)
         while isinstance(order, Start):
@@ -522,22 +530,30 @@ class OtherNode(_Part):
         interrupts = Interrupts()
         with interrupts, open_files(world):
             began = time.time()
-            rendezvous: TcpRendezvous | MpiRendezvous = MpiRendezvous((), self._placement.one_host)
+            rendezvous: TcpRendezvous | MpiRendezvous
             if self._placement.hosted:
                 rendezvous = self._agents_rendezvous(start.world)
-            elif self._placement.master:
-                rendezvous = TcpRendezvous(self._node_zero, start.port)
+            elif self._connection is not None:
+                rendezvous = TcpRendezvous(self._connection.host, start.port)
+            else:
+                rendezvous = MpiRendezvous((), self._placement.one_host)
             workers = self._workers(world, rendezvous, interrupts)
             try:
                 workers.start(target, args)
                 workers.watch(partial(self._told, interrupts), [self])
                 outcomes = workers.outcomes()
-                values = [getattr(outcome, "value", None) for outcome in outcomes]
-                stalled = workers.ended is WatchEnd.STALLED
-                self._send(
-                    Ended(start.world, began, outcomes, tuple(map(pack, values)), stalled)  # type: ignore[arg-type]  # every class of outcomes
+                values = tuple(pack(getattr(outcome, "value", None)) for outcome in outcomes)
+                ended = Ended(
+                    start.world,
+                    began,
+                    outcomes,  # type: ignore[arg-type]  # every class of outcomes
+                    values,
+                    stalled=workers.ended is End.STALLED,
+                    interrupted=workers.ended is End.INTERRUPTED
+                    and interrupts.received is not None,
                 )
-                if self._connection is None and not workers.well and not self.over:
+                self._send(ended)
+                if self._connection is None and not workers.well and self.over is None:
                     self._speak_up(world, workers, interrupts)
                 deadline = workers.began + world.deadline + VERDICT
                 self._wait(interrupts, lambda: self.over, deadline)
@@ -555,7 +571,7 @@ class OtherNode(_Part):
             self._leftovers += value.leftovers
             self._connect(value.host, value.port, interrupts)
         else:
-            self._send(Told(self._world, rank, pack(value)))
+            self._send(RankTold(self._world, rank, pack(value)))
 
     def _speak_up(self, world: WorldSpec, workers: Workers, interrupts: Interrupts) -> None:
         """A rank failed before the ranks could agree where to meet: nobody can be told of it.
@@ -575,71 +591,73 @@ class OtherNode(_Part):
     # ----------------------------------------------------------------------------------- node 0
 
     @property
-    def over(self) -> bool:
-        """Whether the ranks of this world are to leave."""
-        return bool(self._lost or self._orders) or self._left >= self._world
+    def over(self) -> End | None:
+        """Why the ranks of this world are to leave; None while they are not."""
+        left = self._left if self._left and self._left.world >= self._world else None
+        if left is not None and left.interrupted:
+            return End.INTERRUPTED
+        return End.ENDED_EARLY if left or self._lost or self._orders else None
 
     def hear(self) -> bool:
         """Take what came, without waiting; False when there will be no more."""
         if self._connection is None:
             return True
-        for message in self._connection.receive(ToOthers):
-            if isinstance(message, TurnedAway):
-                self._lost, self._turned_away = message.why, True
+        for message in self._connection.receive(FromNodeZero):
+            if isinstance(message, Refused):
+                self._lost, self._refused = message.what, True
             elif isinstance(message, Leave):
-                self._left = max(self._left, message.world)
-            elif isinstance(message, End) or message.world > self._world:
+                self._left = message
+            elif isinstance(message, Exit) or message.world > self._world:
                 self._orders.append(message)
         if self._connection.lost is not None:
             self._lost = self._lost or self._connection.lost[0]
         return not self._lost
 
-    def _send(self, message: ToFirst) -> None:
+    def _send(self, message: ToNodeZero) -> None:
         if self._connection is not None:
             self._connection.send(message)
 
     def _find_node_zero(self, interrupts: Interrupts) -> None:
         """Connect to node 0 once it is there; sets ``_lost`` if it doesn't come in time."""
-        place = self._placement
-        if not place.hosted:
-            host = place.master if place.one_host else interfaces.name_for_others(place.master)
-            self._connect(host, place.port, interrupts)
-            return
-        until = time.monotonic() + self._patience
-        store = self._agents_store(self._patience)
-        while not store.check(["node 0"]):
-            if time.monotonic() >= until or stopped(interrupts, PAUSE):
-                self._lost = f"nothing was heard of it within {self._patience:g} s"
-                return
-        said, port = store.get("node 0").decode().split()
-        self._connect(said, int(port), interrupts)
+        host, port = self._placement.master, self._placement.port
+        if self._placement.hosted:
+            until = time.monotonic() + self._patience
+            store = self._agents_store(self._patience)
+            while not store.check(["node 0"]):
+                if time.monotonic() >= until or interrupts.wait(PAUSE):
+                    self._lost = f"nothing was heard of it within {self._patience:g} s"
+                    return
+            host, _, said = store.get("node 0").decode().partition(" ")
+            port = int(said)
+        elif not self._placement.one_host:
+            host = interfaces.name_for_others(host)
+        self._connect(host, port, interrupts)
 
     def _connect(self, host: str, port: int, interrupts: Interrupts) -> None:
         made = connect(host, port, time.monotonic() + self._patience, interrupts)
         if made is None:
             self._lost = f"nothing answered at {host}:{port} within {self._patience:g} s"
             return
-        self._node_zero = made.getpeername()[0]
         if self._placement.master:  # else the ranks have found out themselves
             self._own_address = made.getsockname()[0]
         self._connection = Connection(made, patience_within(self._patience))
-        self._connection.host = self._node_zero
+        self._connection.host = made.getpeername()[0]
         self._selector.register(self._connection, selectors.EVENT_READ)
         node, digest = self._placement.node, self._request.digest
         self._send(Hello(node, socket.gethostname(), digest, self._request.command))
 
-    def _next(self, seconds: float) -> Start | End:
+    def _next(self, seconds: float) -> Start | Exit:
         """The next order.
 
         Raises:
             NodeZeroLostError: there is none, and will be none.
         """
         until = time.monotonic() + seconds
-        self._wait(None, lambda: bool(self._orders or self._lost), until)
+        self._wait(None, lambda: self._orders or self._lost, until)
         if self._orders:
             return self._orders.pop(0)
-        error = NodeZeroLostError(self._lost or "it gave no order in time")
-        if self._turned_away:
+        error = _no_verdict(self._lost or "it gave no order in time")
+        if self._refused:
             error.what = "This process can't take part in the world that meets there."
             error.hint = "Give every process the same command, and each rank to one process."
         raise error

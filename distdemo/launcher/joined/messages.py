@@ -26,9 +26,7 @@ PATIENCE = 8.0  # seconds without any sign of the other host after which it coun
 _SHORTEST = 2.0  # as a busy machine or a slow cable delays the signs
 _LONGEST = 1 << 28  # bytes of one message
 _CHUNK = 1 << 20
-_KILLED = "It was killed, or its host ran out of memory: look there."
-_CUT_OFF = "Its host is down, or can't be reached any more: look at the network between them."
-_STRANGER = "Look at what else uses that address and port."
+_CUT_OFF = "Look at the network between them, and at that host."
 PAUSE = 0.02  # seconds between two attempts to connect
 
 Json: TypeAlias = Any
@@ -49,17 +47,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A node can't take part: the error, line by line."""
-
-    kind: ClassVar[str] = "refused"
-    what: str
-    why: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
+class RankTold:
     """A rank told a value."""
 
     kind: ClassVar[str] = "told"
@@ -77,6 +65,7 @@ class Ended:
         outcomes: one a rank, without what it returned.
         values: what each rank returned; None if it did not.
         stalled: it gave up because they made no progress.
+        interrupted: a signal to this node ended them.
     """
 
     kind: ClassVar[str] = "ended"
@@ -84,7 +73,18 @@ class Ended:
     began: float
     outcomes: tuple[Returned | Raised | Died | TimedOut | Lost | Stopped, ...]
     values: tuple[Json, ...]
-    stalled: bool
+    stalled: bool = False
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """To node 0: this node can't take part. From it: this process has no part in the world."""
+
+    kind: ClassVar[str] = "refused"
+    what: str
+    why: str = ""
+    hint: str = ""
 
 
 # ----------------------------------------------------------------------------- from node 0
@@ -108,31 +108,24 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedAway:
-    """This process has no part in the world."""
-
-    kind: ClassVar[str] = "turned away"
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Leave:
-    """The ranks of this world may go, and must."""
+    """The ranks of this world may go, and must; a signal may be the reason."""
 
     kind: ClassVar[str] = "leave"
     world: int
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Exit:
     """There are no more worlds: leave with this exit code."""
 
-    kind: ClassVar[str] = "end"
+    kind: ClassVar[str] = "exit"
     code: int
 
 
-ToFirst = Hello | Refused | Told | Ended
-ToOthers = Start | TurnedAway | Leave | End
+ToNodeZero = Hello | RankTold | Ended | Refused
+FromNodeZero = Start | Refused | Leave | Exit
 
 
 # -------------------------------------------------------------------------------------- values
@@ -162,14 +155,14 @@ def unpack(data: Json) -> Any:  # noqa: ANN401 - as above
     if isinstance(data, list):
         return tuple(map(unpack, data))
     if not isinstance(data, dict) or "value" not in data:
-        raise ValueError(f"{data!r:.80} is no packed value")
+        raise ValueError(f"{data!r:.80} is not a packed value")
     if "type" not in data:
         return data["value"]
     module_name, _, name = str(data["type"]).partition(":")
     module = sys.modules.get(module_name) if module_name.startswith("distdemo.") else None
     kind = vars(module).get(name) if module is not None else None
     if not (isinstance(kind, type) and is_dataclass(kind)):
-        raise ValueError(f"{data['type']!r:.80} is no record of a loaded module of distdemo")
+        raise ValueError(f"{data['type']!r:.80} is not a record of a loaded module of distdemo")
     return decode(kind, data["value"])
 
 
@@ -234,7 +227,7 @@ class Connection:
                 self.lost = f"no sign of life{on} for {self._patience:g} s", _CUT_OFF
                 break
             if not data:
-                self.lost = f"the process{on} ended without a word", _KILLED
+                self.lost = f"the process{on} ended without a word", "Look at what killed it there."
             self._received += data
         messages: list[Any] = []
         while (end := self._received.find(b"\n", self._whole)) >= 0:
@@ -251,10 +244,11 @@ class Connection:
         return messages
 
     def refuse(self, error: Exception) -> None:
-        """Hear no more from whoever sent this."""
-        self.lost = f"it sent something that can't be read: {error!s:.200}", _STRANGER
+        """Hear no more from the sender of this."""
+        why = f"it sent something that can't be read: {error!s:.200}"
+        self.lost = why, "Look at what else uses that address and port."
 
-    def send(self, message: ToFirst | ToOthers) -> None:
+    def send(self, message: ToNodeZero | FromNodeZero) -> None:
         """Send a message, waiting while the other side takes some of it now and then.
 
         That it is gone is noticed by receiving.
@@ -286,13 +280,5 @@ def connect(host: str, port: int, until: float, interrupts: Interrupts) -> socke
             if made.getsockname() != made.getpeername():
                 return made
             made.close()  # where nobody listens, a socket can get that port and meet itself
-        if time.monotonic() >= until or stopped(interrupts, PAUSE):
+        if time.monotonic() >= until or interrupts.wait(PAUSE):
             return None
-
-
-def stopped(interrupts: Interrupts, seconds: float) -> bool:
-    """Whether a signal comes within so many seconds, or came before."""
-    ears = select.poll()
-    ears.register(interrupts.fileno(), select.POLLIN)
-    ears.poll(1000 * seconds)
-    return interrupts.received is not None

@@ -5,14 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from distdemo.launcher.joined.messages import Ended, unpack
+from distdemo.launcher.joined.messages import Connection, Ended, unpack
 from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.records import Lost, Outcome, Returned, Stopped
-
-_NEVER = (
-    "never came, nothing was heard of the process",
-    "Look whether it was started, and whether it reaches the address of node 0.",
-)
 
 
 @dataclass(slots=True)
@@ -22,25 +17,16 @@ class Node:
     Attributes:
         ranks: that it starts.
         host: its name, empty while it has not said a word.
-        outcomes: how its ranks ended in this world; None while they have not.
-        lost: why nothing more can come from it, and what to try; None while it may.
-        lost_at: when that was noticed, in seconds of this world.
-        gone: like ``lost``, for all worlds to come.
-        early: the world ended before it had to have come.
+        connection: to it; None while there is none.
+        outcomes: how its ranks ended in this world; empty while there is something to wait for.
+        gone: why nothing more can come from it in any world, and what to try.
     """
 
     ranks: range
     host: str = ""
-    outcomes: tuple[Outcome, ...] | None = None
-    lost: tuple[str, str] | None = None
-    lost_at: float = 0.0
+    connection: Connection | None = None
+    outcomes: tuple[Outcome, ...] = ()
     gone: tuple[str, str] | None = None
-    early: bool = False
-
-    @property
-    def done(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return self.outcomes is not None or self.lost is not None
 
 
 class Nodes:
@@ -50,6 +36,7 @@ class Nodes:
         failed_at: when the first node was known to have failed, on the monotonic clock; None
             while none is.
         stalled: a node gave up because its ranks made no progress.
+        interrupted: a signal ended a node's ranks.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -57,96 +44,90 @@ class Nodes:
         self.begin()
 
     def begin(self) -> None:
-        """A new world begins; who is gone for good is lost in it from the beginning."""
+        """A new world begins; nodes that are gone are lost in it from the beginning."""
         self.began = time.time(), time.monotonic()
         self.failed_at: float | None = None
-        self.stalled = False
+        self.stalled = self.interrupted = False
         for node in self.nodes.values():
-            node.outcomes, node.lost, node.lost_at, node.early = None, None, 0.0, False
+            node.outcomes = ()
             if node.gone is not None:
                 self.lose(node, *node.gone)
 
     @property
     def done(self) -> bool:
         """Whether every node has ended or is lost."""
-        return all(node.done for node in self.nodes.values())
+        return all(node.outcomes for node in self.nodes.values())
 
     @property
     def answered(self) -> bool:
         """Whether there is nothing to wait for but nodes of which nothing was ever heard."""
-        return all(node.done or not node.host for node in self.nodes.values())
+        return all(node.outcomes or not node.host for node in self.nodes.values())
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """How the ranks of all nodes ended, in order."""
+        return [outcome for node in self.nodes.values() for outcome in node.outcomes]
 
     def ended(self, node: Node, message: Ended) -> None:
         """A node says how its ranks ended; their moments are moved onto node 0's clock.
 
-        Of one that should not have begun it does not count.
-
         Raises:
             ValueError: it speaks of other ranks than its own, or of what can't be read back.
         """
-        if node.lost is not None:
+        if node.outcomes:  # it was refused
             return
         if [each.rank for each in message.outcomes] != list(node.ranks):
             raise ValueError(f"it has ranks {list(node.ranks)}")
         shift = message.began - self.began[0]
-        node.outcomes = tuple(
-            replace(outcome, at=outcome.at + shift, value=unpack(value))
-            if isinstance(outcome, Returned)
-            else replace(outcome, at=outcome.at + shift)
-            for outcome, value in zip(message.outcomes, message.values, strict=True)
+        moved = [replace(outcome, at=outcome.at + shift) for outcome in message.outcomes]
+        self._end(
+            node,
+            *(
+                replace(outcome, value=unpack(value)) if isinstance(outcome, Returned) else outcome
+                for outcome, value in zip(moved, message.values, strict=True)
+            ),
         )
         self.stalled |= message.stalled
-        if not all(isinstance(each, Returned) for each in node.outcomes):
-            self._note_failure()
+        self.interrupted |= message.interrupted
 
     def lose(self, node: Node, why: str, hint: str) -> None:
         """Nothing more can come from a node in this world."""
-        if not node.done:
-            node.lost = (why, hint)
-            node.lost_at = time.monotonic() - self.began[1]
-            self._note_failure()
+        if not node.outcomes:
+            self._lose(node, why, hint, time.monotonic() - self.began[1])
 
     def leave(self, node: Node, why: str, hint: str) -> None:
         """Nothing more can come from a node at all."""
-        node.gone = node.gone or (why, hint)
+        node.connection, node.gone = None, node.gone or (why, hint)
         self.lose(node, why, hint)
 
     def refuse(self, node: Node, why: str, hint: str) -> None:
         """A node should not have begun: whatever else went wrong is a consequence."""
-        node.outcomes = None
         node.gone = (why, hint)
-        self.lose(node, why, hint)
-        node.lost_at = 0.0
+        self._lose(node, why, hint, at=0.0)
 
     def give_up(self, *, early: bool) -> None:
-        """Time is up: whoever has not ended by now is lost.
+        """Time is up: nodes that have not ended by now are lost.
 
         Args:
-            early: others failed before time was up: who was not heard of is not to blame.
+            early: others failed before time was up: a node that was not heard of is not to blame.
         """
         for node in self.nodes.values():
             if node.host:
                 why = f"the process on {node.host} did not say in time how it went"
                 self.lose(node, why, "Its ranks may still hang: look there.")
+            elif early and not node.outcomes:
+                self._end(node, *(Stopped(rank=rank) for rank in node.ranks))
             else:
-                node.early = early and not node.done
-                self.lose(node, *_NEVER)
+                self.lose(
+                    node,
+                    "never came, nothing was heard of the process",
+                    "Look whether it was started, and whether it reaches the address of node 0.",
+                )
 
-    def outcomes(self) -> list[Outcome]:
-        """How the ranks of all nodes ended; each has ended or is lost."""
-        found: list[Outcome] = []
-        for node in self.nodes.values():
-            why, hint = node.lost or _NEVER
-            if node.outcomes is not None:
-                found += node.outcomes
-            elif node.early:
-                found += [Stopped(rank=rank, at=node.lost_at) for rank in node.ranks]
-            else:
-                found += [
-                    Lost(rank=rank, at=node.lost_at, why=why, hint=hint) for rank in node.ranks
-                ]
-        return found
+    def _lose(self, node: Node, why: str, hint: str, at: float) -> None:
+        self._end(node, *(Lost(rank=rank, at=at, why=why, hint=hint) for rank in node.ranks))
 
-    def _note_failure(self) -> None:
-        if self.failed_at is None:
+    def _end(self, node: Node, *outcomes: Outcome) -> None:
+        node.outcomes = outcomes
+        if self.failed_at is None and not all(isinstance(each, Returned) for each in outcomes):
             self.failed_at = time.monotonic()
