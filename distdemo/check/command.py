@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from distdemo import backends, ops
+from distdemo.check import matrix
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import ADVANCED, OUTPUT, Backend, Device, Seed, Stall, StartMethod
 from distdemo.cli.session import Session
@@ -28,19 +29,17 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
+from distdemo.ops.contract import Op
 
 VIEW = "distdemo.check.view"
 STALL = 10.0  # seconds without progress after which a case is given up
-PROBE_RANKS = 3
 
 
-def parse_world_sizes(text: Any) -> Sizes:  # noqa: ANN401 - a text or a default
+def parse_world_sizes(text: str) -> Sizes:
     """Several numbers of ranks: ``2,5``."""
-    if not isinstance(text, str):
-        return text  # type: ignore[no-any-return]  # typer's default
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in parts):
-        raise BadValue(text, "these are no numbers of ranks.", "A world has at least one.", "2,5")
+        raise BadValue(text, "these are not numbers of ranks.", "A world has at least one.", "2,5")
     return Sizes(dict.fromkeys(map(int, parts)))
 
 
@@ -71,6 +70,7 @@ def check(
         typer.Option(
             "--dtype",
             metavar="DTYPE",
+            parser=parse_dtype,
             help="Only this element type. Repeatable.",
             autocompletion=offer(DTYPES),
         ),
@@ -120,8 +120,8 @@ def check(
     begins_once = place is not None and place.one_world_only
     if isolate and begins_once:
         raise UsageError(
-            "--isolate can't be had under mpiexec.",
-            "It wants a new world for each case, and MPI begins once in a process.",
+            "--isolate can't be used under mpiexec.",
+            "It starts a new world for each case, and MPI begins once in a process.",
             "Leave it out, or add --launcher local.",
         )
     if place is not None:
@@ -130,14 +130,11 @@ def check(
             why = "The ranks that take part are those that were started."
             raise UsageError(f"--world-size {given}: here is one world.", why, "Name one size.")
         world_sizes = Sizes([session.world_size(world_sizes[0] if world_sizes else None)])
-    cases = _cases(
-        full=full,
-        seed=seed or 0,
-        sizes=world_sizes,
-        only_ops=_parts(only_ops),
-        only_dtypes=_parts(only_dtypes),
-        only_case=only_case,
-    )
+    sizes = {} if world_sizes is None else {"sizes": world_sizes}
+    if only_case is not None:
+        cases = [_named_case(only_case, seed or 0, sizes)]
+    else:
+        cases = _cases(only_ops or (), only_dtypes or (), seed or 0, sizes, full=full)
     largest = session.world_size(max(case.world_size for case in cases))
     world = session.world(largest, backend, device, None, start_method, stall=stall)
 
@@ -156,18 +153,16 @@ def check(
 
     from distdemo.view.progress import Progress
 
-    shown = not session.quiet and session.is_first
-    with Progress(len(cases), enabled=shown) as progress:
+    with Progress(len(cases), enabled=not session.quiet and session.is_first) as progress:
         gpus = None
         if place is None and backends.REGISTRY[world.backend].rank_per_gpu:
             gpus = _count_gpus()
             fitting = [case.world_size for case in cases if case.world_size <= gpus]
-            if fitting:
-                world = replace(world, world_size=max(fitting))
+            world = replace(world, world_size=max(fitting, default=largest))
         session.prepare(world)
         from distdemo.check import controller
 
-        plan = controller.Plan(
+        plan = controller.CheckPlan(
             cases=cases,
             world=world,
             scope="full" if full else "quick",
@@ -184,9 +179,9 @@ def check(
     if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
         # GitHub's runner reads both streams, and shows these beside the change.
         sys.stderr.write("".join(f"{line}\n" for line in github_annotations(report)))
-    errors = [
-        Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")
-    ] + [Error("Some cases were not run.", why) for why in {c.why for c in report.of("not run")}]
+    errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
+    not_run = dict.fromkeys(case.why for case in report.of("not run"))
+    errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:
         errors.append(Error(verdict(report), why_none(report)))
     return Result(
@@ -198,59 +193,52 @@ def check(
     )
 
 
+def _named_case(name: str, seed: int, sizes: dict[str, Sizes]) -> matrix.Case:
+    """The case of this name, of either scope: neither holds the other.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = (_find_op(name.partition("/")[0], "--case").name,)
+    cases = (*matrix.quick(seed, names=names, **sizes), *matrix.full(seed, names=names, **sizes))
+    known = {case.id: case for case in cases}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        raise UsageError(
+            f"There is no case {name!r}.",
+            "Known are those that a report names; worlds of other sizes have others.",
+            f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
+        )
+    return known[name]
+
+
 def _cases(
-    *,
-    full: bool,
-    seed: int,
-    sizes: Sizes | None,
     only_ops: Sequence[str],
     only_dtypes: Sequence[str],
-    only_case: str | None,
-) -> Sequence[Any]:
+    seed: int,
+    sizes: dict[str, Sizes],
+    *,
+    full: bool,
+) -> list[matrix.Case]:
     """The cases of this scope that the options leave.
 
     Raises:
-        UsageError: an operation, form or case that there is not, or none is left.
+        UsageError: an operation or form that doesn't exist, or none is left.
     """
-    from distdemo.check import matrix
-
-    def made(scope: Any, names: Collection[str] = ()) -> list[matrix.Case]:  # noqa: ANN401 - quick or full
-        return list(scope(seed, names=names) if sizes is None else scope(seed, sizes, names))
-
-    if only_case is not None:
-        op = ops.find(only_case.partition("/")[0])
-        names = () if op is None else (op.name,)
-        both = (*made(matrix.quick, names), *made(matrix.full, names))  # neither holds the other
-        known = {case.id: case for case in both}
-        if only_case not in known:
-            near = difflib.get_close_matches(only_case, known, n=2, cutoff=0.5)
-            raise UsageError(
-                f"There is no case {only_case!r}.",
-                "Known are those that a report names; worlds of other sizes have others.",
-                f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
-            )
-        return [known[only_case]]
-    wanted: list[tuple[str, str]] = []
-    for text in only_ops:
+    wanted: set[tuple[str, str]] = set()
+    for text in (part.strip() for each in only_ops for part in each.split(",") if part.strip()):
         name, _, form = text.partition("/")
-        op = ops.find(name)
-        if op is None:
-            commands = [each.command for each in ops.REGISTRY.values()]
-            raise unknown("operation", commands, name, "--op")
-        forms = [f"{op.command}/{matrix.form_name(each)}" for each in op.all_forms]
-        if form and f"{op.command}/{form}" not in forms:
-            raise unknown("form", forms, f"{op.command}/{form}", "--op")
-        wanted.append((op.name, form))
-    try:
-        dtypes = [parse_dtype(text) for text in only_dtypes]
-    except BadValue as error:
-        raise error.usage_error("--dtype") from None
+        op = _find_op(name, "--op")
+        forms = [matrix.form_name(each) for each in op.all_forms]
+        if form and form not in forms:
+            raise unknown("form", [f"{op.command}/{each}" for each in forms], text, "--op")
+        wanted |= {(op.name, each) for each in forms if form in ("", each)}
+    make = matrix.full if full else matrix.quick
     cases = [
         case
-        for case in made(matrix.full if full else matrix.quick, {name for name, _ in wanted})
-        if not wanted
-        or {(case.op.name, ""), (case.op.name, matrix.form_name(case.form))} & set(wanted)
-        if not dtypes or case.dtype in dtypes
+        for case in make(seed, names={name for name, _ in wanted}, **sizes)
+        if not wanted or (case.op.name, matrix.form_name(case.form)) in wanted
+        if not only_dtypes or case.dtype in only_dtypes
     ]
     if not cases:
         raise UsageError(
@@ -261,10 +249,11 @@ def _cases(
     return cases
 
 
-def _parts(given: Sequence[str] | None) -> list[str]:
-    """``--op all-gather,scatter`` and ``--op all-gather --op scatter`` alike."""
-    parts = (part.strip() for text in given or () for part in text.split(","))
-    return [part for part in parts if part]
+def _find_op(name: str, flag: str) -> Op:
+    op = ops.find(name)
+    if op is None:
+        raise unknown("operation", [each.command for each in ops.REGISTRY.values()], name, flag)
+    return op
 
 
 def _count_gpus() -> int:
@@ -310,11 +299,9 @@ def list_backends(
         if not errors and not found.ok:
             errors.append(Error("No backend works here.", "None could be tried."))
         return Result(found, VIEW, errors=tuple(errors))
-    world = session.world(PROBE_RANKS, probe, device, stall=stall or STALL)
+    world = session.world(matrix.PROBE_RANKS, probe, device, stall=stall or STALL)
     if world.device != "cpu":
-        world = replace(world, world_size=max(1, min(PROBE_RANKS, _count_gpus())))
-    from distdemo.check import matrix
-
+        world = replace(world, world_size=max(1, min(matrix.PROBE_RANKS, _count_gpus())))
     total = len(matrix.pairs(world.world_size))
     with Progress(total, enabled=not session.quiet) as progress:
         session.prepare(world)

@@ -49,7 +49,7 @@ class Start(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CheckPlan:
     """What to check, and how.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plan:
     gpus: int | None = None
 
 
-def check(plan: Plan, start: Start, progress: Progress | None = None) -> CheckReport:
+def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> CheckReport:
     """Run every case that the backend supports, and say how each went.
 
     Args:
@@ -108,7 +108,7 @@ def check(plan: Plan, start: Start, progress: Progress | None = None) -> CheckRe
 class _Run:
     """A check under way: what came of the cases so far, by their number."""
 
-    plan: Plan
+    plan: CheckPlan
     start: Start
     progress: Progress | None
     worlds: int = 0

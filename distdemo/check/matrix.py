@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 import shlex
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
@@ -44,12 +44,13 @@ class Case:
     """One op in one form with one setting of everything.
 
     Attributes:
-        op: what to run.
-        specs: one a group that runs it at once.
+        form: of the op.
+        specs: one for each group that runs it at once.
         world_size: ranks of the world.
     """
 
     op: Op
+    form: Form
     specs: tuple[OpSpec, ...]
     world_size: int
 
@@ -57,11 +58,6 @@ class Case:
     def spec(self) -> OpSpec:
         """Of the first group."""
         return self.specs[0]
-
-    @property
-    def form(self) -> Form:
-        """Which form of the op."""
-        return self.op.form(self.spec)
 
     @property
     def dtype(self) -> str:
@@ -195,7 +191,7 @@ class Setting:
 
 
 def quick(
-    seed: int = 0, sizes: Iterable[int] = QUICK_SIZES, names: Collection[str] = ()
+    seed: int = 0, sizes: Collection[int] = QUICK_SIZES, names: Collection[str] = ()
 ) -> list[Case]:
     """Every form along every axis, the other axes at rest.
 
@@ -204,44 +200,26 @@ def quick(
         sizes: of the worlds.
         names: of the ops; none: all.
     """
-    return _shuffled(_cases(_along_axes(tuple(sizes)), names), seed)
+    return _shuffled(_cases(_along_axes(tuple(sizes)), names, seed), seed)
 
 
 def full(
-    seed: int = 0, sizes: Iterable[int] = FULL_SIZES, names: Collection[str] = ()
+    seed: int = 0, sizes: Collection[int] = FULL_SIZES, names: Collection[str] = ()
 ) -> list[Case]:
     """Every form × dtype × reduce op × world size, and every form × all the other axes."""
-    sizes = tuple(sizes)
-    return _shuffled(_cases([*_along_axes(sizes), *_across(sizes)], names), seed)
+    settings = [*_along_axes(tuple(sizes)), *_across(sizes)]
+    return _shuffled(_cases(settings, names, seed), seed)
 
 
 def pairs(world_size: int = PROBE_RANKS) -> list[Case]:
     """Every form × dtype × reduce op once, and with scalar and empty tensors: for the probe."""
-    one = [Setting(world_size, dtype, op) for dtype, op in product(DTYPES, REDUCTIONS)]
-    shapes = [Setting(world_size, shape=shape) for shape in ((), (0,))]
-    return _unique(_cases([*one, *shapes]))
+    settings = [Setting(world_size, dtype, op) for dtype, op in product(DTYPES, REDUCTIONS)]
+    return _cases([*settings, *(Setting(world_size, shape=shape) for shape in ((), (0,)))])
 
 
-def _shuffled(cases: Iterable[Case], seed: int) -> list[Case]:
-    """In an order of the seed's, and reductions of values that the seed mixes.
-
-    Counted values would always make the first or last rank's the smallest or largest.
-    """
-    mixed = _unique(
-        replace(
-            case,
-            specs=tuple(
-                spec if spec.reduce_op is None else replace(spec, seed=seed) for spec in case.specs
-            ),
-        )
-        for case in cases
-    )
-    random.Random(seed).shuffle(mixed)
-    return mixed
-
-
-def _unique(cases: Iterable[Case]) -> list[Case]:
-    return list({case.id: case for case in cases}.values())
+def _shuffled(cases: list[Case], seed: int) -> list[Case]:
+    random.Random(seed).shuffle(cases)
+    return cases
 
 
 def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
@@ -267,7 +245,7 @@ def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
     return settings
 
 
-def _across(sizes: tuple[int, ...]) -> list[Setting]:
+def _across(sizes: Collection[int]) -> list[Setting]:
     """Two products that together meet every pair of values of any two axes."""
     rest = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
     settings = []
@@ -281,48 +259,67 @@ def _across(sizes: tuple[int, ...]) -> list[Setting]:
     return settings
 
 
-def _cases(settings: Iterable[Setting], names: Collection[str] = ()) -> Iterator[Case]:
-    """The cases that these settings make of every form of every op (of these names)."""
+def _cases(
+    settings: Iterable[Setting], names: Collection[str] = (), seed: int | None = None
+) -> list[Case]:
+    """The cases that these settings make of every form of every op (of these names), each once.
+
+    A seed mixes the values that are reduced. Counted values would always make the first or last
+    rank's the smallest or largest.
+    """
     chosen = [op for op in ops.REGISTRY.values() if not names or op.name in names]
-    everything = [(op, form) for op in chosen for form in op.all_forms]
-    for setting, (op, form) in product(settings, everything):
-        case = make_case(op, form, setting)
-        if case is not None:
-            yield case
+    forms = [(op, form) for op in chosen for form in op.all_forms]
+    made = (make_case(op, form, each, seed) for each, (op, form) in product(settings, forms))
+    return list({case.id: case for case in made if case is not None}.values())
 
 
-def make_case(op: Op, form: Form, setting: Setting) -> Case | None:
+def make_case(op: Op, form: Form, setting: Setting, seed: int | None = None) -> Case | None:
     """What this setting makes of the form; None where the world is too small for it."""
     groups = _groups(setting.layout, setting.world_size)
     if not groups or len(groups[0]) < op.smallest_world:
         return None
-    size = len(groups[0])
+    specs = tuple(_spec(op, form, setting, members, seed) for members in groups)
+    return Case(op, form, specs, setting.world_size)
+
+
+def _spec(
+    op: Op, form: Form, setting: Setting, members: tuple[int, ...], seed: int | None
+) -> OpSpec:
+    """The spec of one group; a single dictionary, as a full matrix has tens of thousands."""
+    n = len(members)
+    root = setting.root % n
     has = op.takes - form.lacks
-    root = setting.root % size
-    spec = OpSpec(
-        op=op.name,
-        group_size=size,
-        dtype="float32" if "dtype" in form.lacks or op.meets else setting.dtype,
-        shape=setting.shape,
-        reduce_op=setting.reduce_op if "reduce_op" in has else None,
-        root=root if "root" in has else None,
-        async_op=setting.async_op and bool(has & {"async_op", "nonblocking"}),
-        inference=setting.inference,
-    )
+    given: dict[str, Any] = {
+        "shape": setting.shape,
+        "async_op": setting.async_op and bool(has & {"async_op", "nonblocking"}),
+        "inference": setting.inference,
+        "members": members if setting.layout else None,
+    }
     if op.meets:
-        spec = replace(spec, shape=())
-        if size > 1:
-            spec = replace(spec, straggler=root, straggler_delay_s=LATE)
-    chosen = {name: value for name, value in form.settings.items() if value is not None}
-    spec = replace(spec, **chosen)
-    if "pattern" in op.takes and spec.pattern in (None, "pair"):
-        spec = replace(spec, pattern="pair", src=root, dst=(root + 1) % size)
-    specs = [_filled(op, form, spec, setting, each) for each in groups]
-    if setting.layout:
-        specs = [
-            replace(each, members=members) for each, members in zip(specs, groups, strict=True)
-        ]
-    return Case(op, tuple(specs), setting.world_size)
+        given |= {"straggler": root, "straggler_delay_s": LATE} if n > 1 else {}
+    elif "dtype" not in form.lacks:
+        given["dtype"] = setting.dtype
+    if "reduce_op" in has:
+        given |= {"reduce_op": setting.reduce_op, "seed": seed}
+    if "root" in has:
+        given["root"] = root
+    given |= {name: value for name, value in form.settings.items() if value is not None}
+    if "pattern" in op.takes and given.get("pattern", "pair") == "pair":
+        given |= {"pattern": "pair", "src": root, "dst": (root + 1) % n}
+    if op.meets or given.get("objects"):
+        given["shape"] = ()
+    scale = 0 if setting.shape == (0,) else 1000 if setting.shape == (LARGE,) else 1
+    if given.get("objects"):
+        if setting.shape == (3, 5):
+            given["objects_json"] = tuple(NESTED[rank % len(NESTED)] for rank in members)
+    elif form.uneven and "splits" in op.takes:
+        rows = (tuple((2 * i + 3 * j + 1) % 4 * scale for j in range(n)) for i in range(n))
+        given["splits"] = tuple(rows)
+        given["shape"] = (max(map(sum, given["splits"])),)
+    elif form.uneven:
+        given["sizes"] = tuple(LENGTHS[rank % len(LENGTHS)] * scale for rank in members)
+        given["shape"] = (max(given["sizes"]),)
+    return OpSpec(op.name, n, **given)
 
 
 def _groups(layout: str, n: int) -> tuple[tuple[int, ...], ...]:
@@ -336,19 +333,3 @@ def _groups(layout: str, n: int) -> tuple[tuple[int, ...], ...]:
     if layout == "halves":
         return tuple(range(n // 2)), tuple(range(n // 2, n))
     return tuple(range(0, n, 2)), tuple(range(1, n, 2))
-
-
-def _filled(op: Op, form: Form, spec: OpSpec, setting: Setting, ranks: Iterable[int]) -> OpSpec:
-    """The spec with lengths for uneven forms, and objects for theirs."""
-    n = spec.group_size
-    scale = 0 if setting.shape == (0,) else 1000 if setting.shape == (LARGE,) else 1
-    if spec.objects:
-        nested = tuple(NESTED[rank % len(NESTED)] for rank in ranks)
-        return replace(spec, shape=(), objects_json=nested if setting.shape == (3, 5) else None)
-    if not form.uneven:
-        return spec
-    if "splits" in op.takes:
-        splits = tuple(tuple((2 * i + 3 * j + 1) % 4 * scale for j in range(n)) for i in range(n))
-        return replace(spec, splits=splits, shape=(max(map(sum, splits)),))
-    sizes = tuple(LENGTHS[rank % len(LENGTHS)] * scale for rank in ranks)
-    return replace(spec, sizes=sizes, shape=(max(sizes),))

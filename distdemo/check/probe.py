@@ -16,7 +16,7 @@ import torch.distributed as dist
 from distdemo import backends, ops
 from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key, release_of
 from distdemo.check import matrix
-from distdemo.check.controller import LOST, Plan, Progress, Start, check
+from distdemo.check.controller import LOST, CheckPlan, Progress, Start, check
 from distdemo.check.matrix import Case
 from distdemo.check.records import BackendEntry, BackendList, CaseResult, MapReport
 from distdemo.demo.rank import run_op
@@ -102,7 +102,7 @@ def probe(
         KeyboardInterrupt: half a map is none.
     """
     cases = [case for case in matrix.pairs(world.world_size) if wanted is None or wanted(case)]
-    plan = Plan(cases, world, "probe", isolate=isolate, skip_refused=False)
+    plan = CheckPlan(cases, world, "probe", isolate=isolate, skip_refused=False)
     report = check(plan, start, progress)
     if report.interrupted:
         raise KeyboardInterrupt

@@ -7,29 +7,26 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-REFUSED = [
-    ("check --op all-reduse", "There is no operation 'all-reduse'."),
-    ("check --op all-gather/no", "There is no form 'all-gather/no'."),
-    ("check --dtype float31", "--dtype float31: there is no such dtype."),
-    ("check --case nothing/at/all", "There is no case 'nothing/at/all'."),
-    ("check --op barrier --dtype int8", "No case is left to check."),
-    ("check -n 0", "--world-size 0: these are no numbers of ranks."),
-    ("check -n 2,x", "--world-size 2,x: these are no numbers of ranks."),
-    ("check --stall 0", "--stall 0: that is no positive number of seconds."),
-    ("check --junit-xml out.json", "--junit-xml out.json: this ending is not known."),
-    ("check --seed -1", "--seed -1: at least 0 is needed."),
-    ("check --backend nccl", "--backend nccl needs a GPU."),
-    ("backends --device cpu", "--device means nothing without --probe."),
-    ("backends --probe smoke", "--probe smoke: there is no such choice."),
-]
+REFUSED = {
+    "check --op all-reduse": "There is no operation 'all-reduse'.",
+    "check --op all-gather/no": "There is no form 'all-gather/no'.",
+    "check --dtype float31": "--dtype float31: there is no such dtype.",
+    "check --case nothing/at/all": "There is no operation 'nothing'.",
+    "check --case all_gather/list/no": "There is no case 'all_gather/list/no'.",
+    "check --op barrier --dtype int8": "No case is left to check.",
+    "check -n 2,x": "--world-size 2,x: these are not numbers of ranks.",
+    "check --junit-xml out.json": "--junit-xml out.json: this ending is not known.",
+    "check --backend nccl": "--backend nccl needs a GPU.",
+    "backends --device cpu": "--device means nothing without --probe.",
+    "backends --probe smoke": "--probe smoke: there is no such choice.",
+}
 
 
-@pytest.mark.parametrize(("line", "first"), REFUSED)
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_t_be_carried_out_is_refused(command, line, first):
-    code, out, err = command(*line.split())
-    assert (code, out) == (2, "")
-    assert err.splitlines()[0] == first
+def test_what_can_t_be_carried_out_is_refused(command):
+    for line, first in REFUSED.items():
+        code, out, err = command(*line.split())
+        assert (code, out, err.splitlines()[0]) == (2, "", first)
 
 
 def test_a_check_writes_what_ci_reads(command, tmp_path):

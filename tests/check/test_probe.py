@@ -60,80 +60,55 @@ def mapped(cases: list[Case], why: Mapping[str, str] | None = None) -> Capabilit
 # --------------------------------------------------------------------------------------- findings
 
 
-@pytest.mark.parametrize(
-    ("why", "details", "finding"),
-    [
-        ("Rank 1: 3 of 7 elements are wrong.", ["rank 1, index 0: got 1"], "gives a wrong result"),
-        ("Rank 2 was killed by SIGSEGV.", [], "kills the process (SIGSEGV)"),
-        ("Rank 0 was killed by SIGABRT, says the launcher.", [], "kills the process (SIGABRT)"),
-        ("No progress for 5 s: rank 1 is late.", ["rank 1: still in all_reduce"], "hangs"),
-        ("Timed out after 5 s.", [], "hangs"),
-        (
-            "Rank 0 raised RuntimeError: Invalid scalar type",
-            [],
-            "raises RuntimeError: Invalid scalar type",
-        ),
-        (
-            "Rank 2 raised what it raised.",
-            ["rank 2: ValueError: too small (expected 4, got 3)", "rank 1: ValueError: too small"],
-            "raises ValueError: too small",
-        ),
-        (
-            "Rank 0 raised RuntimeError: Connection closed.",
-            ["rank 0: RuntimeError: lost its peer: closed", "rank 1: TypeError: no such dtype"],
-            "raises TypeError: no such dtype",
-        ),
-        (
-            "Rank 0 raised RuntimeError: Closed",
-            ["rank 0: RuntimeError: lost its peer: closed"],
-            "raises RuntimeError: Closed",
-        ),
-        (
-            "Rank 0 raised RuntimeError: reduce does not support \x02 here",
-            [],
-            "raises RuntimeError: reduce does not support  this reduce op  here",
-        ),
-    ],
-)
-def test_a_finding_says_what_happened_and_nothing_of_the_run(
-    why: str, details: list[str], finding: str
-) -> None:
-    assert finding_of(result(pairs()[0], why, *details)) == finding
+FINDINGS: list[tuple[str, list[str], str]] = [
+    ("", [], ""),
+    ("Rank 1: 3 of 7 elements are wrong.", ["rank 1, index 0: got 1"], "gives a wrong result"),
+    ("Rank 2 was killed by SIGSEGV.", [], "kills the process (SIGSEGV)"),
+    ("No progress for 5 s: rank 1 is late.", ["rank 1: still in all_reduce"], "hangs"),
+    ("Timed out after 5 s.", [], "hangs"),
+    ("Rank 0 raised ValueError: Invalid type", [], "raises ValueError: Invalid type"),
+    (  # the same error on another rank is the same finding
+        "Rank 2 raised what it raised.",
+        ["rank 2: ValueError: too small (expected 4, got 3)", "rank 1: ValueError: too small"],
+        "raises ValueError: too small",
+    ),
+    (
+        "Rank 0 raised RuntimeError: Connection closed.",
+        ["rank 0: RuntimeError: lost its peer: closed", "rank 1: TypeError: no such dtype"],
+        "raises TypeError: no such dtype",
+    ),
+    (
+        "Rank 0 raised RuntimeError: Closed",
+        ["rank 0: RuntimeError: lost its peer: closed"],
+        "raises RuntimeError: Closed",
+    ),
+    (
+        "Rank 0 raised RuntimeError: reduce does not support \x02 here",
+        [],
+        "raises RuntimeError: reduce does not support  this reduce op  here",
+    ),
+]
 
 
-def test_what_is_right_is_no_finding() -> None:
-    assert finding_of(result(pairs()[0])) == ""
-
-
-def test_the_same_error_on_other_ranks_is_the_same_finding() -> None:
-    lines = ["rank 0: RuntimeError: no", "rank 1: RuntimeError: no", "rank 2: RuntimeError: no"]
-    found = {
-        finding_of(result(pairs()[0], f"Rank {rank} raised RuntimeError: no", lines[rank]))
-        for rank in range(3)
-    }
-    assert found == {"raises RuntimeError: no"}
-
-
-def test_a_long_message_is_cut_and_has_one_line() -> None:
-    finding = finding_of(result(pairs()[0], "Rank 0 raised ValueError: " + "long\n" * 100))
-    assert len(finding) < 150
-    assert "\n" not in finding
+def test_a_finding_says_what_happened_and_nothing_of_the_run() -> None:
+    for why, details, finding in FINDINGS:
+        assert finding_of(result(pairs()[0], why, *details)) == finding
+    long = finding_of(result(pairs()[0], "Rank 0 raised ValueError: " + "long\n" * 100))
+    assert len(long) < 150
+    assert "\n" not in long
 
 
 # -------------------------------------------------------------------------------------- the map
 
 
-def test_where_all_is_right_every_row_is_zeros() -> None:
-    found = mapped(list(pairs()))
+def test_it_has_a_row_of_zeros_for_each_form_and_reduce_op_in_the_order_of_the_ops() -> None:
+    found = mapped(list(reversed(pairs())))
     assert (found.backend, found.device) == ("gloo", "cpu")
     assert found.dtypes == tuple(DTYPES)
     assert found.findings == ("",)
     assert all(list(row) == [0] * len(DTYPES) for row in found.rows.values())
     assert found.shapes == {"scalar": {}, "empty": {}}
-
-
-def test_it_has_a_row_for_each_form_and_reduce_op_in_the_order_of_the_ops() -> None:
-    rows = list(mapped(list(reversed(pairs()))).rows)
+    rows = list(found.rows)
     assert rows == list(mapped(list(pairs())).rows)
     names = [name.partition("/")[0] for name in rows]
     assert list(dict.fromkeys(names)) == list(ops.REGISTRY)
@@ -159,14 +134,12 @@ def test_a_failure_is_a_number_in_the_column_of_its_dtype() -> None:
     assert len(found.findings) == 3, "the same finding has one number"
 
 
-@pytest.mark.parametrize(
-    ("name", "row"), [("barrier", "barrier/monitored"), ("gather", "gather/objects")]
-)
-def test_what_has_no_element_type_fails_for_all(name: str, row: str) -> None:
-    cases = [case for case in some(name) if case.id.startswith(row)]
-    found = mapped(cases, {cases[0].id: "No progress for 1 s."})
-    assert set(found.rows[row]) == {1}
-    assert found.findings == ("", "hangs")
+def test_what_has_no_element_type_fails_for_all() -> None:
+    for name, row in (("barrier", "barrier/monitored"), ("gather", "gather/objects")):
+        cases = [case for case in some(name) if case.id.startswith(row)]
+        found = mapped(cases, {cases[0].id: "No progress for 1 s."})
+        assert set(found.rows[row]) == {1}
+        assert found.findings == ("", "hangs")
 
 
 def test_shapes_that_fail_are_named_by_the_form_and_have_no_row() -> None:
@@ -209,70 +182,40 @@ MAP = CapabilityMap(
 )
 
 
-def test_a_map_does_not_differ_from_itself() -> None:
-    assert differences(MAP, MAP) == []
-
-
-def test_what_works_now_and_what_no_longer_works_is_a_difference() -> None:
+def test_two_maps_differ_in_what_works_by_the_names_of_rows_and_columns() -> None:
     other = replace(MAP, rows={"reduce/tensor sum": (0, 0), "scatter/list": (2, 0)})
     assert differences(other, MAP) == [
         "reduce/tensor sum, bool: works; on the map: hangs",
         "scatter/list, float32: gives a wrong result; on the map: works",
     ]
-
-
-def test_another_way_to_fail_is_none() -> None:
-    other = replace(MAP, rows={"reduce/tensor sum": (0, 2)})
-    assert differences(other, MAP) == []
-
-
-def test_what_only_one_of_the_maps_knows_is_none() -> None:
-    more = replace(MAP, rows={**MAP.rows, "broadcast/tensor": (1, 1)})
-    assert differences(more, MAP) == []
-    assert differences(MAP, more) == []
-    wider = replace(MAP, dtypes=("float32", "bool", "int8"), rows={"scatter/list": (0, 0, 1)})
-    assert differences(wider, MAP) == []
-
-
-def test_columns_are_compared_by_name() -> None:
-    turned = replace(
-        MAP,
-        dtypes=("bool", "float32"),
-        rows={"reduce/tensor sum": (1, 0), "scatter/list": (0, 0)},
-    )
-    assert differences(turned, MAP) == differences(MAP, turned) == []
-
-
-def test_shapes_are_compared_too() -> None:
     other = replace(MAP, shapes={"scalar": {}, "empty": {"scatter/list": "hangs"}})
     assert differences(other, MAP) == [
         "scatter/list, scalar: works; the map differs",
         "scatter/list, empty: hangs; the map differs",
     ]
+    for same in (
+        MAP,
+        replace(MAP, rows={"reduce/tensor sum": (0, 2)}),  # another way to fail
+        replace(MAP, rows={**MAP.rows, "broadcast/tensor": (1, 1)}),  # known to one of them
+        replace(MAP, dtypes=("float32", "bool", "int8"), rows={"scatter/list": (0, 0, 1)}),
+        replace(
+            MAP,
+            dtypes=("bool", "float32"),
+            rows={"reduce/tensor sum": (1, 0), "scatter/list": (0, 0)},
+        ),
+    ):
+        assert differences(same, MAP) == differences(MAP, same) == []
 
 
-# --------------------------------------------------------------------------------- undocumented
-
-
-def test_where_all_works_the_documentation_is_too_careful() -> None:
-    lines = undocumented(mapped(list(pairs())), pairs())
+def test_the_documentation_is_too_careful_or_promises_too_much() -> None:
+    lines = undocumented(mapped(list(pairs())), [*pairs(), *pairs()])
     (avg,) = [line for line in lines if line.startswith("all_reduce avg")]
     assert "documented as not supported, works here for float32, float64" in avg
+    assert avg.count("float64") == 1
     assert not [line for line in lines if "sum" in line and "premul" not in line]
     assert all("/tensor" not in line for line in lines)
-
-
-def test_where_nothing_works_the_documentation_promises_too_much() -> None:
-    found = mapped(list(pairs()), {case.id: "No progress for 1 s." for case in pairs()})
-    lines = undocumented(found, pairs())
+    nothing = mapped(list(pairs()), {case.id: "No progress for 1 s." for case in pairs()})
+    lines = undocumented(nothing, pairs())
     assert "broadcast: documented as supported, does not work here for float32." in lines
     assert not [line for line in lines if "avg" in line], "nobody said that it works"
-
-
-def test_each_dtype_is_named_once() -> None:
-    lines = undocumented(mapped(list(pairs())), [*pairs(), *pairs()])
-    assert lines == undocumented(mapped(list(pairs())), pairs())
-
-
-def test_of_what_was_not_tried_nothing_is_said() -> None:
     assert undocumented(mapped([]), pairs()) == []

@@ -1,162 +1,135 @@
+"""Cases on real ranks: each that fails is found, fails alone, and is the one to blame."""
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+import faulthandler
+import os
+import signal
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
-import pytest
-from check.mutants import (
-    MUTATIONS,
-    Break,
-    Mutation,
-    aborting,
-    hanging,
-    lagging,
-    nobody_calls,
-    raising,
-    unbroken,
-)
+from broken import broken
 
-from distdemo import ops
 from distdemo.check import matrix
-from distdemo.check.controller import Plan, check
-from distdemo.check.matrix import Case
+from distdemo.check.controller import CheckPlan, check, guilty_case
+from distdemo.check.rank import Finding
 from distdemo.launcher.local import run_world
-from distdemo.launcher.records import WorldSpec
+from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
 
-if TYPE_CHECKING:
-    from distdemo.check.records import CheckReport
-
-SHORT = 1.0  # seconds without progress after which a case is given up here
+STALL = 1.0  # seconds without progress after which a case is given up here
 
 
-def checked(
-    cases: Sequence[Case],
-    patience: float = 20.0,
-    *,
-    fail_fast: bool = False,
-    isolate: bool = False,
-) -> CheckReport:
-    world = WorldSpec(2, stall=patience)
-    return check(Plan(cases, world, fail_fast=fail_fast, isolate=isolate), run_world)
-
-
-# -------------------------------------------------------------------------------- broken ops
+def checked(cases, stall=20.0, progress=None, **more):
+    plan = CheckPlan(cases, WorldSpec(2, start_method="fork", stall=stall), **more)
+    return check(plan, run_world, progress)
 
 
 @cache
-def quick(*sizes: int) -> tuple[Case, ...]:
-    """The quick cases of these sizes, or of all: made once."""
-    return tuple(matrix.quick(sizes=sizes) if sizes else matrix.quick())
+def sound():
+    """Cases of three ranks that pass."""
+    known = matrix.quick(sizes=(3,), names=("gather", "all_reduce"))
+    return [each for each in known if each.dtype == "float32" and each.spec.members is None]
 
 
-def broken_cases(mutation: Mutation) -> list[Case]:
-    """Cases of two and three ranks for every form of the op, with the op broken."""
-    mutant = mutation.mutant()
-    return [
-        replace(case, op=mutant)
-        for case in quick(2, 3)
-        if case.op.name == mutation.op and case.dtype in ("float32", "object", "none")
-    ]
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-def test_every_broken_op_fails_the_check_and_is_named(mutation: Mutation) -> None:
-    report = checked(broken_cases(mutation), SHORT, fail_fast=True)
-    failed = [result for result in report.cases if result.status == "failed"]
-    assert not report.ok
-    assert [result.op for result in failed] == [mutation.op]
-    assert failed[0].why
-    assert mutation.op.replace("_", "-") in failed[0].command or "check --case" in failed[0].command
-
-
-def test_every_op_is_broken_in_several_ways() -> None:
-    ways = {name: [m for m in MUTATIONS if m.op == name] for name in ops.REGISTRY}
-    assert all(len(each) >= 2 for each in ways.values()), ways
-
-
-def test_mutants_that_are_not_broken_pass() -> None:
-    cases = [case for name in ops.REGISTRY for case in broken_cases(Mutation(name, unbroken))]
-    report = checked(cases)
-    assert report.ok, [result for result in report.cases if result.status == "failed"]
-    assert report.worlds == 2
-
-
-# ------------------------------------------------------------------- cases that take the world
-
-
-def sound(count: int) -> list[Case]:
-    """So many cases of three ranks that pass."""
-    known = [case for case in quick() if case.world_size == 3 and case.op.name == "gather"]
-    return [case for case in known if case.dtype == "float32"][:count]
-
-
-def injected(how: Break) -> Case:
+def injected(how):
     """A case of three ranks that is broken like this."""
-    case = next(
-        case
-        for case in quick()
-        if case.op.name == "all_reduce" and case.world_size == 3 and case.spec.members is None
+    case = next(each for each in sound() if each.op.name == "all_reduce" and each.spec.numel == 7)
+    return replace(case, op=broken("all_reduce", how))
+
+
+def wrong(call, buffers, spec, rank):
+    made = call(buffers, spec)
+    buffers.recv[0][3] += rank == 1
+    return made
+
+
+def aborting(call, buffers, spec, rank):
+    if rank == 1:
+        faulthandler.disable()  # what it would write is of no interest here
+        os.abort()
+    return call(buffers, spec)
+
+
+def hanging(call, buffers, spec, rank):
+    if rank == 2:
+        signal.pause()  # until the launcher ends it
+    return call(buffers, spec)
+
+
+def raising(call, buffers, spec, rank):
+    if rank == 0:
+        raise ArithmeticError("broken on purpose")
+    return call(buffers, spec)
+
+
+def statuses(report):
+    return [each.status for each in report.cases]
+
+
+def test_a_case_that_fails_in_any_way_fails_alone() -> None:
+    good = sound()[:5]
+    bad = map(injected, (wrong, aborting, raising, hanging))
+    cases = [each for pair in zip(good, bad, strict=False) for each in pair] + good[4:]
+    cases = [replace(each, specs=(replace(each.spec, seed=n),)) for n, each in enumerate(cases)]
+    told: list[Any] = []
+    report = checked(cases, STALL, lambda *progress: told.append(progress))
+    assert statuses(report) == [*["passed", "failed"] * 4, "passed"]
+    assert report.worlds == 5
+    assert not report.ok
+    reasons = (
+        "Rank 1: 1 of 7 elements are wrong.",
+        "Rank 1 was killed by SIGABRT",
+        "Rank 0 raised ArithmeticError",
+        "rank 2 never arrived",
     )
-    return replace(case, op=Mutation("all_reduce", how).mutant())
+    for why, failed in zip(reasons, report.of("failed"), strict=True):
+        assert why in failed.why
+        assert failed.command.startswith("distdemo all-reduce -n 3")
+    assert "rank 1, piece 0, index 3: got" in report.cases[1].details[0]
+    assert [progress[:2] for progress in told][-1] == (9, 4)
 
 
-def test_a_case_that_aborts_and_one_that_hangs_fail_alone() -> None:
-    good = sound(6)
-    cases = [*good[:2], injected(aborting), *good[2:4], injected(hanging), *good[4:]]
-    cases = [replace(case, specs=(replace(case.spec, seed=n),)) for n, case in enumerate(cases)]
-    report = checked(cases, SHORT)
-    statuses = [result.status for result in report.cases]
-    assert statuses == [*["passed"] * 2, "failed", *["passed"] * 2, "failed", *["passed"] * 2]
-    aborted, hung = (result for result in report.cases if result.status == "failed")
-    assert "Rank 1 was killed by SIGABRT" in aborted.why
-    assert "rank 2 never arrived" in hung.why
-    assert report.worlds == 3
-    assert not report.ok
+def test_after_a_failure_nothing_runs_if_so_asked_and_each_may_have_its_own_world() -> None:
+    good = sound()[:3]
+    report = checked([good[0], injected(wrong), *good[1:]], fail_fast=True)
+    assert statuses(report) == ["passed", "failed", "not run", "not run"]
+    report = checked(good[:2], isolate=True)
+    assert (report.ok, report.worlds) == (True, 2)
 
 
-@pytest.mark.parametrize("how", [nobody_calls, raising], ids=lambda how: how.__name__)
-def test_a_case_is_not_blamed_for_the_failure_of_the_next_one(how: Break) -> None:
-    # Rank 2 is still in the first case while rank 0 fails in the second.
-    slow, broken = injected(lagging), injected(how)
-    cases = [replace(slow, specs=(replace(slow.spec, seed=7),)), broken, *sound(2)]
-    report = checked(cases, 5.0)
-    statuses = [result.status for result in report.cases]
-    assert statuses == ["passed", "failed", "passed", "passed"], report.cases
+def test_a_case_is_not_blamed_for_the_failure_of_the_next_one() -> None:
+    # Rank 2 was still in case 4 when rank 0, which was ahead, failed in case 5.
+    def raised(rank: int, phase: str, type_: str = "RuntimeError") -> Any:
+        where = Phase(0, phase)
+        return Raised(rank=rank, phase=where, type=type_, message="closed", traceback="")
 
-
-def test_after_a_failure_nothing_runs_if_so_asked() -> None:
-    good = sound(4)
-    report = checked([*good[:2], injected(aborting), *good[2:]], SHORT, fail_fast=True)
-    statuses = [result.status for result in report.cases]
-    assert statuses == ["passed", "passed", "failed", "not run", "not run"]
-    assert not report.ok
-    assert len(report.of("not run")) == 2
-
-
-def test_a_world_for_each_case_is_what_isolation_means() -> None:
-    report = checked(sound(4), isolate=True)
-    assert report.ok
-    assert report.worlds == 4
+    outcomes = (
+        raised(0, "case 5", "ValueError"),
+        raised(1, "entered all_reduce, case 5"),
+        raised(2, "case 4"),
+    )
+    verdict = Verdict("Rank 0 raised ValueError.", "no", "", (0,), (1, 2))
+    ended = WorldReport(WorldSpec(3), outcomes, verdict, 1.0, "fork", "")
+    heard: dict[int, list[Finding]] = {4: [Finding(4, 0.1)] * 2, 5: [], 6: []}
+    assert guilty_case([4, 5, 6], heard, ended) == 5
+    # A wrong element is reason enough, wherever the others were when their world was ended.
+    heard[4].append(Finding(4, 0.1, ("Rank 2: 1 of 7 elements are wrong.",)))
+    assert guilty_case([4, 5, 6], heard, ended) == 4
+    # Nobody raised: those that did not return say where it was.
+    late = (Returned(rank=0), replace(outcomes[1], phase=Phase(0, "case 6")))
+    stalled = replace(ended, outcomes=late, verdict=replace(verdict, ranks=(1,)))
+    assert guilty_case([5, 6], {5: [], 6: []}, stalled) == 6
 
 
 def test_what_a_backend_refuses_is_not_run_and_has_its_reason() -> None:
     cases = [
-        case
-        for case in quick()
-        if case.op.name == "all_reduce" and case.spec.reduce_op == "premul_sum"
+        each
+        for each in matrix.quick(sizes=(2,), names=("all_reduce",))
+        if each.spec.reduce_op == "premul_sum"
     ]
     report = checked(cases)
-    assert {result.status for result in report.cases} == {"not supported"}
-    assert all(result.why for result in report.cases)
+    assert {each.status for each in report.cases} == {"not supported"}
+    assert all(each.why for each in report.cases)
     assert report.worlds == 0
     assert not report.ok, "nothing ran, so nothing was proved"
-
-
-def test_progress_is_told_case_by_case() -> None:
-    told: list[tuple[int, int, str]] = []
-    cases = sound(3)
-    plan = Plan(cases, WorldSpec(2, stall=20.0))
-    check(plan, run_world, lambda done, failed, now: told.append((done, failed, now)))
-    assert told == [(n, 0, case.id) for n, case in enumerate(cases, start=1)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import golden, matches
+from golden import drawn, golden, matches
 
 from distdemo.backends.capabilities import CapabilityMap
 from distdemo.check.ci import LIMIT, github_annotations
@@ -93,9 +92,8 @@ def test_many_failures_are_told_in_part() -> None:
     golden(GOLDEN / "many.txt", lambda console: table(many, console))
 
 
-@pytest.mark.parametrize(
-    ("record", "ok", "told"),
-    [
+def test_a_case_that_did_not_run_is_never_a_pass() -> None:
+    for record, ok, told in (
         (report(case(1)), True, "1 case passed."),
         (report(case(1), case(2, "not supported")), True, "1 case passed. 1 not supported."),
         (report(case(1), case(2, "failed")), False, "1 of 2 cases failed."),
@@ -105,11 +103,9 @@ def test_many_failures_are_told_in_part() -> None:
         (report(case(1), case(2, "not run"), interrupted=True), False, "Interrupted: 1 of 2"),
         (FOUND, False, "gloo works. odd fails."),
         (BackendList(()), False, "No backend is here."),
-    ],
-)
-def test_a_case_that_did_not_run_is_never_a_pass(record: Any, ok: bool, told: str) -> None:
-    assert record.ok is ok
-    assert verdict(record).startswith(told)
+    ):
+        assert record.ok is ok
+        assert verdict(record).startswith(told)
 
 
 def test_the_document_counts_how_cases_ended() -> None:
@@ -139,13 +135,10 @@ def test_annotations_are_never_more_than_github_shows(failures: int) -> None:
     assert ("in the log" in lines[-1]) == (failures > LIMIT)
 
 
-def test_nothing_that_a_message_holds_moves_the_cursor(draw_plain: Callable[[Any], str]) -> None:
-    text = draw_plain(report(case(1, "failed", why="a\x1b[2Jb\rc", details=("d\x07e",))))
-    assert not set(text) & {"\x1b", "\r", "\x07"}
+def test_nothing_that_a_message_holds_moves_the_cursor() -> None:
+    bad = report(case(1, "failed", why="a\x1b[2Jb\rc", details=("d\x07e",)))
+    assert not set(drawn(lambda console: table(bad, console))) & {"\x1b", "\r", "\x07"}
 
 
-@pytest.fixture
-def draw_plain() -> Callable[[Any], str]:
-    from golden import drawn
-
-    return lambda record: drawn(lambda console: table(record, console))
+def test_on_the_narrowest_terminals_a_matrix_is_a_list() -> None:
+    matches(GOLDEN / "narrow.txt", drawn(lambda console: table(MIXED, console), 20))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import random
 import shlex
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer
-from matrices import supported
 
-from distdemo import ops
-from distdemo.check.matrix import Case
+from distdemo import backends, ops
+from distdemo.check import matrix
 from distdemo.cli.arguments import arrange
 from distdemo.cli.runner import runnable
 from distdemo.demo import command as commands
@@ -32,22 +30,17 @@ def after(found):
 
 
 RUNS = [
-    ("all-reduce -n 2 --values 1,2 --values 3,4", [[[4, 6]]] * 2),
-    ("all_reduce -n 2 --reduce-op max --values 1,2 --values 3,0", [[[3, 2]]] * 2),
-    ("allreduce -n 2 --reduce-op prod --fill 3 --shape 2", [[[9, 9]]] * 2),
+    ("allreduce -n 2 --reduce-op prod --values 1,2 --values 3,4", [[[3, 8]]] * 2),
     ("broadcast -n 2 --src 1 --shape 1", [[[10]]] * 2),
     ("reduce -n 2 --dst 1 --fill rank --shape 1", [[], [[1]]]),
     ("scatter -n 2 --shape 2", [[[0, 1]], [[10, 11]]]),
     ("gather -n 2 --shape 1 --root 1", [[], [[0], [10]]]),
-    ("all-gather -n 2 --variant single --shape 1 --async", [[[0], [10]]] * 2),
     ("all-gather -n 2 --uneven 2,0", [[[0, 1], []]] * 2),
-    ("reduce-scatter -n 2 --shape 1", [[[10]], [[12]]]),
+    ("reduce-scatter -n 2 --shape 1 --variant single --async", [[[10]], [[12]]]),
     ("all-to-all -n 2 --splits 1,0 --splits 0,2", [[[0], []], [[], [10, 11]]]),
     ("isend --shape 1", [[[0]], [[0]]]),
-    ("p2p --pattern exchange -n 3 --shape 1", [[[20], [10]], [[0], [20]], [[10], [0]]]),
     ("barrier -n 2 --straggler 1:0.05 --monitored", [[], []]),
     ("all-reduce -n 4 --split 2 --shape 1 --inference-mode", [[[10]], [[10]], [[50]], [[50]]]),
-    ("all-reduce -n 3 --group 0,2 --shape 1", [[[20]], [[10]], [[20]]]),
 ]
 
 
@@ -90,16 +83,13 @@ def test_every_rank_of_hello_says_who_it_is(command):
     assert len({each["pid"] for each in found["ranks"]}) == 3
 
 
-@pytest.mark.parametrize("name", ops.REGISTRY)
-def test_every_operation_is_explained_and_listed(command, name):
-    code, found, _ = document(command, "explain", name)
-    assert code == 0
-    assert found["spec"]["op"] == name
-    code, out, _ = command("explain", name, "-n", "5")
-    assert code == 0
-    assert "Mistake" in out
+def test_every_operation_is_explained_and_listed(command):
     _, listed, _ = document(command, "ops")
-    assert ops.REGISTRY[name].command in {each["command"] for each in listed["ops"]}
+    for name, op in ops.REGISTRY.items():
+        code, found, _ = document(command, "explain", name)
+        assert code == 0
+        assert found["spec"]["op"] == name
+        assert op.command in {each["command"] for each in listed["ops"]}
 
 
 REFUSED = [
@@ -122,12 +112,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "first"), REFUSED)
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_t_be_carried_out_is_refused(command, line, first):
-    code, out, err = command(*line.split())
-    assert (code, out) == (2, "")
-    assert err.splitlines()[0] == first
+def test_what_can_t_be_carried_out_is_refused(command):
+    for line, first in REFUSED:
+        code, out, err = command(*line.split())
+        assert (code, out, err.splitlines()[0]) == (2, "", first)
 
 
 def test_a_failed_world_is_told_rank_by_rank(command):
@@ -175,24 +164,32 @@ def test_each_operation_takes_what_it_declares_and_no_more():
 # ------------------------------------------------------------------------- the cases of a check
 
 
-def made_by(line: str) -> Any:
-    """The specs that a case's command line makes."""
-    name, *words = shlex.split(line)[1:]
-    op = ops.REGISTRY[name.replace("-", "_")]
+@pytest.fixture(scope="module")
+def made_by() -> Any:
+    """What makes the specs that a command line asks for."""
     seen = []
+    app = typer.Typer()
 
-    def run(session, **given):
-        seen.append(make_request(op, commands.OpOptions(**given), session)[0])
-        raise typer.Exit
+    def add(op: Op) -> None:
+        def run(session, **given):
+            seen.append(make_request(op, commands.OpOptions(**given), session)[0])
+            raise typer.Exit
 
-    function: Any = commands._command_of(op)
-    asked: Any = run
-    asked.__signature__, asked.traits = function.__signature__, function.traits
-    alone = typer.Typer()
-    alone.command(name)(runnable(name, asked))
-    argv = arrange([name, *words], [name])[1:]
-    typer.main.get_command(alone).main(args=argv, prog_name=name, standalone_mode=False)
-    return seen[0]
+        function, asked = commands._command_of(op), cast("Any", run)
+        asked.__signature__, asked.traits = function.__signature__, function.traits  # type: ignore[attr-defined]  # the runner's
+        app.command(op.command)(runnable(op.command, asked))
+
+    for op in ops.REGISTRY.values():
+        add(op)
+    names = [op.command for op in ops.REGISTRY.values()]
+    group = typer.main.get_command(app)
+
+    def make(line: str) -> Any:
+        argv = arrange(shlex.split(line)[1:], names)
+        group.main(args=argv, prog_name="distdemo", standalone_mode=False)
+        return seen[-1]
+
+    return make
 
 
 def essence(spec):
@@ -207,12 +204,13 @@ def essence(spec):
     )
 
 
-@pytest.mark.parametrize("scope", ["quick", "full"])
-def test_a_case_of_a_check_is_what_its_command_line_makes(scope):
-    cases: list[Case] = [
-        case for case in supported(scope) if "check --case" not in case.command("gloo")
-    ]
-    assert {case.op.name for case in cases} == set(ops.REGISTRY)
-    for case in random.Random(1).sample(cases, 40):
-        made = made_by(case.command("gloo"))
-        assert [*map(essence, made)] == [*map(essence, case.specs)], case.command("gloo")
+def test_a_case_of_a_check_is_what_its_command_line_makes(made_by):
+    gloo = backends.REGISTRY["gloo"]
+    cases = [*matrix.quick(seed=5), *matrix.full(seed=5, names=("reduce_scatter", "p2p"))[:40]]
+    lines = {case.command("gloo"): case for case in cases[:200] + cases[-40:]}
+    checked = set()
+    for line, case in lines.items():
+        if "check --case" not in line and gloo.refuses(case.op, case.spec) is None:
+            assert [*map(essence, made_by(line))] == [*map(essence, case.specs)], line
+            checked.add(case.op.name)
+    assert checked == set(ops.REGISTRY)

@@ -1,297 +1,172 @@
-"""Every op made wrong: the verification finds it, on the ranks where it is."""
+"""Every op made wrong: the verification finds it, on the ranks and at the place where it is."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
-import pytest
 import torch
-import torch.distributed as dist
-from golden import drawn
-from running import run
+from broken import broken
+from running import Numbered
 
 from distdemo.demo.command import OpOptions, Straggler
+from distdemo.demo.rank import run_op
 from distdemo.demo.request import make_specs
-from distdemo.demo.view import table
-from distdemo.ops.all_gather import AllGather
-from distdemo.ops.all_reduce import AllReduce
-from distdemo.ops.all_to_all import AllToAll
-from distdemo.ops.barrier import Barrier
-from distdemo.ops.broadcast import Broadcast
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Buffers
-from distdemo.ops.gather import Gather
-from distdemo.ops.p2p import PointToPoint
-from distdemo.ops.reduce_scatter import ReduceScatter
-from distdemo.ops.scatter import Scatter
+
+ALL = {0, 1, 2, 3}
 
 
-class WrongElement(AllReduce):
-    """One element of one rank is off by one."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        done = super().run(buffers, spec, group, async_op=async_op)
-        if dist.get_rank() == 2:
-            buffers.recv[0][1] += 1
-        return done
+def wrong_element(call, buffers, spec, rank):
+    call(buffers, spec)
+    buffers.recv[0][1] += rank == 2
 
 
-class MissingContribution(AllReduce):
-    """Rank 1's data never gets into the sum."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        if dist.get_rank() == 1:
-            buffers.recv[0].zero_()
-        return super().run(buffers, spec, group, async_op=async_op)
+def missing_contribution(call, buffers, spec, rank):
+    if rank == 1:
+        buffers.recv[0].zero_()
+    call(buffers, spec)
 
 
-class WrongReduceOp(AllReduce):
-    """One rank reduces by another operation: gloo says nothing."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        mine = replace(spec, reduce_op="max")
-        return super().run(buffers, mine, group, async_op=async_op)
+def wrong_reduce_op(call, buffers, spec, rank):
+    call(buffers, replace(spec, reduce_op="max"))
 
 
-class SwappedPair(AllGather):
-    """Two ranks' pieces arrive in each other's place, on rank 0."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        if dist.get_rank() == 0:
-            order = [1, 0, *range(2, spec.group_size)]
-            buffers = Buffers(buffers.send, [buffers.recv[place] for place in order])
-        return super().run(buffers, spec, group, async_op=async_op)
+def swapped_pair(call, buffers, spec, rank):
+    got = buffers.recv
+    call(Buffers(buffers.send, [got[1], got[0], *got[2:]] if rank == 0 else got), spec)
 
 
-class AliasedList(AllGather):
-    """The usual mistake: one tensor n times as the output list."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        same = buffers.recv[0]
-        done = super().run(
-            Buffers(buffers.send, [same] * spec.group_size), spec, group, async_op=async_op
-        )
-        for piece in buffers.recv:
-            piece.copy_(same)
-        return done
+def aliased_list(call, buffers, spec, rank):
+    same = buffers.recv[0]
+    call(Buffers(buffers.send, [same] * 4), spec)
+    for piece in buffers.recv:
+        piece.copy_(same)
 
 
-class WrongRoot(Broadcast):
-    """Everybody takes rank 1's data although another root was asked for."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        wrong = replace(spec, root=1)
-        return super().run(buffers, wrong, group, async_op=async_op)
+def wrong_root(call, buffers, spec, rank):
+    call(buffers, replace(spec, root=1))
 
 
-class ShiftedPieces(Scatter):
-    """Each rank gets its neighbour's piece."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        shifted = Buffers(buffers.send[1:] + buffers.send[:1], buffers.recv)
-        return super().run(shifted, spec, group, async_op=async_op)
+def shifted_pieces(call, buffers, spec, rank):
+    call(Buffers(buffers.send[1:] + buffers.send[:1], buffers.recv), spec)
 
 
-class LostPiece(Gather):
-    """One piece never arrives at the root."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        spare = [torch.empty_like(piece) for piece in buffers.recv[-1:]]
-        part = Buffers(buffers.send, buffers.recv[:-1] + spare)
-        return super().run(part, spec, group, async_op=async_op)
+def lost_piece(call, buffers, spec, rank):
+    spare = [torch.empty_like(piece) for piece in buffers.recv[-1:]]
+    call(Buffers(buffers.send, buffers.recv[:-1] + spare), spec)
 
 
-class NothingSent(PointToPoint):
-    """Neither rank does anything."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        return ()
+def nothing_sent(call, buffers, spec, rank):
+    pass
 
 
-class NeighboursPart(ReduceScatter):
-    """Each rank gets the part of the next one."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        shifted = Buffers(buffers.send[1:] + buffers.send[:1], buffers.recv)
-        return super().run(shifted, spec, group, async_op=async_op)
+def lost_part(call, buffers, spec, rank):
+    if rank == 3:
+        buffers.send[0].zero_()
+    call(buffers, spec)
 
 
-class LostPart(ReduceScatter):
-    """Rank 3's part for rank 0 never gets into the sum."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        if dist.get_rank() == 3:
-            buffers.send[0].zero_()
-        return super().run(buffers, spec, group, async_op=async_op)
+def not_transposed(call, buffers, spec, rank):
+    for mine, place in zip(buffers.send, buffers.recv, strict=True):
+        place.copy_(mine)
 
 
-class NotTransposed(AllToAll):
-    """Everybody gets its own parts back."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        for mine, place in zip(buffers.send, buffers.recv, strict=True):
-            place.copy_(mine)
-        return ()
+def wrong_offsets(call, buffers, spec, rank):
+    call(buffers, spec)
+    if rank == 2:
+        buffers.recv_joined.copy_(buffers.recv_joined.roll(1))
 
 
-class WrongOffsets(AllToAll):
-    """What rank 2 gets lies one element too far on in its single tensor."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        done = super().run(buffers, spec, group, async_op=async_op)
-        if dist.get_rank() == 2:
-            buffers.recv_joined.copy_(buffers.recv_joined.roll(1))
-        return done
+def padding_left(call, buffers, spec, rank):
+    call(buffers, spec)
+    if rank == 0:
+        buffers.recv[-1][-1] = 0
 
 
-class PaddingLeft(AllGather):
-    """The last element of the last tensor is taken from the padding, on rank 0."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        done = super().run(buffers, spec, group, async_op=async_op)
-        if dist.get_rank() == 0:
-            buffers.recv[-1][-1] = 0
-        return done
+def nothing_written(call, buffers, spec, rank):
+    spare = torch.empty_like(buffers.recv_joined)
+    mine = buffers.recv_joined if rank != 3 else spare
+    call(Buffers(buffers.send, buffers.recv, recv_joined=mine), spec)
 
 
-class NothingWritten(AllGather):
-    """The output is never written to, on rank 3."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        spare = torch.empty_like(buffers.recv_joined)
-        mine = buffers.recv_joined if dist.get_rank() != 3 else spare
-        return super().run(
-            Buffers(buffers.send, buffers.recv, recv_joined=mine), spec, group, async_op=async_op
-        )
+def one_object_for_all(call, buffers, spec, rank):
+    call(buffers, spec)
+    buffers.recv[:] = [buffers.recv[0]] * 4
 
 
-class OneObjectForAll(AllGather):
-    """Everybody's object is rank 0's, wherever one looks."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        done = super().run(buffers, spec, group, async_op=async_op)
-        buffers.recv[:] = [buffers.recv[0]] * spec.group_size
-        return done
+def altered_object(call, buffers, spec, rank):
+    call(buffers, spec)
+    if rank == 2:
+        buffers.recv[0]["items"].append(1)
 
 
-class AlteredObject(Broadcast):
-    """A list within the object becomes longer on its way to rank 2."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        done = super().run(buffers, spec, group, async_op=async_op)
-        if dist.get_rank() == 2:
-            buffers.recv[0]["items"].append(1)
-        return done
+def sides_swapped(call, buffers, spec, rank):
+    call(Buffers(buffers.send, buffers.recv[::-1]) if rank == 1 else buffers, spec)
 
 
-class SidesSwapped(PointToPoint):
-    """The left neighbour's tensor lies in the right one's place, on rank 1."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        if dist.get_rank() == 1:
-            buffers = Buffers(buffers.send, buffers.recv[::-1])
-        return super().run(buffers, spec, group, async_op=async_op)
+def wrong_way_round(call, buffers, spec, rank):
+    both = [torch.empty_like(buffers.send[0]) for _ in range(2)]
+    call(Buffers(buffers.send, both), replace(spec, pattern="exchange"))
+    buffers.recv[0].copy_(both[1])
 
 
-class WrongWayRound(PointToPoint):
-    """The ring turns to the left."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        both = [torch.empty_like(buffers.send[0]) for _ in range(2)]
-        exchange = replace(spec, pattern="exchange")
-        super().run(Buffers(buffers.send, both), exchange, group, async_op=False)
-        buffers.recv[0].copy_(both[1])
-        return ()
-
-
-class OpenBarrier(Barrier):
-    """It lets everybody through at once."""
-
-    def run(self, buffers, spec, group, *, async_op):
-        return ()
-
-
-CORRUPTED = [
-    (WrongElement(), {}, {2}, {"piece": 0, "index": (1,), "got": 65.0, "expected": 64.0}),
-    (MissingContribution(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 50.0, "expected": 60.0}),
-    (WrongReduceOp(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 30.0, "expected": 60.0}),
-    (SwappedPair(), {}, {0}, {"piece": 0, "index": (0,), "got": 10.0, "expected": 0.0}),
-    (AliasedList(), {}, {0, 1, 2, 3}, {"piece": 0, "index": (0,)}),
-    (WrongRoot(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 10.0, "expected": 0.0}),
-    (ShiftedPieces(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 10.0, "expected": 0.0}),
-    (LostPiece(), {}, {0}, {"piece": 3, "got": "nan", "expected": 30.0}),
-    (NothingSent(), {}, {1}, {"index": (0,), "got": 10.0, "expected": 0.0}),
-    (NeighboursPart(), {}, {0, 1, 2, 3}, {"index": (0,), "got": 68.0, "expected": 60.0}),
-    (LostPart(), {"variant": "single"}, {0}, {"index": (0,), "got": 30.0, "expected": 60.0}),
-    (NotTransposed(), {}, {0, 1, 2, 3}, {"piece": 1, "got": 2.0, "expected": 10.0}),
-    (WrongOffsets(), {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "expected": 1.0}),
+# An op, how it is broken, its options; the ranks that hold something wrong, and the first of it.
+CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
+    ("all_reduce", wrong_element, {}, {2}, {"piece": 0, "index": (1,), "got": 65, "expected": 64}),
+    ("all_reduce", missing_contribution, {}, ALL, {"index": (0,), "got": 50, "expected": 60}),
+    ("all_reduce", wrong_reduce_op, {}, ALL, {"index": (0,), "got": 30, "expected": 60}),
+    ("reduce", wrong_reduce_op, {}, {0}, {"index": (0,), "got": 30, "expected": 60}),
+    ("reduce", wrong_root, {}, {0}, {}),
+    ("all_gather", swapped_pair, {}, {0}, {"piece": 0, "index": (0,), "got": 10, "expected": 0}),
+    ("all_gather", aliased_list, {}, ALL, {"piece": 0, "index": (0,)}),
+    ("all_gather", nothing_written, {"variant": "single"}, {3}, {"got": "nan", "expected": 0}),
+    ("all_gather", padding_left, {"sizes": (3, 0, 7, 1)}, {0}, {"piece": 3, "expected": 30}),
+    ("all_gather", one_object_for_all, {"objects": True}, ALL, {"piece": 1, "index": ()}),
+    ("broadcast", wrong_root, {}, ALL, {"index": (0,), "got": 10, "expected": 0}),
     (
-        PaddingLeft(),
-        {"sizes": (3, 0, 7, 1)},
-        {0},
-        {"piece": 3, "got": 0.0, "expected": 30.0},
-    ),
-    (NothingWritten(), {"variant": "single"}, {3}, {"piece": 0, "got": "nan", "expected": 0.0}),
-    (OneObjectForAll(), {"objects": True}, {0, 1, 2, 3}, {"piece": 1, "index": ()}),
-    (
-        AlteredObject(),
+        "broadcast",
+        altered_object,
         {"objects": True},
         {2},
         {"got": '{"rank": 0, "items": [1]}', "expected": '{"rank": 0, "items": []}'},
     ),
-    (SidesSwapped(), {"pattern": "exchange"}, {1}, {"piece": 0, "got": 20.0, "expected": 0.0}),
-    (WrongWayRound(), {"pattern": "ring"}, {0, 1, 2, 3}, {"got": 10.0, "expected": 30.0}),
+    ("scatter", shifted_pieces, {}, ALL, {"index": (0,), "got": 10, "expected": 0}),
+    ("gather", lost_piece, {}, {0}, {"piece": 3, "got": "nan", "expected": 30}),
+    ("p2p", nothing_sent, {}, {1}, {"index": (0,), "got": 10, "expected": 0}),
+    ("p2p", sides_swapped, {"pattern": "exchange"}, {1}, {"got": 20, "expected": 0}),
+    ("p2p", wrong_way_round, {"pattern": "ring"}, ALL, {"got": 10, "expected": 30}),
+    ("reduce_scatter", shifted_pieces, {}, ALL, {"index": (0,), "got": 68, "expected": 60}),
+    ("reduce_scatter", lost_part, {"variant": "single"}, {0}, {"got": 30, "expected": 60}),
+    ("all_to_all", not_transposed, {}, ALL, {"piece": 1, "got": 2, "expected": 10}),
+    ("all_to_all", wrong_offsets, {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "expected": 1}),
+    # The straggler comes as soon as somebody has left without it, however late it should be.
+    ("barrier", nothing_sent, {"straggler": Straggler(1, 60)}, set(), {"expected": 4}),
+    ("barrier", nothing_sent, {"straggler": Straggler(1, 60), "monitored": True}, set(), {}),
 ]
 
 
-def ran(op, **given):
-    """The op on four ranks, with these options of its command."""
-    return run(op, *make_specs(op, OpOptions(**given), 4))
+def one_after_the_other(rank, cases):
+    return [run_op(Numbered(rank, at), op, specs) for at, (op, specs) in enumerate(cases)]  # type: ignore[arg-type]  # as good as a rank
 
 
-def wrong_ranks(report):
-    return {each.rank for each in report.ranks if not each.verification.ok}
-
-
-@pytest.mark.parametrize(
-    ("op", "more", "ranks", "first"), CORRUPTED, ids=[type(op).__name__ for op, *_ in CORRUPTED]
-)
-def test_a_corrupted_result_is_found_where_it_is(op, more, ranks, first):
-    report = ran(op, **more)
-    assert not report.ok
-    assert wrong_ranks(report) == ranks
-    found = asdict(report.ranks[min(ranks)].verification.mismatches[0])
-    found["got"] = str(found["got"]) if found["got"] != found["got"] else found["got"]
-    assert {name: found[name] for name in first} == first
-
-
-@pytest.mark.parametrize("monitored", [False, True])
-def test_an_open_barrier_is_noticed_by_whoever_left_first(monitored):
-    # The straggler comes as soon as somebody has left without it, however late it should be.
-    report = ran(OpenBarrier(), straggler=Straggler(1, 60), monitored=monitored)
-    assert wrong_ranks(report)
-    for rank in wrong_ranks(report):
-        (miss,) = report.ranks[rank].verification.mismatches
-        assert miss.got < miss.expected == 4
-
-
-@pytest.mark.parametrize(
-    ("op", "more", "lines"),
-    [
-        (
-            WrongElement(),
-            {},
-            ["rank 2, index 1: got 65, expected 64", "Wrong: 1 of 16 elements, on rank 2."],
-        ),
-        (OpenBarrier(), {"straggler": Straggler(2, 60)}, ["had come", "let go too early, on rank"]),
-        (
-            AlteredObject(),
-            {"objects": True},
-            ['got {"rank": 0, "items": [1]}, expected {"rank": 0, "items": []}', "1 of 4 objects"],
-        ),
-    ],
-    ids=["element", "barrier", "object"],
-)
-def test_what_is_wrong_is_told_in_the_table(op, more, lines):
-    report = ran(op, **more)
-    text = " ".join(drawn(lambda console: table(report, console)).split())
-    assert all(line in text for line in lines), text
+def test_a_corrupted_result_is_found_where_it_is():
+    cases = []
+    for name, how, options, *_ in CORRUPTED:
+        op = broken(name, how)
+        cases.append((op, make_specs(op, OpOptions(**options), 4)))
+    done = run_world(WorldSpec(4, start_method="fork", lazy=False), one_after_the_other, (cases,))
+    assert done.ok, done.verdict
+    for row, records in zip(CORRUPTED, zip(*done.values, strict=True), strict=True):
+        _, _, _, ranks, first = row
+        wrong = [each for each in records if not each.verification.ok]
+        assert wrong, row
+        assert not ranks or {each.rank for each in wrong} == ranks, row
+        found = asdict(wrong[0].verification.mismatches[0])
+        if found["got"] != found["got"]:
+            found["got"] = "nan"
+        assert {name: found[name] for name in first} == first, row
+        if wrong[0].attendance:
+            assert found["got"] < found["expected"] == 4, row

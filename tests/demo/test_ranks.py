@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import example as also
-from running import assert_right, run, run_many, shown
+from hypothesis import strategies as st
+from running import assert_right, run_many, shown
 from strategies import FORMS, example, lengths, requests, splits
 
 from distdemo import ops
@@ -17,9 +18,6 @@ from distdemo.backends.gloo import Gloo
 from distdemo.demo.rank import run_op
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
-from distdemo.ops.all_reduce import AllReduce
-from distdemo.ops.p2p import PointToPoint
-from distdemo.ops.reduce import Reduce
 from distdemo.ops.spec import OpSpec
 
 NESTED: tuple[Any, ...] = (
@@ -50,184 +48,166 @@ def is_taken(spec):
 
 
 def every_form(n):
-    """A request for every form, blocking and (where it can be) not."""
+    """A request for every form, blocking and (where it can be) not; with every root."""
     for op, form in FORMS:
-        spec = example(op, form, max(n, op.smallest_world))
-        if spec.group_size == n:
+        if n >= op.smallest_world:
+            spec = example(op, form, n)
             yield spec
             if "async_op" in op.takes and "async_op" not in form.lacks:
                 yield replace(spec, async_op=True)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def uneven(n):
+    """Tensors and parts of unequal lengths, some or all of them empty."""
+    for rest in ((), (3,)):
+        for sizes in (lengths(n), (0,) * n, (100, *(0,) * (n - 1))):
+            shape = (max(sizes), *rest)
+            yield OpSpec("all_gather", n, shape=shape, variant="uneven", sizes=sizes)
+        for rows in (splits(n), ((0,) * n,) * n, ((60, *(0,) * (n - 1)),) * n):
+            shape = (max(map(sum, rows)), *rest)
+            cut = OpSpec("all_to_all", n, shape=shape, variant="single", splits=rows)
+            yield from (cut, replace(cut, async_op=True))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
 def test_every_form_in_a_world_of_its_own(n):
     cases = list(every_form(n))
-    all_right(n, [*cases, *(replace(spec, inference=True) for spec in cases)])
+    even = [each for each in cases if not (each.sizes or each.splits or each.objects)]
+    cases += [replace(each, shape=()) for each in even if not ops.REGISTRY[each.op].meets]
+    cases += [replace(each, inference=True) for each in even if n == 2]
+    cases += [replace(each, root=0) for each in even if each.root is not None]
+    cases += uneven(n)
+    texts = tuple(json.dumps(each) for each in NESTED[-n:])
+    cases += [
+        replace(example(op, form, n), objects_json=texts)
+        for op, form in FORMS
+        if form.name == "objects" and n >= op.smallest_world
+    ]
+    cases += [
+        OpSpec("all_reduce", n, dtype, (9,), reduce_op, seed=7)
+        for dtype in ("float32", "bfloat16", "int8")
+        for reduce_op in ("sum", "min", "product")
+    ]
+    all_right(n, cases)
 
 
-GROUPS: dict[str, tuple[int, list[tuple[int, ...]]]] = {
-    "1,3": (4, [(1, 3)]),
-    "0,2-3": (5, [(0, 2, 3)]),
-    "split 2": (4, [(0, 1), (2, 3)]),
-    "split %2": (6, [(0, 2, 4), (1, 3, 5)]),
+def test_every_form_in_groups():
+    cases: list[tuple[OpSpec, ...]]
+    cases = [(replace(each, members=(0, 2, 3)),) for each in every_form(3)]
+    pairs = ((0, 2), (1, 4))
+    cases += [tuple(replace(each, members=pair) for pair in pairs) for each in every_form(2)]
+    one = OpSpec("all_gather", 2, shape=(1,), members=(0, 2), values=((7,), (8,)))
+    cases.append((one, replace(one, members=(1, 4), values=((1,), (2,)))))
+    records = all_right(5, cases)[-1]
+    first, second = [(7,), (8,)], [(1,), (2,)]
+    held = [[piece.values for piece in each.after.pieces] for each in records if each.takes_part]
+    assert held == [first, second, first, second], "what was given to one group stays in it"
+    places = [(each.group, each.group_rank) for each in records]
+    assert places == [(0, 0), (1, 0), (0, 1), (0, None), (1, 1)]
+
+
+def test_large_tensors_do_not_deadlock_in_either_pattern():
+    for n in (2, 5):
+        cases = [
+            OpSpec("p2p", n, shape=(300_000,), pattern=pattern, async_op=asked)
+            for pattern in ("ring", "exchange")
+            for asked in (False, True)
+        ]
+        found = run_many(n, [(spec,) for spec in cases])
+        assert all(record.verification.ok for records in found for record in records)
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.filter_too_much,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
+)
+@given(st.lists(requests(most=5), min_size=8, max_size=8))
+def test_every_op_agrees_with_plain_python(asked):
+    all_right(
+        6,
+        [replace(spec, members=spec.members or tuple(range(spec.group_size))) for _, spec in asked],
+    )
+
+
+# ------------------------------------------------------------------------- what is told of a run
+
+LATE = OpSpec("barrier", 4, shape=(), straggler=0, straggler_delay_s=0.1)
+MEET = replace(LATE, group_size=2, straggler=1)
+TOLD = {
+    "uneven": OpSpec("all_gather", 4, shape=(7,), variant="uneven", sizes=(3, 0, 7, 1)),
+    "exchange": OpSpec("p2p", 4, pattern="exchange", async_op=True),
+    "pair": OpSpec("p2p", 4, src=2, dst=0, pattern="pair", async_op=True),
+    "async": OpSpec("all_reduce", 4, reduce_op="sum", async_op=True),
+    "reduce": OpSpec("reduce", 4, reduce_op="sum", root=1, fill=1),
+    "barrier": LATE,
+    "monitored": replace(LATE, straggler=3, monitored=True),
+    "groups": (replace(MEET, members=(0, 3)), replace(MEET, members=(1, 2))),
 }
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_every_form_in_groups(name):
-    size, groups = GROUPS[name]
-    cases = [
-        tuple(replace(spec, members=group) for group in groups)
-        for spec in every_form(len(groups[0]))
-    ]
-    all_right(size, cases)
-
-
-def test_what_was_given_to_one_group_stays_in_it():
-    one = OpSpec("all_gather", 2, shape=(1,), members=(0, 2), values=((7,), (8,)))
-    other = replace(one, members=(1, 3), values=((1,), (2,)))
-    (records,) = all_right(4, [(one, other)])
-    assert [[piece.values for piece in record.after.pieces] for record in records] == [
-        [(7,), (8,)],
-        [(1,), (2,)],
-        [(7,), (8,)],
-        [(1,), (2,)],
-    ]
-    assert [(record.group, record.group_rank) for record in records] == [
-        (0, 0),
-        (1, 0),
-        (0, 1),
-        (1, 1),
-    ]
-
-
-@pytest.mark.parametrize("n", [2, 5])
-def test_scalars(n):
-    scalars = [
-        replace(spec, shape=())
-        for spec in every_form(n)
-        if spec.sizes is None and spec.splits is None and not spec.objects
-    ]
-    all_right(n, scalars)
-
-
-def test_every_root_of_every_form():
-    rooted = [each for each in FORMS if "root" in each[0].takes]
-    all_right(3, [example(*each, 3, root=root) for each in rooted for root in range(3)])
-
-
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_uneven_tensors_and_parts(n):
-    gather, exchange = ops.REGISTRY["all_gather"], ops.REGISTRY["all_to_all"]
-    sizes = [lengths(n), (0,) * n, (100, *(0,) * (n - 1)), tuple(range(n))]
-    rows = [splits(n), ((0,) * n,) * n, ((2,) * n,) * n, ((60, *(0,) * (n - 1)),) * n]
-    plain = [
-        OpSpec(gather.name, n, shape=(max(each), *rest), variant="uneven", sizes=each)
-        for each in sizes
-        for rest in ((), (3,))
-    ]
-    cut = [
-        OpSpec(
-            exchange.name,
-            n,
-            shape=(max(map(sum, each)), *rest),
-            variant="single",
-            splits=each,
-            async_op=asked,
-        )
-        for each in rows
-        for rest in ((), (3,))
-        for asked in (False, True)
-    ]
-    all_right(n, [*plain, *cut])
+@cache
+def told():
+    """What four ranks tell of these, in one world."""
+    return dict(zip(TOLD, all_right(4, TOLD.values()), strict=True))
 
 
 def test_the_steps_of_uneven_tensors_are_told():
-    spec = OpSpec("all_gather", 3, shape=(7,), variant="uneven", sizes=(3, 0, 7))
-    (records,) = all_right(3, [spec])
-    steps = records[1].steps
+    steps = told()["uneven"][1].steps
     names = [step.name for step in steps]
     assert names == ["all_gather the sizes", "pad to the largest", "all_gather", "trim"]
-    assert steps[0].buffer.pieces[0].values == (3, 0, 7)
-    assert [piece.shape for piece in steps[2].buffer.pieces] == [(7,)] * 3
-    assert [piece.shape for piece in steps[3].buffer.pieces] == [(3,), (0,), (7,)]
+    assert steps[0].buffer.pieces[0].values == (3, 0, 7, 1)
+    assert [piece.shape for piece in steps[2].buffer.pieces] == [(7,)] * 4
+    assert [piece.shape for piece in steps[3].buffer.pieces] == [(3,), (0,), (7,), (1,)]
     assert steps[2].sent_bytes == 7 * 4
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_nested_and_unequal_objects(n):
-    texts = tuple(json.dumps(each) for each in NESTED[-n:])
-    cases = [
-        replace(example(op, form, n), objects_json=texts)
-        for op, form in FORMS
-        if form.name == "objects"
-    ]
-    for specs, records in zip(cases, all_right(n, cases), strict=True):
-        sizes = {piece.pickled_bytes for record in records for piece in record.before.pieces}
-        assert len(sizes) > 1, specs
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
-def test_large_tensors_do_not_deadlock_in_either_pattern(n):
-    shape = (300_000,)
-    cases = [
-        OpSpec("p2p", n, shape=shape, pattern=pattern, async_op=asked)
-        for pattern in ("ring", "exchange")
-        for asked in (False, True)
-    ]
-    found = run_many(n, [(spec,) for spec in cases])
-    assert all(record.verification.ok for records in found for record in records)
-
-
 def test_a_batch_returns_before_the_data_has_to_be_there():
-    spec = OpSpec("p2p", 3, pattern="exchange", async_op=True)
-    (records,) = all_right(3, [spec])
-    for record in records:
+    for record in told()["exchange"]:
         returned, waited = record.events
         assert (returned.what, waited.what) == ("batch_isend_irecv returned", "wait returned")
         assert not waited.unchanged
-    last = max(record.events[0].at_s for record in records)
-    assert all(record.events[1].at_s >= last for record in records)
+    last = max(record.events[0].at_s for record in told()["exchange"])
+    assert all(record.events[1].at_s >= last for record in told()["exchange"])
 
 
-def test_a_seed_changes_the_values_and_not_the_verdict():
-    cases = [
-        OpSpec("all_reduce", 3, dtype, (9,), reduce_op, seed=seed)
-        for dtype in ("float32", "bfloat16", "int8")
-        for reduce_op in ("sum", "min", "product")
-        for seed in (0, 7)
-    ]
-    all_right(3, cases)
+def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there():
+    ranks = told()["pair"]
+    receiver = {event.what: event for event in ranks[0].events}
+    sender = {event.what: event for event in ranks[2].events}
+    assert receiver["irecv returned"].unchanged
+    assert receiver["irecv returned"].at_s <= sender["isend returned"].at_s
+    assert sender["isend returned"].at_s <= receiver["wait returned"].at_s
+    assert not receiver["wait returned"].unchanged
+    assert ranks[1].events == ()
+    assert not ranks[1].takes_part
 
 
-# ---------------------------------------------------------------------------------- the barrier
+def test_an_async_op_times_the_launch_and_the_wait():
+    for record in told()["async"]:
+        assert record.time_s == record.launch_s + record.wait_s
 
 
-def attendances(result):
-    return [record.attendance for record in result.ranks if record.attendance is not None]
+def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
+    records = told()["reduce"]
+    assert [record.after.undefined for record in records] == [True, False, True, True]
+    assert shown(records[1].after) == [[4.0] * 4]
+    assert records[0].verification.checked == 0
 
 
-@pytest.mark.parametrize("monitored", [False, True])
-@pytest.mark.parametrize("late", [0, 2])
-def test_nobody_leaves_a_barrier_before_the_straggler_has_come(late, monitored):
-    spec = OpSpec(
-        "barrier", 3, shape=(), straggler=late, straggler_delay_s=0.1, monitored=monitored
-    )
-    result = run(ops.REGISTRY["barrier"], spec)
-    assert result.ok
-    came = attendances(result)
-    last = max(each.arrived_s for each in came)
-    assert min(each.arrived_s for each in came) == 0
-    assert all(each.left_s >= last for each in came)
-    assert [each.present for each in came] == [3, 3, 3]
-
-
-def test_groups_meet_apart():
-    spec = OpSpec("barrier", 2, shape=(), straggler=1, straggler_delay_s=0.05)
-    specs = (replace(spec, members=(0, 3)), replace(spec, members=(1, 2)))
-    result = run(ops.REGISTRY["barrier"], *specs)
-    assert result.ok
-    assert [each.present for each in attendances(result)] == [2] * 4
+@pytest.mark.parametrize("name", ["barrier", "monitored", "groups"])
+def test_nobody_leaves_a_barrier_before_the_straggler_has_come(name):
+    groups = [(0, 3), (1, 2)] if name == "groups" else [(0, 1, 2, 3)]
+    for members in groups:
+        came = [told()[name][rank].attendance for rank in members]
+        last = max(each.arrived_s for each in came)
+        assert all(each.left_s >= last for each in came)
+        assert [each.present for each in came] == [len(members)] * len(members)
 
 
 def test_a_monitored_barrier_names_the_rank_that_does_not_come():
@@ -238,51 +218,3 @@ def test_a_monitored_barrier_names_the_rank_that_does_not_come():
     assert done.verdict is not None
     assert done.verdict.what.startswith("Rank 2 never came to the barrier")
     assert done.verdict.ranks == (2,)
-
-
-# ------------------------------------------------------------------------------- anything
-
-
-@settings(
-    max_examples=24,
-    deadline=None,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
-@given(requests(most=5))
-@also((PointToPoint(), OpSpec("p2p", 5, shape=(5,), pattern="ring")))
-def test_every_op_agrees_with_plain_python(request):
-    op, spec = request
-    result = run(op, spec)
-    assert result.ok, result.world.verdict or result.ranks
-    assert_right(result.ranks, (spec,))
-
-
-@pytest.mark.parametrize(("src", "dst"), [(0, 1), (1, 0), (2, 0)])
-def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there(src, dst):
-    spec = OpSpec("p2p", group_size=3, src=src, dst=dst, pattern="pair", async_op=True)
-    result = run(PointToPoint(), spec)
-    assert result.ok
-    receiver = {event.what: event for event in result.ranks[dst].events}
-    sender = {event.what: event for event in result.ranks[src].events}
-    assert receiver["irecv returned"].unchanged
-    assert receiver["irecv returned"].at_s <= sender["isend returned"].at_s
-    assert sender["isend returned"].at_s <= receiver["wait returned"].at_s
-    assert not receiver["wait returned"].unchanged
-    idle = 3 - src - dst
-    assert result.ranks[idle].events == ()
-    assert not result.ranks[idle].takes_part
-
-
-def test_an_async_op_times_the_launch_and_the_wait():
-    result = run(AllReduce(), OpSpec("all_reduce", group_size=2, reduce_op="sum", async_op=True))
-    for record in result.ranks:
-        assert record.launch_s is not None
-        assert record.wait_s is not None
-        assert record.time_s == record.launch_s + record.wait_s
-
-
-def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
-    result = run(Reduce(), OpSpec("reduce", group_size=3, reduce_op="sum", root=1, fill=1))
-    assert [record.after.undefined for record in result.ranks] == [True, False, True]
-    assert shown(result.ranks[1].after) == [[3.0] * 4]
-    assert result.ranks[0].verification.checked == 0
