@@ -7,6 +7,7 @@ import json
 import pickle
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -43,21 +44,18 @@ def test_an_operation_is_found_by_every_spelling_of_its_name(op: Op) -> None:
         assert ops.resolve(name) == (op, ())
 
 
-@pytest.mark.parametrize(
-    ("typed", "found"),
-    [
-        ("isend", ("p2p", ["--nonblocking"])),
-        ("recv", ("p2p", [])),
-        ("monitored-barrier", ("barrier", ["--monitored"])),
-        ("all_gather_into_tensor", ("all_gather", ["--variant", "single"])),
-        ("broadcast_object_list", ("broadcast", ["--objects"])),
-        ("all-reduse", None),
-    ],
-)
-def test_torch_s_own_calls_lead_to_their_form(typed: str, found: Any) -> None:
-    resolved = ops.resolve(typed)
-    assert (resolved and (resolved[0].name, list(resolved[1]))) == found
-    assert ops.find(typed) is None
+def test_torch_s_own_calls_lead_to_their_form() -> None:
+    for typed, found in {
+        "isend": ("p2p", ("--nonblocking",)),
+        "recv": ("p2p", ()),
+        "monitored-barrier": ("barrier", ("--monitored",)),
+        "all_gather_into_tensor": ("all_gather", ("--variant", "single")),
+        "broadcast_object_list": ("broadcast", ("--objects",)),
+        "all-reduse": None,
+    }.items():
+        resolved = ops.resolve(typed)
+        assert (resolved and (resolved[0].name, resolved[1])) == found
+        assert ops.find(typed) is None
 
 
 @each_op
@@ -171,9 +169,8 @@ TRAFFIC: dict[str, tuple[int, Any]] = {
 
 
 @each_op
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
-def test_traffic_follows_the_table_of_nccl_tests(op: Op, dtype: str) -> None:
-    for n in range(op.smallest_world, 7):
+def test_traffic_follows_the_table_of_nccl_tests(op: Op) -> None:
+    for dtype, n in product(("bfloat16", "complex128"), range(op.smallest_world, 7)):
         tensors, (factor, formula) = TRAFFIC[op.name]
         traffic = op.traffic(OpSpec(op.name, n, dtype, (3, 5)))
         each = 15 * DTYPES[dtype].itemsize
@@ -192,13 +189,16 @@ def test_the_payload_of_uneven_tensors_and_parts_is_that_of_the_largest() -> Non
     assert gather.notes(padded)[0].startswith("Padding: 44 of 84 bytes (52%)")
 
 
-@pytest.mark.parametrize("name", ["scatter", "gather", "all_gather", "broadcast", "p2p"])
-def test_objects_count_as_their_pickles(name: str) -> None:
+def test_objects_count_as_their_pickles() -> None:
     texts = ('"a"', "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "null")
-    spec = OpSpec(name, 3, objects=True, objects_json=texts, root=0, src=0, dst=1, pattern="pair")
     sizes = [len(pickle.dumps(json.loads(text))) for text in texts]
-    one = name in ("broadcast", "p2p")
-    assert ops.REGISTRY[name].traffic(spec).payload_bytes == (sizes[0] if one else 3 * max(sizes))
+    for name in ("scatter", "gather", "all_gather", "broadcast", "p2p"):
+        given: dict[str, Any] = {"root": 0, "src": 0, "dst": 1, "pattern": "pair"}
+        traffic = ops.REGISTRY[name].traffic(
+            OpSpec(name, 3, objects=True, objects_json=texts, **given)
+        )
+        one = name in ("broadcast", "p2p")
+        assert traffic.payload_bytes == (sizes[0] if one else 3 * max(sizes)), name
 
 
 # --------------------------------------------------------------------------------------- calls
@@ -211,9 +211,8 @@ class Handle:
         """At once."""
 
 
-@pytest.mark.parametrize("async_op", [False, True])
-def test_nothing_of_ours_is_between_a_bound_call_and_torch_s(async_op: bool) -> None:
-    for op, form in FORMS:
+def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
+    for (op, form), async_op in product(FORMS, (False, True)):
         if "pattern" in op.takes or op.meets or "twice" in form.calls:
             continue  # these ask the group who they are, or make several calls
         spec = example(op, form, 2)
@@ -223,20 +222,13 @@ def test_nothing_of_ours_is_between_a_bound_call_and_torch_s(async_op: bool) -> 
         assert call.keywords.get("async_op", async_op) == async_op
 
 
-@pytest.mark.parametrize(
-    ("made", "given"),
-    [(None, 0), (3, 0), ((), 0), (Handle(), 1), ([Handle(), Handle()], 2), ((Handle(),), 1)],
-)
-def test_whatever_torch_gives_there_are_handles_to_wait_on(made: Any, given: int) -> None:
-    assert len(handles(made)) == given
-
-
-def test_calls_are_made_in_turn_or_at_once() -> None:
-    made: list[int] = []
-    both = in_turn(partial(made.append, 1), partial(made.append, 2))
-    assert both() is None
-    assert made == [1, 2]
-    assert in_turn() is nothing
+def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
     first, second = Handle(), Handle()
+    made: list[Any] = [None, 3, (), first, [first, second], (first,)]
+    assert [len(handles(each)) for each in made] == [0, 0, 0, 1, 2, 1]
+    calls: list[int] = []
+    in_turn(partial(calls.append, 1), partial(calls.append, 2))()
+    assert calls == [1, 2]
+    assert in_turn() is nothing
     assert at_once(lambda: first, lambda: None, lambda: [second])() == [first, second]
     assert Outsider().bind(Buffers(), OpSpec("x", 1), None, async_op=False)() is None
