@@ -19,10 +19,11 @@ torch.set_num_threads(1)
 
 import gc  # noqa: E402
 import signal  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
 
 import pytest  # noqa: E402 - as above
 from hypothesis import settings  # noqa: E402 - as above
+from warm import Warm  # noqa: E402 - as above
 
 
 def pytest_collection_finish() -> None:
@@ -66,3 +67,11 @@ def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
         return code, out, err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Runs functions in forks of a process that has loaded torch's compiler and RPC; see there."""
+    process = Warm()
+    yield process
+    process.close()

@@ -8,80 +8,85 @@ from __future__ import annotations
 
 import contextlib
 import io
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
 from typing import Any, NoReturn
 
 import pytest
 from commands import forget_forkserver
 
-Answer = tuple[Any, str]
-CONTEXT = multiprocessing.get_context("fork")
-
 
 class Warm:
-    """The process; it starts with the first function.
+    """The process. It starts with the first function, and is no child: tests count their own."""
 
-    Args:
-        load: imports what the functions need; called once in the process.
-    """
-
-    def __init__(self, load: Callable[[], object]) -> None:
-        self._load = load
-        self._process: ForkProcess | None = None
+    def __init__(self) -> None:
+        self._pipe: Connection | None = None
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run this in a fork of the process, and return its result; the test fails if it raises.
 
         Args:
-            function: of a module; the process finds it by its name.
+            function: of a module that was imported by the first call: it is found by its name.
             args: for it; they are pickled, as is its result.
         """
-        if self._process is None:
-            self._pipe, there = CONTEXT.Pipe()
-            self._process = CONTEXT.Process(target=_serve, args=(there, self._load))
-            self._process.start()
+        if self._pipe is None:
+            self._pipe, there = Pipe()
+            child = os.fork()
+            if not child:
+                if os.fork():
+                    os._exit(0)
+                self._pipe.close()
+                _serve(there)
+            os.waitpid(child, 0)
             there.close()
-        self._pipe.send((function, args))
-        value, problem = self._pipe.recv()
+        try:
+            self._pipe.send((function, args))
+            value, problem = self._pipe.recv()
+        except BaseException:  # a time limit: the answer may come when it is another's turn
+            self.close()
+            raise
         if problem:
             pytest.fail(problem, pytrace=False)
         return value
 
     def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
+        """Let the process end."""
+        if self._pipe is not None:
             self._pipe.close()
+            self._pipe = None
 
 
-def _serve(pipe: Connection, load: Callable[[], object]) -> NoReturn:
+def _serve(requests: Connection) -> NoReturn:
+    from distdemo.launcher.torch_import import load_compiler
+    from distdemo.rpc.rank import load_rpc
+    from distdemo.train.command import PRELOADED
+
     forget_forkserver()
-    load()
+    load_rpc()
+    load_compiler(PRELOADED)
     while True:
         try:
-            function, args = pipe.recv()
+            function, args = requests.recv()
         except EOFError:
             os._exit(0)
-        answers, way_back = CONTEXT.Pipe(duplex=False)
-        process = CONTEXT.Process(target=_answer, args=(way_back, function, args))
-        process.start()
+        answers, way_back = Pipe(duplex=False)
+        child = os.fork()
+        if not child:
+            requests.close()
+            _answer(way_back, function, args)
         way_back.close()
-        answer: Answer = None, "it died"
+        answer: tuple[Any, str] = None, "it died"
         with contextlib.suppress(EOFError):
             answer = answers.recv()
-        process.join()
+        os.waitpid(child, 0)
         answers.close()
-        pipe.send(answer)
+        requests.send(answer)
 
 
 def _answer(way_back: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> NoReturn:
-    answer: Answer = None, ""
     try:
         answer = function(*args), ""
     except BaseException:  # noqa: BLE001 - the test is told
@@ -90,7 +95,7 @@ def _answer(way_back: Connection, function: Callable[..., Any], args: tuple[Any,
     os._exit(0)
 
 
-def command(*arguments: str) -> tuple[int, str, str]:
+def run_command(*arguments: str) -> tuple[int, str, str]:
     """Run a command line in this process: (exit code, stdout, stderr)."""
     from distdemo.cli.main import run
 

@@ -6,8 +6,9 @@ What only one command takes is declared beside that command.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +37,20 @@ from distdemo.ops.reduction import REDUCTIONS
 OUTPUT = "Output"
 ADVANCED = "Advanced"
 NODES = "Beyond this machine"
+
+
+def choice(metavar: str, names: Iterable[str], text: str, **more: Any) -> Any:  # noqa: ANN401 - typer's
+    """An option that takes one of these names; ``text`` is its help."""
+    known = tuple(names)
+    return typer.Option(
+        metavar=metavar, parser=one_of(known), autocompletion=offer(known), help=text, **more
+    )
+
+
+def count(text: str, what: str, least: int = 1, most: int | None = None, **more: Any) -> Any:  # noqa: ANN401 - typer's
+    """An option that takes a whole number; ``text`` is its help, ``what`` it counts a sentence."""
+    return typer.Option(metavar="N", parser=whole(least, what, most), help=text, **more)
+
 
 _BACKENDS = ("auto", *backends.REGISTRY)
 _DEVICES = ("cpu", "cuda")

@@ -29,24 +29,25 @@ from distdemo.launcher.clock import clock_of
 from distdemo.launcher.torch_import import load_compiler
 from distdemo.train.records import (
     CHUNK,
+    COMPUTE,
     REFERENCE,
     TOLERANCE,
-    Comparison,
+    Deviation,
     Epoch,
-    Progress,
+    EpochDone,
     Run,
     Span,
     Task,
     TrainSpec,
 )
-from distdemo.train.ways import WAYS, Ledger, Step
+from distdemo.train.ways import WAYS, Ledger
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.train.data import Data, Samples
 
 DTYPE = torch.float64
-SAY = 1.0  # seconds between two signs of life: an epoch may outlast the world's stall limit
+REPORTED = 1.0  # seconds between two signs of progress: an epoch may outlast the stall limit
 ROUNDING = 1e-9
 """A relative difference that only rounding which has grown over steps explains, or a wrong average.
 
@@ -55,7 +56,7 @@ second step off by 1e-4 or more; rounding begins at 1e-16 and grows by a factor 
 So what goes beyond ``TOLERANCE`` from less than this in a single step is a wrong average.
 """
 LARGEST_LOSS = 1e6
-"""Nats. Whoever guesses is off by a few; a loss beyond this is that of a training that diverges."""
+"""Nats. Guessing is off by a few; a loss beyond this is that of a training that diverges."""
 SMALLEST_LOSS = 1e-6
 """Nats. Of a smaller loss rounding is a large share."""
 
@@ -76,17 +77,16 @@ class RankResult:
 
 
 def train(rank: Rank, spec: TrainSpec, task: Task, data: Data) -> RankResult:
-    """Collective: train in every mode that was asked for, and say what came of it."""
+    """Collective: train in every mode that was asked for."""
     if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # a rank that was not forked
         load_compiler()
-    course = Course(rank, spec, task, data, _on(rank, data.train), _on(rank, data.test))
-    reference = Training(REFERENCE, course) if rank.rank == 0 else None
-    trainings = [Training(mode, course) for mode in spec.modes]
+    parts = [LabelledTensors.of(part, data, rank.device) for part in (data.train, data.test)]
+    reference = Training(REFERENCE, rank, spec, task, *parts) if rank.rank == 0 else None
+    trainings = [Training(mode, rank, spec, task, *parts) for mode in spec.modes]
+    every = [each for each in (reference, *trainings) if each is not None]
     done = 0
     for epoch in range(1, spec.epochs + 1):
-        for training in (reference, *trainings):
-            if training is None:
-                continue
+        for training in every:
             if training is not reference:  # no phase for that: the others wait, and are not behind
                 rank.reach(f"epoch {epoch} of {training.mode}")
                 dist.all_reduce(torch.zeros_like(training.weights))  # all are here, and connected
@@ -96,8 +96,7 @@ def train(rank: Rank, spec: TrainSpec, task: Task, data: Data) -> RankResult:
             if reference is not None:
                 training.compare(reference)
                 last = training.epochs[-1]
-                rank.tell(Progress(training.mode, epoch, done, last.loss, last.accuracy))
-    every = [each for each in (reference, *trainings) if each is not None]
+                rank.tell(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
     return RankResult(
         tuple(training.run for training in trainings),
         None if reference is None else replace(reference.run, comparison=None),
@@ -106,27 +105,29 @@ def train(rank: Rank, spec: TrainSpec, task: Task, data: Data) -> RankResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """What all trainings of this rank have in common.
+class LabelledTensors:
+    """Samples on a rank's device: a row a sample as bytes, and the classes."""
 
-    Attributes:
-        train: a row a sample as bytes, and the classes, on the rank's device.
-        test: the same of the tests.
-    """
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    mean: float
+    spread: float
 
-    rank: Rank
-    spec: TrainSpec
-    task: Task
-    data: Data
-    train: tuple[torch.Tensor, torch.Tensor]
-    test: tuple[torch.Tensor, torch.Tensor]
+    @classmethod
+    def of(cls, samples: Samples, data: Data, device: str) -> LabelledTensors:
+        """The bytes themselves on the CPU, not a copy: nothing writes to them."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given buffer is not writable")
+            inputs, labels = (
+                torch.frombuffer(each, dtype=torch.uint8).to(device)
+                for each in (samples.inputs, samples.labels)
+            )
+        return cls(inputs.view(len(samples), -1), labels, data.mean, data.spread)
 
-    def take(
-        self, part: tuple[torch.Tensor, torch.Tensor], which: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def take(self, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Samples as numbers around 0 with a deviation of 1, and their classes."""
-        inputs = part[0][which].to(DTYPE).sub_(self.data.mean).div_(self.data.spread)
-        return inputs, part[1][which].long()
+        inputs = self.inputs[which].to(DTYPE).sub_(self.mean).div_(self.spread)
+        return inputs, self.labels[which].long()
 
 
 class Training:
@@ -134,31 +135,37 @@ class Training:
 
     Attributes:
         losses: of each step of the last epoch, over the samples of all ranks.
+        spans: of all epochs, if a timeline was asked for.
     """
 
-    def __init__(self, mode: str, course: Course) -> None:
-        rank, spec, task = course.rank, course.spec, course.task
+    def __init__(  # noqa: PLR0917 - what all trainings of a rank have in common
+        self,
+        mode: str,
+        rank: Rank,
+        spec: TrainSpec,
+        task: Task,
+        train: LabelledTensors,
+        test: LabelledTensors,
+    ) -> None:
         self.mode = mode
-        self.epochs: list[Epoch] = []
         self.spans: list[Span] = []
-        self._course, self._alone = course, mode == REFERENCE
+        self._rank, self._spec, self._task = rank, spec, task
+        self._train, self._test = train, test
+        self._place, self._ranks = (0, 1) if mode == REFERENCE else (rank.rank, rank.world_size)
         torch.manual_seed(spec.seed)
         model = nn.Sequential(
             nn.Linear(task.features, spec.hidden, dtype=DTYPE),
             nn.Tanh(),
             nn.Linear(spec.hidden, task.classes, dtype=DTYPE),
         ).to(rank.device)
-        self._ledger = Ledger(clock_of(rank.device))
+        self._ledger = Ledger(clock_of(rank.device), rank.rank, mode)
         self._averaging = WAYS[mode](model, self._ledger, spec)
         self._optimizer = torch.optim.SGD(
             self._averaging.module.parameters(), lr=spec.learning_rate, momentum=spec.momentum
         )
-        self._steps: list[Step] = [Step(), Step()]  # the first and the last
-        self._count = 0
-        self._busy = self._overlapped = 0.0
-        self._compared = Comparison()
-        self._first = self.weights
-        self._said = monotonic()
+        self.run = Run(mode, comparison=Deviation())
+        self.began_with = self.weights
+        self._reported = monotonic()
 
     @property
     def weights(self) -> torch.Tensor:
@@ -167,74 +174,74 @@ class Training:
         return torch.cat([each.detach().reshape(-1) for each in parameters])
 
     @property
-    def run(self) -> Run:
-        """What came of it on this rank."""
-        first, last = self._steps
-        return Run(
-            mode=self.mode,
-            epochs=tuple(self.epochs),
-            steps=self._count,
-            collectives_per_step=len(last.communication),
-            collectives_in_first_step=len(first.communication),
-            bytes_per_step=sum(each.size_bytes for each in last.communication),
-            communication_s=self._busy,
-            overlapped_s=self._overlapped,
-            comparison=self._compared,
-        )
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Those that are over."""
+        return self.run.epochs
 
     def run_epoch(self) -> None:
-        """Collective, but of the reference: see all samples once, then look how good it is."""
+        """Collective, but of the reference: see all samples once, then test the model."""
         self._ledger.clock.begin()
         began = monotonic()
         losses = torch.stack([self._step(batch) for batch in self._batches()])
-        steps = self._ledger.close()  # which waits for the device
+        spans, busy, overlapped = self._ledger.close()  # which waits for the device
         seconds = monotonic() - began
-        self._note(steps)
         found = torch.cat([losses, self._count_right().reshape(1)])
-        if not self._alone:
+        if self.mode != REFERENCE:
             dist.all_reduce(found)
             found[:-1] /= dist.get_world_size()
         self.losses = found[:-1].cpu()
-        accuracy = float(found[-1]) / self._course.task.tests
+        accuracy = float(found[-1]) / self._task.tests
         digest = hashlib.blake2b(_plain_bytes(self.weights), digest_size=8).hexdigest()
-        self.epochs.append(Epoch(float(self.losses.mean()), accuracy, seconds, (digest,)))
+        epoch = Epoch(float(self.losses.mean()), accuracy, seconds, (digest,))
+        sent = [span for span in spans if span.track != COMPUTE]
+        in_first, in_last = (
+            [span for span in sent if span.step == step] for step in (0, self._ledger.step)
+        )
+        self.run = replace(
+            self.run,
+            epochs=(*self.epochs, epoch),
+            steps=self._ledger.step + 1,
+            collectives_per_step=len(in_last),
+            collectives_in_first_step=len(in_first) or self.run.collectives_in_first_step,
+            bytes_per_step=sum(span.size_bytes for span in in_last),
+            communication_s=self.run.communication_s + busy,
+            overlapped_s=self.run.overlapped_s + overlapped,
+        )
+        if self._spec.timeline:
+            self.spans += spans
 
     def compare(self, reference: Training) -> None:
         """How far the epoch that has just ended is from the reference's, if that can be told."""
-        so_far = self._compared
+        so_far = self.run.comparison or Deviation()
         if self is reference or so_far.stopped or so_far.epochs < len(self.epochs) - 1:
             return
         wanted = reference.losses
         off = ((self.losses - wanted).abs() / wanted.abs().clamp_min(SMALLEST_LOSS)).tolist()
         weights = float((self.weights - reference.weights).abs().max())
-        moved = float((reference.weights - reference._first).abs().max())  # noqa: SLF001 - its like
+        moved = float((reference.weights - reference.began_with).abs().max())
         weights = weights / moved if moved else math.inf if weights else 0.0
         right = all(each <= TOLERANCE for each in (*off, weights))  # NaN is not
+        until = next((at for at, each in enumerate(off) if not each <= TOLERANCE), len(off))
+        before = max(so_far.loss_difference, so_far.weight_difference, *off[:until], 0.0)
         if not bool((wanted <= LARGEST_LOSS).all()):
-            self._compared = replace(so_far, stopped="diverged")
-            return
-        if not right:
-            until = next((at for at, each in enumerate(off) if not each <= TOLERANCE), len(off))
-            before = max(so_far.loss_difference, so_far.weight_difference, *off[:until], 0.0)
-            if before > ROUNDING:
-                self._compared = replace(so_far, stopped="rounding")
-                return
-        self._compared = Comparison(
-            len(self.epochs),
-            _largest([so_far.loss_difference, *off]),
-            _largest([so_far.weight_difference, weights]),
-        )
-        if not right:  # later epochs say no more
-            self._compared = replace(self._compared, stopped="wrong")
+            found = replace(so_far, stopped="diverged")
+        elif not right and before > ROUNDING:
+            found = replace(so_far, stopped="rounding")
+        else:
+            found = Deviation(
+                len(self.epochs),
+                _largest([so_far.loss_difference, *off]),
+                _largest([so_far.weight_difference, weights]),
+                "" if right else "wrong",  # later epochs say no more
+            )
+        self.run = replace(self.run, comparison=found)
 
     def _step(self, batch: torch.Tensor) -> torch.Tensor:
         """Collective: one step of SGD; the mean loss of its samples."""
         ledger = self._ledger
         ledger.begin_step()
         with ledger.computing("forward"):
-            inputs, labels = self._course.take(
-                self._course.train, batch.to(self._course.rank.device)
-            )
+            inputs, labels = self._train.take(batch.to(self._rank.device))
             loss = cross_entropy(self._averaging.module(inputs), labels)
         with ledger.computing("backward"):
             self._optimizer.zero_grad()
@@ -242,60 +249,36 @@ class Training:
         self._averaging.average()
         with ledger.computing("optimizer step"):
             self._optimizer.step()
-        self._move()
+        self._report_progress()
         return loss.detach()
 
     def _batches(self) -> list[torch.Tensor]:
         """The numbers of the samples of each step; the reference takes those of all ranks."""
-        spec, task, size = self._course.spec, self._course.task, self._course.rank.world_size
-        ranks = range(size) if self._alone else (self._course.rank.rank,)
-        orders = [order(spec, task.samples, size, rank, len(self.epochs)) for rank in ranks]
+        task, size = self._task, self._rank.world_size
+        ranks = range(size) if self.mode == REFERENCE else (self._place,)
+        orders = [order(self._spec, task.samples, size, rank, len(self.epochs)) for rank in ranks]
         ends = range(task.rank_batch, task.rank_batch * task.steps_per_epoch + 1, task.rank_batch)
         return [torch.cat([each[end - task.rank_batch : end] for each in orders]) for end in ends]
 
     @torch.no_grad()
     def _count_right(self) -> torch.Tensor:
         """How many of this process's share of the tests the model gets right."""
-        course, module = self._course, self._averaging.module
+        module = self._averaging.module
         model = module.module if isinstance(module, DistributedDataParallel) else module
-        rank, world = (0, 1) if self._alone else (course.rank.rank, course.rank.world_size)
-        mine = torch.arange(rank, course.task.tests, world, device=course.rank.device)
-        total = torch.zeros((), dtype=DTYPE, device=course.rank.device)
+        device = self._rank.device
+        mine = torch.arange(self._place, self._task.tests, self._ranks, device=device)
+        total = torch.zeros((), dtype=DTYPE, device=device)
         for chunk in torch.split(mine, CHUNK):
-            inputs, labels = course.take(course.test, chunk)
+            inputs, labels = self._test.take(chunk)
             total += (model(inputs).argmax(1) == labels).sum()
-            self._move()
+            self._report_progress()
         return total
 
-    def _move(self) -> None:
-        """Say now and then that this rank still moves; by the phases it is judged who is behind."""
-        if monotonic() - self._said >= SAY:
-            self._said = monotonic()
-            self._course.rank.tell(None)
-
-    def _note(self, steps: Sequence[Step]) -> None:
-        """Keep of an epoch's steps what is reported."""
-        self._steps = [self._steps[0] if self._count else steps[0], steps[-1]]
-        self._busy += sum(step.busy() for step in steps)
-        self._overlapped += sum(step.busy(until=step.computed) for step in steps)
-        if self._course.spec.timeline:
-            tracks = ("compute", "communication")
-            self.spans += [
-                Span(
-                    self._course.rank.rank,
-                    track,
-                    each.name,
-                    each.begin,
-                    each.end,
-                    self.mode,
-                    number,
-                    each.size_bytes,
-                )
-                for number, step in enumerate(steps, start=self._count)
-                for track in tracks
-                for each in getattr(step, track)
-            ]
-        self._count += len(steps)
+    def _report_progress(self) -> None:
+        """Now and then, without a phase: by the phases it is judged which rank is behind."""
+        if monotonic() - self._reported >= REPORTED:
+            self._reported = monotonic()
+            self._rank.tell(None)
 
 
 def order(spec: TrainSpec, samples: int, world_size: int, rank: int, epoch: int) -> torch.Tensor:
@@ -334,18 +317,6 @@ def order(spec: TrainSpec, samples: int, world_size: int, rank: int, epoch: int)
 
 def _permutation(length: int, seed: int) -> torch.Tensor:
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
-
-
-def _on(rank: Rank, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs = _from_bytes(samples.inputs).view(len(samples), -1)
-    return inputs.to(rank.device), _from_bytes(samples.labels).to(rank.device)
-
-
-def _from_bytes(data: bytes) -> torch.Tensor:
-    """The bytes themselves, not a copy: nobody writes to them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(data, dtype=torch.uint8)
 
 
 def _plain_bytes(tensor: torch.Tensor) -> memoryview:

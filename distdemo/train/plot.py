@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distdemo.train.records import REFERENCE, Span, TrainReport
+from distdemo.train.records import COMPUTE, REFERENCE, TrainReport
 from distdemo.view.format import plural
 
 # The lines should lie on each other. Each is thinner than the one below it and has a mark of its
@@ -41,7 +40,7 @@ def plot(report: TrainReport, path: Path) -> bytes:
                 every = max(1, math.ceil(len(run.epochs) / MARKS))
                 style = dict(STYLES[run.mode])
                 if run.mode == REFERENCE and len(run.epochs) == 1:
-                    style |= {"marker": "o", "markersize": 14}  # a line of one point is none
+                    style |= {"marker": "o", "markersize": 14}  # a line of one point can't be seen
                 values = [getattr(epoch, what) for epoch in run.epochs]
                 name = NAMES.get(run.mode, run.mode)
                 numbers = range(1, len(values) + 1)
@@ -64,33 +63,45 @@ def plot(report: TrainReport, path: Path) -> bytes:
 def timeline(report: TrainReport) -> str:
     """What every rank did when, in the Trace Event Format of Perfetto and chrome://tracing.
 
-    A process a rank, and in it a thread for computing and one for communication. Collectives that
-    are under way at the same time (DDP's buckets) get a thread each. Moments count from the first
+    A process a rank, and in it a thread for computing and one for communication; of collectives
+    that are under way at the same time (DDP's buckets) each has its own. Times count from the first
     one of each host.
     """
-    hosts = report.world.hosts
-    events: list[dict[str, Any]] = []
-    for rank in range(report.world.world.world_size):
-        host = {at for at, name in enumerate(hosts) if name == hosts[rank]} if hosts else None
-        zero = min(
-            (each.start_s for each in report.spans if host is None or each.rank in host),
-            default=0.0,
-        )
-        events.append(_metadata("process_name", rank, name=f"rank {rank}"))
-        events.append(_metadata("process_sort_index", rank, sort_index=rank))
-        if hosts:
-            events.append(_metadata("process_labels", rank, labels=hosts[rank]))
-        own = [each for each in report.spans if each.rank == rank]
-        thread = 0
-        for track in ("compute", "communication"):
-            lanes = _lanes([each for each in own if each.track == track])
-            for number, lane in enumerate(lanes, start=1):
-                name = track if number == 1 else f"{track} {number}"
-                events.append(_metadata("thread_name", rank, thread, name=name))
-                events.append(_metadata("thread_sort_index", rank, thread, sort_index=thread))
-                events += (_complete(span, thread, zero) for span in lane)
-                thread += 1
     world = report.world.world
+    hosts = report.world.hosts or ("",) * world.world_size
+    zero: dict[str, float] = {}
+    for span in report.spans:
+        host = hosts[span.rank]
+        zero[host] = min(zero.get(host, span.start_s), span.start_s)
+
+    # To a reader process 0 would be the system's idle process.
+    def named(kind: str, rank: int, thread: int, name: str) -> dict[str, Any]:
+        return {"ph": "M", "name": kind, "pid": rank + 1, "tid": thread, "args": {"name": name}}
+
+    events = [
+        named("process_name", rank, 0, f"rank {rank} {host}".rstrip())
+        for rank, host in enumerate(hosts)
+    ]
+    tracks = sorted({span.track for span in report.spans}, key=lambda name: (name != COMPUTE, name))
+    for rank, track in sorted({(span.rank, span.track) for span in report.spans}):
+        events.append(named("thread_name", rank, tracks.index(track), track))
+    for span in report.spans:  # microseconds, from whole nanoseconds
+        begin, end = (
+            round((at - zero[hosts[span.rank]]) * 1e9) for at in (span.start_s, span.end_s)
+        )
+        size = {"bytes": span.size_bytes} if span.size_bytes else {}
+        events.append(
+            {
+                "ph": "X",
+                "name": span.name,
+                "cat": f"{span.track},{span.mode}",
+                "pid": span.rank + 1,
+                "tid": tracks.index(span.track),
+                "ts": begin / 1e3,
+                "dur": (end - begin) / 1e3,
+                "args": {"mode": span.mode, "step": span.step, **size},
+            }
+        )
     other = {"command": "distdemo train", "world_size": world.world_size, "backend": world.backend}
     document = {
         "traceEvents": events,
@@ -98,40 +109,3 @@ def timeline(report: TrainReport) -> str:
         "otherData": {**other, **report.versions},
     }
     return json.dumps(document, allow_nan=False) + "\n"
-
-
-def _lanes(spans: Sequence[Span]) -> list[list[Span]]:
-    """Spans on as few lanes as it takes, so that none of a lane overlaps another."""
-    lanes: list[list[Span]] = []
-    for span in sorted(spans, key=lambda each: each.start_s):
-        free = next((lane for lane in lanes if lane[-1].end_s <= span.start_s), None)
-        if free is None:
-            lanes.append([span])
-        else:
-            free.append(span)
-    return lanes
-
-
-def _metadata(kind: str, rank: int, thread: int = 0, **what: str | int) -> dict[str, Any]:
-    # To a reader process 0 would be the system's idle process.
-    return {"ph": "M", "name": kind, "pid": rank + 1, "tid": _thread(rank, thread), "args": what}
-
-
-def _complete(span: Span, thread: int, zero: float) -> dict[str, Any]:
-    """A span as a complete event: microseconds, from whole nanoseconds."""
-    begin, end = round((span.start_s - zero) * 1e9), round((span.end_s - zero) * 1e9)
-    size = {"bytes": span.size_bytes} if span.size_bytes else {}
-    return {
-        "ph": "X",
-        "name": span.name,
-        "cat": f"{span.track},{span.mode}",
-        "pid": span.rank + 1,
-        "tid": _thread(span.rank, thread),
-        "ts": begin / 1e3,
-        "dur": (end - begin) / 1e3,
-        "args": {"mode": span.mode, "step": span.step, **size},
-    }
-
-
-def _thread(rank: int, thread: int) -> int:
-    return (rank + 1) * 1000 + thread

@@ -17,6 +17,8 @@ REFERENCE = "single"
 DATASETS = {"generated": (16, 10), "digits": (64, 10), "mnist": (784, 10)}
 """The numbers of a sample, and the classes."""
 PARTITIONS = ("shuffle", "sampler")
+COMPUTE = "compute"
+"""The track of what a rank computes."""
 
 TOLERANCE = 1e-6
 """Of a loss: as a share of it. Of a weight: as a share of how far the weights have moved."""
@@ -63,12 +65,12 @@ class TrainSpec:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model is made of."""
+        """Number of the model's parameters."""
         features, classes = DATASETS[self.dataset]
         return (features + 1) * self.hidden + (self.hidden + 1) * classes
 
     def memory_bytes(self, ranks: int) -> int:
-        """What so many ranks of a machine need for their models, rank 0 among them.
+        """What these ranks of a machine need for their models, rank 0 among them.
 
         In each mode the weights, gradients, momentum and what they travel in; on rank 0 the
         reference and copies to compare; and what a hidden unit holds for each sample of a step.
@@ -131,16 +133,16 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Deviation:
     """How far a training is from the same batches on one process.
 
     Attributes:
-        epochs: the first so many, in which it was compared.
+        epochs: number of first epochs in which it was compared.
         loss_difference: the largest of a step's loss, as a share of that.
         weight_difference: the largest of a weight after an epoch, as a share of how far the
             weights had moved by then.
-        stopped: why later epochs were not: ``diverged`` (the loss of one process is none that a
-            training has), ``rounding`` (differences of rounding have grown, step by step, beyond
+        stopped: why later epochs were not: ``diverged`` (the loss of one process is far beyond a
+            training's), ``rounding`` (differences of rounding have grown, step by step, beyond
             the tolerance) or ``wrong`` (the last of these epochs was); empty: nothing stopped it.
     """
 
@@ -167,14 +169,14 @@ class Run:
     """
 
     mode: str
-    epochs: tuple[Epoch, ...]
-    steps: int
-    collectives_per_step: int
-    collectives_in_first_step: int
-    bytes_per_step: int
-    communication_s: float
-    overlapped_s: float
-    comparison: Comparison | None = None
+    epochs: tuple[Epoch, ...] = ()
+    steps: int = 0
+    collectives_per_step: int = 0
+    collectives_in_first_step: int = 0
+    bytes_per_step: int = 0
+    communication_s: float = 0.0
+    overlapped_s: float = 0.0
+    comparison: Deviation | None = None
 
     @derived
     def time_s(self) -> float:
@@ -186,7 +188,7 @@ CLAIMS = ("replicas", "loss", "weights")
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class TrainProof:
     """Something that a training claims, and whether it held.
 
     Attributes:
@@ -194,7 +196,7 @@ class Proof:
         claim: of ``CLAIMS``: all replicas are the same, bit for bit, after every epoch; the loss
             of every step, or every weight after an epoch, is that of one process.
         held: whether it did; None: it could not be found out.
-        difference: the largest, see ``Comparison``; None where there is none.
+        difference: the largest, see ``Deviation``; None where there is none.
         epoch: in which it was broken, counted from 1.
         ranks: that broke it, where that is known.
     """
@@ -207,25 +209,25 @@ class Proof:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
     """What a rank did for a while.
 
     Attributes:
-        track: ``compute`` or ``communication``; they may run at the same time.
+        step: counted from 0 over all epochs.
+        track: ``COMPUTE``, or one of communication; they may run at the same time.
         name: what it was, ``backward``, ``all_reduce bucket 0``.
         start_s: on its host's monotonic clock.
-        step: counted from 0 over all epochs.
-        size_bytes: that were moved; 0 for computing.
+        size_bytes: that were given to a collective; 0 for computing.
     """
 
     rank: int
+    mode: str
+    step: int
     track: str
     name: str
     start_s: float
     end_s: float
-    mode: str
-    step: int
     size_bytes: int = 0
 
 
@@ -245,7 +247,7 @@ class TrainReport:
     task: Task
     reference: Run | None = None
     runs: tuple[Run, ...] = ()
-    proofs: tuple[Proof, ...] = ()
+    proofs: tuple[TrainProof, ...] = ()
     spans: tuple[Span, ...] = field(default=(), metadata={"json": False})
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -255,19 +257,19 @@ class TrainReport:
         return self.world.ok and bool(self.proofs) and all(proof.held for proof in self.proofs)
 
     @property
-    def broken(self) -> tuple[Proof, ...]:
+    def broken(self) -> tuple[TrainProof, ...]:
         """The proofs that did not hold."""
         return tuple(proof for proof in self.proofs if proof.held is False)
 
     @property
-    def open(self) -> tuple[Proof, ...]:
+    def open(self) -> tuple[TrainProof, ...]:
         """The proofs that could not be made."""
         return tuple(proof for proof in self.proofs if proof.held is None)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What rank 0 tells while it trains.
+class EpochDone:
+    """What rank 0 tells after each epoch.
 
     Attributes:
         mode: whose epoch has just ended, or ``REFERENCE``.

@@ -11,11 +11,10 @@ from distdemo import backends
 from distdemo.launcher.records import WorldReport
 from distdemo.train.records import (
     TOLERANCE,
-    Comparison,
-    Epoch,
-    Proof,
+    Deviation,
     Run,
     Task,
+    TrainProof,
     TrainReport,
     TrainSpec,
 )
@@ -47,11 +46,10 @@ def _merged(runs: Sequence[Run]) -> Run:
     return replace(
         first,
         epochs=tuple(
-            Epoch(
-                epochs[0].loss,
-                epochs[0].accuracy,
-                max(each.time_s for each in epochs),
-                tuple(each.checksums[0] for each in epochs),
+            replace(
+                epochs[0],
+                time_s=max(each.time_s for each in epochs),
+                checksums=tuple(each.checksums[0] for each in epochs),
             )
             for epochs in zip(*(run.epochs for run in runs), strict=True)
         ),
@@ -60,29 +58,25 @@ def _merged(runs: Sequence[Run]) -> Run:
     )
 
 
-def prove(run: Run) -> tuple[Proof, ...]:
+def prove(run: Run) -> tuple[TrainProof, ...]:
     """What has to hold of a mode: its replicas are the same, and trained as one process does."""
-    found = run.comparison or Comparison()
-    replicas = Proof(run.mode, "replicas", held=True)
+    found = run.comparison or Deviation()
+    proofs = [TrainProof(run.mode, "replicas", held=True)]
     for number, epoch in enumerate(run.epochs, start=1):
         if not epoch.replicas_identical:
-            (most, count), *_ = Counter(epoch.checksums).most_common(1)
+            ((most, count),) = Counter(epoch.checksums).most_common(1)
             others = [rank for rank, each in enumerate(epoch.checksums) if each != most]
             ranks = tuple(others if 2 * count > len(epoch.checksums) else ())  # else who is right?
-            replicas = Proof(run.mode, "replicas", held=False, epoch=number, ranks=ranks)
+            proofs = [TrainProof(run.mode, "replicas", held=False, epoch=number, ranks=ranks)]
             break
-    if not found.epochs:
-        return replicas, Proof(run.mode, "loss", None), Proof(run.mode, "weights", None)
-    return replicas, *(
-        Proof(
-            run.mode,
-            claim,
-            held=difference <= TOLERANCE,  # NaN is not
-            difference=difference,
-            epoch=None if difference <= TOLERANCE else found.epochs,
-        )
-        for claim, difference in (
-            ("loss", found.loss_difference),
-            ("weights", found.weight_difference),
-        )
-    )
+    for claim, difference in (
+        ("loss", found.loss_difference),
+        ("weights", found.weight_difference),
+    ):
+        if not found.epochs:
+            proofs.append(TrainProof(run.mode, claim, None))
+        elif difference <= TOLERANCE:  # NaN is not
+            proofs.append(TrainProof(run.mode, claim, held=True, difference=difference))
+        else:
+            proofs.append(TrainProof(run.mode, claim, False, difference, found.epochs))
+    return tuple(proofs)

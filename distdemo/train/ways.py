@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -14,97 +13,83 @@ from torch._C._distributed_c10d import GradBucket  # torch.distributed's own, ty
 from torch.nn.parallel import DistributedDataParallel
 
 from distdemo.launcher.clock import Clock
-from distdemo.train.records import MODES, REFERENCE, TrainSpec
-
-
-@dataclass(slots=True)
-class Entry:
-    """Something that a rank did in a step; its ends are marks of the clock, later seconds.
-
-    Attributes:
-        name: what it was.
-        size_bytes: given to a collective; 0 for computing.
-    """
-
-    name: str
-    begin: Any
-    end: Any = None
-    size_bytes: int = 0
-
-
-@dataclass(slots=True)
-class Step:
-    """One step of a training, as it was.
-
-    Attributes:
-        compute: forward, backward, the optimizer's step.
-        communication: the collectives, in the order of their begin.
-        computed: when the last gradient was there.
-    """
-
-    compute: list[Entry] = field(default_factory=list)
-    communication: list[Entry] = field(default_factory=list)
-    computed: Any = None
-
-    def busy(self, *, until: float = float("inf")) -> float:
-        """Seconds with at least one collective under way, up to a moment."""
-        total, reached = 0.0, 0.0
-        for entry in sorted(self.communication, key=lambda each: each.begin):
-            begin, end = max(entry.begin, reached), min(entry.end, until)
-            total += max(0.0, end - begin)
-            reached = max(reached, entry.end)
-        return total
+from distdemo.train.records import COMPUTE, REFERENCE, Span, TrainSpec
 
 
 class Ledger:
-    """What one rank did in each step of an epoch; noted where it is done.
+    """What one rank does in each step of a training; written down where it is done.
+
+    Until ``close`` the times of its spans are marks of the clock.
 
     Args:
         clock: of the rank's device.
+        rank: whose it is.
+        mode: of the training.
+
+    Attributes:
+        step: that goes on, counted from 0 over all epochs.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, rank: int = 0, mode: str = "") -> None:
         self.clock = clock
-        self._steps: list[Step] = []
+        self.step = -1
+        self._rank, self._mode = rank, mode
+        self._spans: list[Span] = []
+        self._computed: dict[int, Any] = {}
 
     def begin_step(self) -> None:
         """What follows belongs to a new step."""
-        self._steps.append(Step())
+        self.step += 1
+
+    def begin(self, name: str, track: str = COMPUTE, size_bytes: int = 0) -> Span:
+        """Something begins; see ``end``."""
+        now = self.clock.mark()
+        span = Span(self._rank, self._mode, self.step, track, name, now, now, size_bytes)
+        self._spans.append(span)
+        return span
+
+    def send(self, name: str, tensor: torch.Tensor, track: str = "communication") -> Span:
+        """A collective of this tensor begins; see ``end``."""
+        return self.begin(name, track, tensor.numel() * tensor.element_size())
+
+    def end(self, span: Span) -> None:
+        """It is over; called from any thread."""
+        span.end_s = self.clock.mark()
 
     @contextmanager
     def computing(self, name: str) -> Iterator[None]:
-        """A block that computes."""
-        entry = Entry(name, self.clock.mark())
-        self._steps[-1].compute.append(entry)
+        """A block that computes; with ``backward`` the last gradient is there."""
+        span = self.begin(name)
         yield
-        entry.end = self.clock.mark()
-        if name == "backward" and self._steps[-1].computed is None:
-            self._steps[-1].computed = entry.end
-
-    def sending(self, name: str, tensor: torch.Tensor) -> Entry:
-        """A collective of this tensor begins; see ``arrived``."""
-        size = tensor.numel() * tensor.element_size()
-        entry = Entry(name, self.clock.mark(), size_bytes=size)
-        self._steps[-1].communication.append(entry)
-        return entry
-
-    def arrived(self, entry: Entry) -> None:
-        """It is over; called from any thread."""
-        entry.end = self.clock.mark()
+        self.end(span)
+        if name == "backward":
+            self._computed.setdefault(self.step, span.end_s)
 
     def computed(self) -> None:
         """The last gradient is there, though the backward pass has not returned."""
-        self._steps[-1].computed = self.clock.mark()
+        self._computed[self.step] = self.clock.mark()
 
-    def close(self) -> Sequence[Step]:
-        """The steps since the last time, in seconds; waits for the device."""
+    def close(self) -> tuple[list[Span], float, float]:
+        """What was done since the last time; waits for the device.
+
+        Returns:
+            The spans, in seconds now; the seconds with a collective under way; and the part of
+            these that passed while the backward pass of the step was still computing.
+        """
         self.clock.settle()
-        steps, self._steps = self._steps, []
-        for step in steps:
-            step.computed = self.clock.read(step.computed)
-            for entry in (*step.compute, *step.communication):
-                entry.begin, entry.end = self.clock.read(entry.begin), self.clock.read(entry.end)
-        return steps
+        spans, self._spans = self._spans, []
+        computed, self._computed = self._computed, {}
+        for span in spans:
+            span.start_s, span.end_s = self.clock.read(span.start_s), self.clock.read(span.end_s)
+        busy = overlapped = reached = 0.0
+        sent = (span for span in spans if span.track != COMPUTE)
+        for span in sorted(sent, key=lambda each: each.start_s):
+            start = max(span.start_s, reached)
+            reached = max(reached, span.end_s)
+            until = self.clock.read(computed[span.step])
+            busy += reached - start
+            overlapped += max(0.0, min(reached, until) - start)
+        return spans, busy, overlapped
 
 
 class Averaging(NamedTuple):
@@ -121,7 +106,7 @@ class Averaging(NamedTuple):
 
 
 Way = Callable[[nn.Module, Ledger, TrainSpec], Averaging]
-"""Collective: takes a model that is the same on every rank, and where collectives are noted."""
+"""Collective: takes a model that is the same on every rank, and where collectives are written."""
 
 
 def manual(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
@@ -132,9 +117,9 @@ def manual(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
             gradient = parameter.grad
             if gradient is None:
                 raise RuntimeError(f"{name} has no gradient")
-            entry = ledger.sending(f"all_reduce {name}", gradient)
+            span = ledger.send(f"all_reduce {name}", gradient)
             dist.all_reduce(gradient)
-            ledger.arrived(entry)
+            ledger.end(span)
             gradient /= dist.get_world_size()
 
     return Averaging(model, average)
@@ -151,9 +136,9 @@ def flat(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
     def average() -> None:
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        entry = ledger.sending("all_reduce of all", buffer)
+        span = ledger.send("all_reduce of all", buffer)
         dist.all_reduce(buffer)
-        ledger.arrived(entry)
+        ledger.end(span)
         buffer /= dist.get_world_size()
         parts = torch.split(buffer, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
@@ -166,8 +151,8 @@ def ddp(model: nn.Module, ledger: Ledger, spec: TrainSpec) -> Averaging:
     """DistributedDataParallel: gradients travel in buckets while the backward pass goes on.
 
     As soon as all gradients of a bucket are there, DDP hands it to a hook of ours, which does what
-    DDP does without one (divide by the number of ranks, then all_reduce without waiting) and notes
-    it. Buckets come in their order: with the last, no gradient is left to be computed.
+    DDP does without one (divide by the number of ranks, then all_reduce without waiting) and writes
+    it down. Buckets come in their order: with the last, no gradient is left to be computed.
     """
     device = next(model.parameters()).device
     module = DistributedDataParallel(
@@ -179,11 +164,12 @@ def ddp(model: nn.Module, ledger: Ledger, spec: TrainSpec) -> Averaging:
     def hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.is_last():
             ledger.computed()
-        entry = ledger.sending(f"all_reduce bucket {bucket.index()}", bucket.buffer())
+        name = f"bucket {bucket.index()}"  # buckets are under way at the same time
+        span = ledger.send(f"all_reduce {name}", bucket.buffer(), f"communication, {name}")
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
 
         def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            ledger.arrived(entry)
+            ledger.end(span)
             return future.value()[0]
 
         return work.get_future().then(arrived)  # type: ignore[no-any-return]  # torch does not say
@@ -197,4 +183,4 @@ def single(model: nn.Module, _: Ledger, __: TrainSpec) -> Averaging:
     return Averaging(model, lambda: None)
 
 
-WAYS: dict[str, Way] = dict(zip((*MODES, REFERENCE), (manual, flat, ddp, single), strict=True))
+WAYS: dict[str, Way] = {"manual": manual, "flat": flat, "ddp": ddp, REFERENCE: single}

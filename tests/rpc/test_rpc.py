@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import warm as warm_process
 from golden import golden
 from helpers import LOOPBACK, commanded, free_port, leftovers, segments, tcp_addresses, wait_until
+from warm import run_command
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import (
@@ -43,14 +43,6 @@ from distdemo.rpc.report import prove, report
 LIMIT = 60.0  # seconds of a call
 SOON = 1.5  # seconds without progress after which a worker that hangs is named
 GOLDEN = Path(__file__).parent / "golden"
-
-
-@pytest.fixture(scope="module")
-def warm():
-    """Runs a function in a process where RPC is loaded and which is thrown away afterwards."""
-    process = warm_process.Warm(engine.load_rpc)
-    yield process
-    process.close()
 
 
 def run(size=2, target=engine.run, stall=20.0, hear=None, **spec):
@@ -287,7 +279,7 @@ def test_the_table():
 
 def test_the_document_and_the_verdict(warm):
     line = ("rpc", "--steps", "8", "--lr", "1e30", "--seed", "3", "--format", "json")
-    code, out, err = warm(warm_process.command, *line)
+    code, out, err = warm(run_command, *line)
     document = json.loads(out)
     assert (code, err, document["ok"]) == (1, "", False)
     assert document["spec"] == {"steps": 8, "learning_rate": 1e30, "seed": 3}

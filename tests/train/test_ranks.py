@@ -16,118 +16,94 @@ import torch.distributed as dist
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
-from distdemo.launcher.torch_import import load_compiler
-from distdemo.train.command import PRELOADED
+from distdemo.train import records
 from distdemo.train.data import read_data, task_of
 from distdemo.train.loop import order, train
 from distdemo.train.records import MODES, TrainSpec
 from distdemo.train.report import report
-from distdemo.train.ways import WAYS, Averaging, Ledger, manual
+from distdemo.train.ways import WAYS, Averaging, Ledger, ddp, manual
 
 SMALL = TrainSpec(epochs=2, batch_size=240)
 """8 steps of 2000 samples each, the same for 1, 2, 3 and 4 ranks."""
-FLAT = replace(SMALL, mode="flat")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _loaded():
-    load_compiler(PRELOADED)
 
 
 def trained(spec, ranks, hear=None, **world):
+    """The report of a training, in the process that the tests call ``warm``."""
     data = read_data(spec)
     task = task_of(spec, data, ranks)
     asked = WorldSpec(ranks, **{"deadline": 60, "lazy": True, **world})
     return report(spec, run_world(asked, train, (spec, task, data), hear=hear), task)
 
 
-def failed(result):
-    return [(proof.mode, proof.claim) for proof in result.broken]
-
-
 # ---------------------------------------------------------------------------------------- right
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_all_modes_prove_what_they_claim(ranks):
+def trained_and_told():
     told = []
-    partition = "sampler" if ranks == 1 else "shuffle"
-    spec = replace(SMALL, partition=partition, timeline=True)
-    result = trained(spec, ranks, lambda _, value: told.append(value))
+    result = trained(replace(SMALL, timeline=True), 3, lambda _, value: told.append(value))
+    return result, [value for value in told if value]
+
+
+def test_all_modes_prove_what_they_claim(warm):
+    result, told = warm(trained_and_told)
     assert result.ok, (result.world.verdict, result.broken)
     assert len(result.proofs) == 9
     assert [run.collectives_per_step for run in result.runs] == [4, 1, 2]
     assert {run.bytes_per_step for run in result.runs} == {1738 * 8}
     assert {run.steps for run in result.runs} == {16}
-    assert [value.mode for value in told if value][:4] == ["single", *MODES]
-    assert [value.done for value in told if value] == list(range(1, 9))
+    assert [value.mode for value in told][:4] == ["single", *MODES]
+    assert [value.done for value in told] == list(range(1, 9))
     for run in result.runs:
         assert run.comparison.epochs == 2
-        assert all(len(epoch.checksums) == ranks for epoch in run.epochs)
+        assert all(len(epoch.checksums) == 3 for epoch in run.epochs)
         assert 0 <= run.overlapped_s <= run.communication_s <= run.time_s
-    assert [run.overlapped_s > 0 for run in result.runs] == [False, False, True]
-    for run in result.runs:
         last = [s for s in result.spans if (s.mode, s.rank, s.step) == (run.mode, 0, 15)]
-        sizes = [span.size_bytes for span in last if span.track == "communication"]
+        sizes = [span.size_bytes for span in last if span.track != "compute"]
         assert (len(sizes), sum(sizes)) == (run.collectives_per_step, run.bytes_per_step)
         names = [span.name for span in last if span.track == "compute"]
         assert names == ["forward", "backward", "optimizer step"]
+    assert [run.overlapped_s > 0 for run in result.runs] == [False, False, True]
 
 
-def test_one_mode_alone_is_compared_and_one_bucket_is_one_collective():
-    result = trained(replace(SMALL, mode="ddp", epochs=1, bucket_mib=25.0), 2)
+@pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
+def test_real_data_is_learned_over_one_bucket_and_by_one_rank(warm):
+    spec = TrainSpec(mode="ddp", dataset="digits", bucket_mib=25.0)
+    result = warm(trained, spec, 2)
     assert result.ok, result.broken
     assert [run.collectives_per_step for run in result.runs] == [1]
     assert len(result.proofs) == 3
     assert result.spans == ()
-
-
-@pytest.mark.parametrize("dataset", ["generated", "digits"])
-def test_the_data_is_learned_but_not_at_once(dataset):
-    if dataset == "digits" and find_spec("sklearn") is None:
-        pytest.skip("needs scikit-learn: pip install 'distdemo[digits]'")
-    result = trained(TrainSpec(mode="flat", dataset=dataset), 2)
-    assert result.ok, result.broken
     accuracies = [epoch.accuracy for epoch in result.runs[0].epochs]
     assert accuracies[-1] >= 0.95 > accuracies[0]
+    alone = warm(trained, replace(SMALL, partition="sampler"), 1)
+    assert alone.ok, alone.broken
 
 
-def test_a_training_that_magnifies_rounding_is_compared_as_long_as_that_makes_sense():
-    result = trained(TrainSpec(mode="flat", learning_rate=2.0, epochs=6), 2)
-    assert result.ok, result.broken
-    assert 0 < result.runs[0].comparison.epochs < 6
-    assert result.runs[0].comparison.stopped == "rounding"
+def test_a_training_is_compared_as_long_as_that_makes_sense(warm):
+    wild = warm(trained, TrainSpec(mode="flat", learning_rate=2.0, epochs=6), 2)
+    assert wild.ok, wild.broken
+    assert 0 < wild.runs[0].comparison.epochs < 6
+    assert wild.runs[0].comparison.stopped == "rounding"
+    burst = warm(trained, replace(SMALL, mode="flat", learning_rate=1e308), 2)
+    assert (burst.world.ok, burst.ok) == (True, False)
+    assert [proof.held for proof in burst.proofs] == [True, None, None]
+    assert burst.runs[0].comparison.stopped == "diverged"
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        (replace(FLAT, learning_rate=1e308), "diverged"),  # its loss is no number
-        (replace(FLAT, learning_rate=1e300), "diverged"),  # it is absurd
-        (TrainSpec(mode="flat", epochs=1, learning_rate=5.0, batch_size=8), "rounding"),
-    ],
-    ids=["burst", "absurd", "wild"],
-)
-def test_a_training_in_which_nothing_can_be_compared_proves_and_refutes_nothing(spec, why):
-    result = trained(spec, 2)
-    assert result.world.ok
-    assert not result.ok
-    assert [proof.held for proof in result.proofs] == [True, None, None]
-    assert result.runs[0].comparison.stopped == why
-
-
-@pytest.mark.parametrize("mode", ["single", "manual"])
-def test_a_rank_that_stands_still_is_named_whatever_is_trained(mode):
-    """Rank 0 trains the reference while the others wait: it is not ahead of them for that."""
-    spec = replace(SMALL, mode="manual", epochs=100)
+def stopped_in_the_reference():
     stopped: list[int] = []
 
     def stop(_, told):
-        if told is not None and told.mode == mode and not stopped:
+        if told is not None and told.mode == "single" and not stopped:
             stopped.extend(each.pid or 0 for each in active_children() if each.name == "rank-0")
             os.kill(stopped[0], signal.SIGSTOP)
 
-    found = trained(spec, 2, stop, stall=1.5, start_method="fork").world.verdict
+    spec = replace(SMALL, mode="manual", epochs=100)
+    return trained(spec, 2, stop, stall=1.5, start_method="fork").world.verdict
+
+
+def test_a_rank_that_stands_still_while_others_wait_for_the_reference_is_named(warm):
+    found = warm(stopped_in_the_reference)
     assert found is not None
     assert found.ranks == (0,), found
 
@@ -194,22 +170,22 @@ def a_little_off(tensors):
     divide(tensors, dist.get_world_size() * 1.0001)
 
 
-VALUES = ("loss", "weights")
-BROKEN = [
-    # how, which claims fail, and the rank that is named
-    (undivided, VALUES, ()),
-    (nothing, ("replicas", *VALUES), ()),
-    (rank_left_out, VALUES, ()),
-    (divided_by_one_too_many, VALUES, ()),
-    (average_not_taken, ("replicas", *VALUES), (2,)),
-    (parameter_forgotten, ("replicas", *VALUES), ()),
-    (largest_instead, VALUES, ()),
-    (a_little_off, VALUES, ()),
-]
+def late(model, ledger, spec):
+    """A mistake in one step of the second epoch."""
+    right, steps = manual(model, ledger, spec), []
+
+    def average():
+        right.average()
+        steps.append(1)
+        if len(steps) == 12:
+            for parameter in model.parameters():
+                parameter.grad *= 1.001
+
+    return Averaging(model, average)
 
 
 def by_hand(average):
-    """A broken ``manual`` or ``flat``: this is done with the gradients."""
+    """A broken way: this is done with the gradients."""
 
     def way(model, ledger, spec):
         return Averaging(model, lambda: average([each.grad for each in model.parameters()]))
@@ -217,70 +193,63 @@ def by_hand(average):
     return way
 
 
-@pytest.mark.parametrize(
-    ("how", "claims", "named"), BROKEN, ids=lambda x: getattr(x, "__name__", "")
-)
-def test_a_broken_average_is_found_out(how, claims, named, monkeypatch):
-    monkeypatch.setitem(WAYS, "manual", by_hand(how))
-    result = trained(replace(SMALL, mode="manual", epochs=1), 3)
-    assert result.world.ok, result.world.verdict
-    assert failed(result) == [("manual", claim) for claim in claims]
-    assert {rank for proof in result.proofs for rank in proof.ranks} == set(named)
+VALUES = ("loss", "weights")
+BROKEN = {
+    # which claims fail, and the rank that is named
+    undivided: (VALUES, ()),
+    nothing: (("replicas", *VALUES), ()),
+    rank_left_out: (VALUES, ()),
+    divided_by_one_too_many: (VALUES, ()),
+    average_not_taken: (("replicas", *VALUES), (2,)),
+    parameter_forgotten: (("replicas", *VALUES), ()),
+    largest_instead: (VALUES, ()),
+    a_little_off: (VALUES, ()),
+}
 
 
-def test_of_several_modes_the_broken_one_is_named(monkeypatch):
-    monkeypatch.setitem(WAYS, "flat", by_hand(undivided))
-    result = trained(replace(SMALL, epochs=1), 2)
-    assert failed(result) == [("flat", claim) for claim in VALUES]
-
-
-@pytest.mark.parametrize("part", ["division", "a rank"])
-def test_a_broken_hook_of_ddp_is_found_out(part, monkeypatch):
+def trained_wrongly():
+    """All broken ways in one world, beside one that is right; and DDP with a hook that is wrong."""
     original = dist.all_reduce
 
-    def broken(tensor, *, async_op=False):
-        if async_op and part == "division":
+    def undivided_bucket(tensor, op=dist.ReduceOp.SUM, *, async_op=False):
+        if async_op:
             tensor *= dist.get_world_size()
-        elif async_op and last():
-            tensor.zero_()
-        return original(tensor, async_op=async_op)
+        return original(tensor, op=op, async_op=async_op)
 
-    monkeypatch.setattr("torch.distributed.all_reduce", broken)
-    result = trained(replace(SMALL, mode="ddp", epochs=1), 2)
-    assert failed(result) == [("ddp", claim) for claim in VALUES]
+    vars(dist).update(all_reduce=undivided_bucket)
+    ways = {how.__name__: by_hand(how) for how in BROKEN} | {"late": late, "ddp": ddp}
+    WAYS.update(ways)
+    records.MODES = ("manual", *ways)
+    return trained(SMALL, 3)
 
 
-def test_a_mistake_in_one_late_step_is_found_out(monkeypatch):
-    def way(model, ledger, spec):
-        right, steps = manual(model, ledger, spec), []
-
-        def average():
-            right.average()
-            steps.append(1)
-            if len(steps) == 12:
-                for parameter in model.parameters():
-                    parameter.grad *= 1.001
-
-        return Averaging(model, average)
-
-    monkeypatch.setitem(WAYS, "manual", way)
-    result = trained(replace(SMALL, mode="manual"), 2)
-    assert failed(result) == [("manual", claim) for claim in VALUES]
-    assert {proof.epoch for proof in result.broken} == {2}
+def test_broken_averages_are_found_out(warm):
+    result = warm(trained_wrongly)
+    assert result.world.ok, result.world.verdict
+    failed: dict[str, list[str]] = {run.mode: [] for run in result.runs}
+    for proof in result.broken:
+        failed[proof.mode].append(proof.claim)
+    expected = {how.__name__: list(claims) for how, (claims, _) in BROKEN.items()}
+    assert failed == {"manual": [], **expected, "late": list(VALUES), "ddp": list(VALUES)}
+    named = {proof.mode: proof.ranks for proof in result.broken if proof.ranks}
+    assert named == {how.__name__: ranks for how, (_, ranks) in BROKEN.items() if ranks}
+    assert {proof.epoch for proof in result.broken if proof.mode == "late"} == {2}
 
 
 # ------------------------------------------------------------------------------------- its parts
 
 
-@pytest.mark.parametrize("partition", ["shuffle", "sampler"])
-def test_every_sample_is_seen_once_an_epoch_and_in_another_order(partition):
-    spec = TrainSpec(partition=partition)
-    epochs = [[order(spec, 20, 4, rank, epoch).tolist() for rank in range(4)] for epoch in (0, 1)]
-    for orders in epochs:
-        assert Counter(number for each in orders for number in each) == Counter(range(20))
-    assert epochs[0] != epochs[1]
-    same = sorted(epochs[0][1]) == sorted(epochs[1][1])
-    assert same is (partition == "shuffle"), "a shuffle keeps each rank's part"
+def test_every_sample_is_seen_once_an_epoch_and_in_another_order():
+    for partition in ("shuffle", "sampler"):
+        spec = TrainSpec(partition=partition)
+        epochs = [
+            [order(spec, 20, 4, rank, epoch).tolist() for rank in range(4)] for epoch in (0, 1)
+        ]
+        for orders in epochs:
+            assert Counter(number for each in orders for number in each) == Counter(range(20))
+        assert epochs[0] != epochs[1]
+        same = sorted(epochs[0][1]) == sorted(epochs[1][1])
+        assert same is (partition == "shuffle"), "a shuffle keeps each rank's part"
 
 
 def test_time_under_way_is_counted_once():
@@ -308,18 +277,18 @@ def test_time_under_way_is_counted_once():
     gradients = torch.zeros(3, dtype=torch.float64)
     with ledger.computing("backward"):
         clock.now = 1
-        first = ledger.sending("first", gradients)
+        first = ledger.send("first", gradients)
         clock.now = 4
         ledger.computed()
-        second = ledger.sending("second", gradients[:1])
+        second = ledger.send("second", gradients[:1])
         clock.now = 5
-        ledger.arrived(first)
+        ledger.end(first)
         clock.now = 7
-        ledger.arrived(second)
+        ledger.end(second)
         clock.now = 9
-    third = ledger.sending("third", gradients)
+    third = ledger.send("third", gradients)
     clock.now = 10
-    ledger.arrived(third)
-    (step,) = ledger.close()
-    assert (step.busy(), step.busy(until=step.computed)) == (7, 3)
-    assert [each.size_bytes for each in step.communication] == [24, 8, 24]
+    ledger.end(third)
+    spans, busy, overlapped = ledger.close()
+    assert (busy, overlapped) == (7, 3)
+    assert [each.size_bytes for each in spans if each.track != "compute"] == [24, 8, 24]
