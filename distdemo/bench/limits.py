@@ -2,8 +2,7 @@
 
 Copies in memory, TCP streams and shared memory between neighbours on the ring; each by one rank or
 pair alone, while the others sleep, and by all ranks at once. On a GPU, copies in its memory too.
-Bandwidth counts each copied byte once, though it is read and written. Counts are not fixed: whoever
-sends looks at the clock, and tells the other when it is over.
+Bandwidth counts each copied byte once, though it is read and written.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import cycle
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -38,21 +37,23 @@ FOR_PAIRS_S = 0.3  # for all pairs of one transport
 FOR_PAIR_S = 0.07  # for one, at most
 FOR_COPY_S = 0.1
 FOR_ALL_S = 0.3  # that all ranks send or copy at once
+ROUND_TRIPS = 200  # with which a latency is found
 SHARE = 8  # of the free memory: one part in so many for one buffer of every rank
 GIVE_UP_S = 5.0  # without a byte, after which a peer is given up
 MESSAGE = 4 << 20  # bytes: with a copy at each end more than most cores' own cache
-BURST = 2  # messages that are sent before the receiver says that it has it all
-FEWEST = 3  # bursts, however short the time is
 FAST = 0.1
 """A limit is what the fastest tenth takes: what else runs here can make it look lower, nothing can
 make it look higher."""
-SLICES, LONG_SLICES = 24, 3
-"""Into so many a measurement of all ranks at once is cut. Where ranks take turns on a core they are
-longer than a turn: in a short one a rank has the core or has it not."""
-RAMP = 0.1  # share of a measurement of all at once that passes first, as some ranks begin later
-TAIL_S = 0.05  # that each goes on for those who began later
+SLICE_S, LONG_SLICE_S = 0.01, 0.09
+"""Of a measurement. Where ranks take turns on a core a slice is longer than a turn: in a short one
+a rank has the core or has it not."""
+RAMP = 1 / 6  # share of a measurement that goes on uncounted before it, and again after it
+LARGE = 64 << 20  # bytes: more than most processors' last-level cache
+SMALL = 16 << 20  # for each of many ranks that copy at once, who share the cache
+LEAST = 1 << 20  # what is smaller stays in a core's own cache
+GPU_COPIES = 16  # that are queued before the GPU is waited for
 Step = Callable[[], int]
-"""Sends what can be sent, receives what has come, waits a little if neither: bytes received."""
+"""Moves what can be moved now, or waits a little: bytes."""
 
 
 class LostError(OSError):
@@ -80,9 +81,9 @@ def measure_limits(rank: Rank) -> tuple[Limit, ...]:
     if rank.device != "cpu":
         found += _copies(rank, Transport.DEVICE_COPY, rank.device, room)
     size = min(MESSAGE, room // BLOCK * BLOCK)
-    if rank.world_size > 1 and size >= 4 * BLOCK:  # what is smaller stays in a core's own cache
-        for open_them in (open_tcp, open_shared_memory):
-            link = open_them(rank, size)
+    if rank.world_size > 1 and size >= LEAST // 2:
+        for connect in (connect_tcp, connect_shared_memory):
+            link = connect(rank, size)
             if link is not None:
                 try:
                     found += _over(rank, link)
@@ -107,7 +108,7 @@ def merged(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
     whole: list[Limit] = []
     for transport in dict.fromkeys(limit.transport for limit in every):
         mine = [limit for limit in every if limit.transport == transport]
-        whole += [limit for limit in mine if not limit.at_once]
+        whole += sorted((each for each in mine if not each.at_once), key=lambda each: each.ranks)
         together = [limit for limit in mine if limit.at_once]
         if len(together) == len(parts):
             whole.append(min(together, key=lambda limit: limit.bandwidth_bytes_per_s))
@@ -147,29 +148,15 @@ def pairs_of(world_size: int, most: int = MOST_PAIRS) -> tuple[tuple[int, int], 
     return tuple((first, (first + 1) % world_size) for first in firsts)
 
 
-# ------------------------------------------------------------------------------- how long, how fast
+def _flow(step: Step, seconds: float, *, crowded: bool = False) -> float:
+    """Bytes a second that this rank moves, in the fastest tenth of the time.
 
-
-def _fastest(act: Callable[[], object], seconds: float) -> float:
-    """Seconds of an act that is repeated for so long, ``FEWEST`` times at least: undisturbed."""
-    act()  # the first one touches memory and opens windows
-    took: list[float] = []
-    until = perf_counter() + seconds
-    while (began := perf_counter()) < until or len(took) < FEWEST:
-        act()
-        took.append(perf_counter() - began)
-    return quantile(sorted(took), FAST)
-
-
-def _flow(step: Step, seconds: float, *, crowded: bool) -> float:
-    """Bytes a second that this rank moves while all ranks do the same.
-
-    Ranks leave a meeting in the store up to some 10 ms apart, so each goes on uncounted before and
-    after: none is ever alone while its work counts.
+    Ranks that do the same begin up to some 10 ms apart, so each goes on uncounted before and after:
+    none is ever alone while its work counts.
 
     Args:
         step: does a little.
-        seconds: of the whole.
+        seconds: that count.
         crowded: ranks take turns on the cores.
     """
 
@@ -179,42 +166,24 @@ def _flow(step: Step, seconds: float, *, crowded: bool) -> float:
             moved += step()
         return moved / (perf_counter() - began)
 
-    during(max(TAIL_S, RAMP * seconds))
-    count = LONG_SLICES if crowded else SLICES
-    slice_s = (1 - RAMP) * seconds / count
-    found = [during(slice_s) for _ in range(count)]
+    during(RAMP * seconds)
+    slice_s = LONG_SLICE_S if crowded else SLICE_S
+    found = [during(slice_s) for _ in range(max(1, round(seconds / slice_s)))]
     until = perf_counter() + GIVE_UP_S / 5  # a neighbour waits for longer
     while not quantile(sorted(found), 1 - FAST) and perf_counter() < until:
         found = [*found[1:], during(slice_s)]  # this rank or its neighbour had no core so far
-    during(TAIL_S)
+    during(RAMP * seconds)
     return quantile(sorted(found), 1 - FAST)
 
 
-def _drain(step: Step, over: Callable[[], bool]) -> None:
-    """Receive what others still send, until that is over.
-
-    Raises:
-        LostError: nothing more comes, though it is not over.
-    """
-    until = perf_counter() + GIVE_UP_S
-    while not over():
-        step()
-        if perf_counter() > until:
-            raise LostError("the rank on the left does not end")
-
-
-def _crowded(rank: Rank) -> bool:
-    """Whether ranks of one machine take turns on its cores; of several it is assumed."""
-    return rank.world_size > cores().effective
+def _at_once(rank: Rank, transport: Transport, step: Step, size: int) -> Limit:
+    """Collective: what this rank moves while all do the same."""
+    crowded = rank.world_size > cores().effective  # of one machine's; of several it is assumed
+    bandwidth = _flow(step, FOR_ALL_S, crowded=crowded)
+    return Limit(transport, tuple(range(rank.world_size)), True, bandwidth, size)
 
 
 # ------------------------------------------------------------------------------------------ copies
-
-LARGE = 64 << 20  # bytes: more than most processors' last-level cache
-SMALL = 16 << 20  # for each of many ranks that copy at once, who share the cache
-FEW_RANKS = 4
-LEAST = 1 << 20  # what is smaller stays in a core's own cache
-GPU_COPIES = 16  # that are queued before the GPU is waited for
 
 
 def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Limit]:
@@ -223,24 +192,21 @@ def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Li
         return []
     rank.reach(f"measuring {transport.value}")
     found: list[Limit] = []
+    large = max(LARGE, 2 * _cache())
     if rank.rank == 0:
-        size = min(max(LARGE, 2 * _cache()), room)  # twice the cache
-        bandwidth = size / _fastest(copying(rank, device, size), FOR_COPY_S)
-        if device != "cpu":
-            bandwidth *= GPU_COPIES
+        size = min(large, room)
+        bandwidth = _flow(_copying(rank, device, size), FOR_COPY_S)
         found.append(Limit(transport, (0,), False, bandwidth, size))
-    size = LARGE if rank.world_size <= FEW_RANKS else max(SMALL, 2 * _cache() // rank.world_size)
-    size = min(size, room)  # together they don't fit into the cache
-    copy = copying(rank, device, size)
-    copy()
+    size = min(max(SMALL, large // rank.world_size), room)  # together they don't fit into the cache
+    copy = _copying(rank, device, size)
     rank.meet(f"limits/{transport.value}/all")
-    bandwidth = _flow(copy, FOR_ALL_S, crowded=_crowded(rank))
+    found.append(_at_once(rank, transport, copy, size))
     rank.meet(f"limits/{transport.value}/over")
-    return [*found, Limit(transport, tuple(range(rank.world_size)), True, bandwidth, size)]
+    return found
 
 
-def copying(rank: Rank, device: str, size: int) -> Step:
-    """What copies from one buffer of so many bytes to another, and says how many bytes."""
+def _copying(rank: Rank, device: str, size: int) -> Step:
+    """What copies from one buffer of so many bytes to another."""
     import torch
 
     source = torch.ones(size, dtype=torch.uint8, device=device)
@@ -254,38 +220,45 @@ def copying(rank: Rank, device: str, size: int) -> Step:
             rank.synchronize()
         return times * size
 
+    copy()  # the first one touches memory
     return copy
 
 
 def _cache() -> int:
     """Bytes of the last-level cache; 0 where the system does not say."""
-    found = 0
-    for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        with suppress(ValueError, OSError):  # not a name, or not known here
-            found = max(found, os.sysconf(name))
-    return min(found, 256 << 20)
+    with suppress(ValueError, OSError):  # not a name, or not known here
+        return min(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 256 << 20)
+    return 0
 
 
 # -------------------------------------------------------------------------------- over a transport
 
 
 def _over(rank: Rank, link: Tcp | SharedMemory) -> list[Limit]:
-    """Collective: pairs alone, then all at once; on this rank what it sent or got.
+    """Collective: pairs alone, then all at once; on this rank what it received.
 
     A pair is lost after seconds; where one is, for instance to a firewall, all others would be.
     """
     found: list[Limit] = []
     pairs = pairs_of(rank.world_size)
     seconds = min(FOR_PAIR_S, FOR_PAIRS_S / len(pairs))
-    rank.meet(f"limits/{link.transport.value}/pairs")
     for src, dst in pairs:
         place = f"limits/{link.transport.value}/{src}-{dst}"
+        rank.meet(f"{place}/begin")
         rank.reach(f"measuring {link.transport.value}, rank {src} to rank {dst}")
         try:
-            if rank.rank == dst:
-                link.receive(src)
             if rank.rank == src:
-                bandwidth, latency = link.send(dst, seconds)
+                for _ in range(ROUND_TRIPS):
+                    link.answer()
+                _flow(link.mover(receives=False), seconds)
+            if rank.rank == dst:
+                took = []
+                for _ in range(ROUND_TRIPS):
+                    began = perf_counter()
+                    link.ask()
+                    took.append(perf_counter() - began)
+                latency = quantile(sorted(took), FAST) / 2
+                bandwidth = _flow(link.mover(sends=False), seconds)
                 pair = Limit(link.transport, (src, dst), False, bandwidth, link.size, latency)
                 found.append(pair)
         except OSError:
@@ -295,24 +268,22 @@ def _over(rank: Rank, link: Tcp | SharedMemory) -> list[Limit]:
             return found
     rank.reach(f"measuring {link.transport.value}, all at once")
     with suppress(OSError):  # it lost a neighbour
-        bandwidth = link.ring(FOR_ALL_S, crowded=_crowded(rank))
-        if bandwidth:
-            everybody = tuple(range(rank.world_size))
-            found.append(Limit(link.transport, everybody, True, bandwidth, link.size))
+        limit = _at_once(rank, link.transport, link.mover(), link.size)
+        found += [limit] if limit.bandwidth_bytes_per_s else []
     rank.meet(f"limits/{link.transport.value}/over")
     return found
 
 
 # ----------------------------------------------------------------------------------- shared memory
 
-SENT, TAKEN, ASKED, ANSWERED, ENDED = (number * LINE for number in range(5))
-HEAD = 5 * LINE * 8  # bytes before the first slot of all
+SENT, TAKEN, ASKED, ANSWERED = (number * LINE for number in range(4))
+HEAD = 4 * LINE * 8  # bytes before the first slot of all
 SLOTS = 4
 BLOCK = 128 << 10  # bytes of a slot
 LOOKS = 1000  # between two looks at the clock
 
 
-class _Lane:
+class _Channel:
     """From one rank to another, who alone write and read it.
 
     The sender copies blocks into slots, the receiver copies them out; two counters say how far each
@@ -323,37 +294,32 @@ class _Lane:
                               sent = 7                  taken = 5
     """
 
-    def __init__(self, page: Page, number: int, lanes: int, size: int) -> None:
+    def __init__(self, page: Page, number: int, channels: int, size: int) -> None:
         self.words = page.words[number * HEAD // 8 : (number + 1) * HEAD // 8]
-        first = lanes * HEAD + number * SLOTS * BLOCK
+        first = channels * HEAD + number * SLOTS * BLOCK
         self._slots = [
             page.buffer[first + n * BLOCK : first + (n + 1) * BLOCK] for n in range(SLOTS)
         ]
         message = memoryview(bytearray(size))
         self._blocks = cycle([message[at : at + BLOCK] for at in range(0, size, BLOCK)])
 
-    def give(self) -> bool:
-        """Copy the next block into the lane; False if there is no room."""
+    def give(self) -> int:
+        """Copy the next block into a slot: its bytes; 0 if there is no room."""
         sent = self.words[SENT]
         if sent - self.words[TAKEN] >= SLOTS:
-            return False
+            return 0
         self._slots[sent % SLOTS][:] = next(self._blocks)
         self.words[SENT] = sent + 1
-        return True
+        return BLOCK
 
-    def take(self) -> bool:
-        """Copy out of the lane into the next block; False if there is nothing."""
+    def take(self) -> int:
+        """Copy out of a slot into the next block: its bytes; 0 if there is nothing."""
         taken = self.words[TAKEN]
         if self.words[SENT] <= taken:
-            return False
+            return 0
         next(self._blocks)[:] = self._slots[taken % SLOTS]
         self.words[TAKEN] = taken + 1
-        return True
-
-    @property
-    def empty(self) -> bool:
-        """Whether all that was sent is taken."""
-        return bool(self.words[SENT] == self.words[TAKEN])
+        return BLOCK
 
     def close(self) -> None:
         """Give up the views."""
@@ -362,11 +328,11 @@ class _Lane:
 
 
 class SharedMemory:
-    """Each rank has a lane to its right neighbour: what MPI's and NCCL's transport on a host do.
+    """Each rank has a channel to its right neighbour: as MPI's and NCCL's transports on a host.
 
     Args:
         rank: this rank of the world.
-        page: room for all lanes.
+        page: room for all channels.
         size: bytes of a message; a multiple of ``BLOCK``.
     """
 
@@ -376,65 +342,34 @@ class SharedMemory:
         me, count = rank.rank, rank.world_size
         self.size = size
         self._page = page
-        self._ends = 0  # of what came in so far
-        self._out = _Lane(page, me, count, size)
-        self._in = _Lane(page, (me - 1) % count, count, size)
+        self._out = _Channel(page, me, count, size)
+        self._in = _Channel(page, (me - 1) % count, count, size)
 
-    def send(self, dst: int, seconds: float) -> tuple[float, float]:
-        """Stream to the right neighbour: bytes a second, and seconds of 8 bytes.
-
-        Raises:
-            OSError: it fell silent.
-        """
-        words = self._out.words
-
-        def ask() -> None:
-            words[ASKED] += 1
-            asked = words[ASKED]
-            _wait_for(lambda: words[ANSWERED] >= asked)
-
-        def burst() -> None:
-            for _ in range(BURST * self.size // BLOCK):
-                _wait_for(self._out.give)
-            _wait_for(lambda: self._out.empty)
-
-        latency = _fastest(ask, seconds / 3) / 2
-        took = _fastest(burst, 2 * seconds / 3)
-        words[ENDED] += 1
-        return BURST * self.size / took, latency
-
-    def receive(self, src: int) -> None:
-        """Take what the left neighbour sends."""
+    def ask(self) -> None:
+        """Send 8 bytes to the left neighbour, and wait for its own."""
         words = self._in.words
-        self._ends += 1
+        words[ASKED] += 1
+        asked = words[ASKED]
+        _wait_for(lambda: words[ANSWERED] >= asked)
 
-        def served() -> bool:
-            if words[ASKED] > words[ANSWERED]:
-                words[ANSWERED] += 1
-            while self._in.take():
-                pass
-            return bool(words[ENDED] >= self._ends)
+    def answer(self) -> None:
+        """Wait for 8 bytes from the right neighbour, and send as many."""
+        words = self._out.words
+        _wait_for(lambda: words[ASKED] > words[ANSWERED])
+        words[ANSWERED] += 1
 
-        _wait_for(served)
-
-    def ring(self, seconds: float, *, crowded: bool) -> float:
-        """Collective: stream to the right and from the left: bytes a second that this rank gets."""
-
-        def take() -> int:
-            if self._in.take():
-                return BLOCK
-            os.sched_yield()
-            return 0
+    def mover(self, *, sends: bool = True, receives: bool = True) -> Step:
+        """What streams to the right and from the left: bytes received; if it only sends, sent."""
 
         def step() -> int:
-            self._out.give()
-            return take()
+            moved = self._out.give() if sends else 0
+            if receives:
+                moved = self._in.take()
+            if not moved:
+                os.sched_yield()
+            return moved
 
-        self._ends += 1
-        received = _flow(step, seconds, crowded=crowded)
-        self._out.words[ENDED] += 1
-        _drain(take, lambda: self._in.words[ENDED] >= self._ends and self._in.empty)
-        return received
+        return step
 
     def close(self) -> None:
         """Give the memory back."""
@@ -443,14 +378,9 @@ class SharedMemory:
         self._page.close()
 
 
-def open_shared_memory(rank: Rank, size: int = MESSAGE) -> SharedMemory | None:
-    """Collective: room for every rank's lane; None on every rank where they share no memory.
-
-    Args:
-        rank: this rank of the world.
-        size: bytes of a message; a multiple of ``BLOCK``.
-    """
-    page = shared_page(rank, "limits/lanes", rank.world_size * (HEAD + SLOTS * BLOCK))
+def connect_shared_memory(rank: Rank, size: int) -> SharedMemory | None:
+    """Collective: room for every rank's channel; None on every rank where they share no memory."""
+    page = shared_page(rank, "limits/channels", rank.world_size * (HEAD + SLOTS * BLOCK))
     return None if page is None else SharedMemory(rank, page, size)
 
 
@@ -473,168 +403,141 @@ def _wait_for(condition: Callable[[], bool]) -> None:
 # --------------------------------------------------------------------------------------------- TCP
 
 TOKEN = 16  # bytes
-SILENT_S = 1.0  # without a connection, after which the launcher is told that this rank waits
-INTRODUCTION_S = 1.0  # all in all, that whoever connects has for showing the token
-WORD = struct.Struct("!q")
-END = -1  # instead of a number of bytes
-TIMEVAL = struct.pack("ll", int(GIVE_UP_S), 0)
+PING = bytes(8)
+INTRODUCTION_S = 1.0  # that whoever connects has for showing the token
 
 
 class Tcp:
     """TCP streams through plain sockets: what gloo's transport could reach at best.
 
-    A rank accepts connections on one address alone: loopback in a world on one machine, else that
-    of the interface that gloo takes. Whoever connects has to show a token first, which only the
-    world's store tells; others are let go. What comes is only counted.
-
     Args:
-        rank: this rank of the world.
-        doors: address, port and token of every rank, in order.
-        listener: this rank's own.
+        out: to the right neighbour.
+        into: from the left one.
         size: bytes that are handed to the kernel at once.
     """
 
     transport = Transport.TCP
 
-    def __init__(
-        self,
-        rank: Rank,
-        doors: Sequence[tuple[str, int, bytes]],
-        listener: socket.socket,
-        size: int,
-    ) -> None:
+    def __init__(self, out: socket.socket, into: socket.socket, size: int) -> None:
         self.size = size
-        self._rank = rank
-        self._doors = doors
-        self._listener = listener
+        self._out = out
+        self._in = into
         self._data = bytearray(size)
+        limit = struct.pack("ll", int(GIVE_UP_S), int(GIVE_UP_S % 1 * 1e6))
+        for stream in (out, into):
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream.settimeout(None)  # the kernel, not Python, watches how long a call takes
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
-    def send(self, dst: int, seconds: float) -> tuple[float, float]:
-        """Stream to that rank, which calls ``receive``: bytes a second, and seconds of 8 bytes.
+    def ask(self) -> None:
+        """Send 8 bytes to the left neighbour, and wait for its own."""
+        self._in.sendall(PING)
+        _read_ping(self._in)
 
-        Raises:
-            OSError: it can't be reached, or fell silent.
-        """
-        with self._connected(dst) as stream:
+    def answer(self) -> None:
+        """Wait for 8 bytes from the right neighbour, and send as many."""
+        _read_ping(self._out)
+        self._out.sendall(PING)
 
-            def ask(count: int) -> None:
-                """Send a number, so many messages, and wait until all have been received."""
-                stream.sendall(WORD.pack(count * self.size))
-                for _ in range(count):
-                    stream.sendall(self._data)
-                _read_into(stream, memoryview(bytearray(WORD.size)))
-
-            latency = _fastest(lambda: ask(0), seconds / 3) / 2
-            took = _fastest(lambda: ask(BURST), 2 * seconds / 3)
-            stream.sendall(WORD.pack(END))
-        return BURST * self.size / took, latency
-
-    def receive(self, src: int) -> None:
-        """Take what a rank that calls ``send`` streams to this one."""
-        word = bytearray(WORD.size)
-        with self._accepted() as stream:
-            while True:
-                _read_into(stream, memoryview(word))
-                (count,) = WORD.unpack(word)
-                if count == END:
-                    return
-                for left in range(count, 0, -self.size):
-                    _read_into(stream, memoryview(self._data)[: min(left, self.size)])
-                stream.sendall(WORD.pack(count))
-
-    def ring(self, seconds: float, *, crowded: bool) -> float:
-        """Collective: stream to the right and from the left: bytes a second that this rank gets."""
-        right = (self._rank.rank + 1) % self._rank.world_size
-        sent, over, poll = bytes(self.size), False, select.poll()
+    def mover(self, *, sends: bool = True, receives: bool = True) -> Step:
+        """What streams to the right and from the left: bytes received; if it only sends, sent."""
+        poll = select.poll()
+        if sends:
+            poll.register(self._out, select.POLLOUT)
+        if receives:
+            poll.register(self._in, select.POLLIN)
 
         def step() -> int:
-            nonlocal over
-            received = 0
+            sent = received = 0
             for descriptor, _ in poll.poll(100):
                 with suppress(BlockingIOError):
-                    if descriptor == out.fileno():
-                        out.send(sent)
+                    if descriptor == self._out.fileno():
+                        sent = self._out.send(self._data, socket.MSG_DONTWAIT)
                         continue
-                    count = into.recv_into(self._data)
-                    received += count
-                    if not count:
-                        over = True
-                        poll.unregister(into)
-            return received
+                    received = self._in.recv_into(self._data, 0, socket.MSG_DONTWAIT)
+                    if not received:
+                        raise LostError("the other rank closed the stream")
+            return received if receives else sent
 
-        with self._connected(right) as out, self._accepted() as into:
-            for stream, event in ((out, select.POLLOUT), (into, select.POLLIN)):
-                stream.setblocking(False)
-                poll.register(stream, event)
-            bandwidth = _flow(step, seconds, crowded=crowded)
-            poll.unregister(out)
-            out.shutdown(socket.SHUT_WR)
-            _drain(step, lambda: over)
-        return bandwidth
+        return step
 
     def close(self) -> None:
-        """Let nobody in any more."""
-        self._listener.close()
-
-    def _connected(self, dst: int) -> socket.socket:
-        """A stream to that rank, which knows by the token that it is one of ours."""
-        address, port, token = self._doors[dst]
-        stream = socket.create_connection((address, port), timeout=GIVE_UP_S)
-        _prepare(stream)
-        stream.sendall(token)
-        return stream
-
-    def _accepted(self) -> socket.socket:
-        """The next who knows the token.
-
-        Raises:
-            OSError: nobody comes in time.
-        """
-        until = monotonic() + GIVE_UP_S
-        while (left := until - monotonic()) > 0:
-            self._listener.settimeout(min(left, SILENT_S))
-            try:
-                stream, _ = self._listener.accept()
-            except TimeoutError:
-                self._rank.tell(None)  # nobody comes, but this rank lives
-                continue
-            if _shows(stream, self._doors[self._rank.rank][2]):
-                _prepare(stream)
-                return stream
-            stream.close()
-        raise LostError("nobody came")
+        """Close both streams."""
+        self._out.close()
+        self._in.close()
 
 
-def open_tcp(rank: Rank, size: int = MESSAGE) -> Tcp | None:
-    """Collective: let each other know where to connect.
+def _read_ping(stream: socket.socket) -> None:
+    if len(stream.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
+        raise LostError("the other rank closed the stream")
+
+
+def connect_tcp(rank: Rank, size: int) -> Tcp | None:
+    """Collective: a stream to the right neighbour, and one from the left.
+
+    A rank accepts connections on one address alone: loopback in a world on one machine, else that
+    of the interface that gloo takes. Whoever connects has to show a token first, which only the
+    world's store tells; others are let go.
 
     Args:
         rank: this rank of the world.
         size: bytes that are handed to the kernel at once.
 
     Returns:
-        None on every rank where one of them has no address for it.
+        None on every rank where one of them can't be reached.
     """
-    store = rank.store("limits/tcp")
+    store, token = rank.store("limits/tcp"), secrets.token_hex(TOKEN // 2).encode()
     store.set(f"home/{rank.rank}", _home())
     homes = {bytes(store.get(f"home/{other}")) for other in range(rank.world_size)}
     address = "127.0.0.1"
     if len(homes) > 1:  # of the interface that gloo takes, if that is known
         name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
         address = next((each for each in addresses().get(name, ()) if "." in each), "")
-    listener, door = None, ""
-    if address:
+    streams: list[socket.socket] = []
+    with ExitStack() as stack:
+        try:
+            listener = stack.enter_context(socket.create_server((address or "none", 0)))
+            where = f"{address} {listener.getsockname()[1]} {token.decode()}"
+        except OSError:
+            where = ""
+        store.set(f"where/{rank.rank}", where)
+        right = bytes(store.get(f"where/{(rank.rank + 1) % rank.world_size}")).decode().split()
+        try:
+            if right:
+                out = socket.create_connection((right[0], int(right[1])), timeout=GIVE_UP_S)
+                streams.append(out)
+                out.sendall(right[2].encode())
+            if where:
+                streams.append(accepted(listener, token))
+        except OSError:
+            pass
+        if len(streams) < 2:
+            rank.count("limits/tcp/lacking", 1)
+        rank.meet("limits/tcp/connected")
+    if rank.count("limits/tcp/lacking"):
+        for stream in streams:
+            stream.close()
+        return None
+    return Tcp(streams[0], streams[1], size)
+
+
+def accepted(listener: socket.socket, token: bytes) -> socket.socket:
+    """The next stream of somebody who knows the token.
+
+    Raises:
+        OSError: nobody comes in time.
+    """
+    until = monotonic() + GIVE_UP_S
+    while (left := until - monotonic()) > 0:
+        listener.settimeout(left)
+        stream, _ = listener.accept()
+        stream.settimeout(INTRODUCTION_S)
         with suppress(OSError):
-            listener = socket.create_server((address, 0))
-            door = f"{address} {listener.getsockname()[1]} {secrets.token_hex(TOKEN)}"
-    store.set(f"door/{rank.rank}", door)
-    told = [bytes(store.get(f"door/{other}")).decode() for other in range(rank.world_size)]
-    if listener is not None and all(told):
-        words = [each.split() for each in told]
-        return Tcp(rank, [(a, int(port), bytes.fromhex(t)) for a, port, t in words], listener, size)
-    if listener is not None:
-        listener.close()
-    return None
+            if secrets.compare_digest(stream.recv(TOKEN), token):  # it was sent in one piece
+                return stream
+        stream.close()
+    raise LostError("nobody came")
 
 
 def _home() -> str:
@@ -644,33 +547,3 @@ def _home() -> str:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
         parts.append(str(Path("/proc/self/ns/net").stat().st_ino))
     return " ".join(parts)
-
-
-def _shows(stream: socket.socket, token: bytes) -> bool:
-    """Whether who connected knows the token."""
-    until, shown = monotonic() + INTRODUCTION_S, b""
-    with suppress(OSError):
-        while len(shown) < TOKEN and (left := until - monotonic()) > 0:
-            stream.settimeout(left)
-            piece = stream.recv(TOKEN - len(shown))
-            if not piece:
-                break
-            shown += piece
-    return secrets.compare_digest(shown, token)
-
-
-def _prepare(stream: socket.socket) -> None:
-    """Small messages leave at once; the kernel, not Python, watches how long a call takes."""
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    stream.settimeout(None)
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIMEVAL)
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL)
-
-
-def _read_into(stream: socket.socket, view: memoryview) -> None:
-    got = 0
-    while got < len(view):
-        more = stream.recv_into(view[got:])
-        if more == 0:
-            raise LostError("the other rank closed the stream")
-        got += more
