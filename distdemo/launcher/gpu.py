@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from typing import TYPE_CHECKING
 
 from distdemo.errors import DistdemoError
-
-if TYPE_CHECKING:
-    import torch
 
 LEAVING = 5.0  # seconds that NCCL gets to close its connections
 
@@ -56,22 +52,12 @@ def take(device: str) -> None:
         torch.cuda.set_device(device)
         torch.cuda.current_stream()  # set_device alone does not initialise it in every release
     except (RuntimeError, AssertionError, AttributeError) as error:
-        what = f"{device} can't be used: {_reason(error)}"
-        why = "CUDA said so when it was initialised."
-        raise DistdemoError(what, why, _advice(error)) from error
-
-
-def bound_device(device: str) -> torch.device | None:
-    """What ``init_process_group`` gets as ``device_id`` where a backend takes one rank a GPU.
-
-    Args:
-        device: the rank's own, ``cuda:1``; None for ``cpu``.
-    """
-    if device == "cpu":
-        return None
-    import torch
-
-    return torch.device(device)
+        said = str(error).strip() or type(error).__name__
+        hint = "See whether nvidia-smi works there, and whether torch is built for its driver."
+        if "forked" in said or "initialization error" in said:
+            hint = "The process that started it had used CUDA: take --start-method forkserver."
+        what = f"{device} can't be used: {said.splitlines()[0].strip()}"
+        raise DistdemoError(what, "CUDA said so when it was initialised.", hint) from error
 
 
 def leave_group() -> None:
@@ -88,22 +74,3 @@ def leave_group() -> None:
         faulthandler.dump_traceback_later(LEAVING, exit=True, file=nowhere)
         dist.destroy_process_group()
         faulthandler.cancel_dump_traceback_later()
-
-
-def _reason(error: BaseException) -> str:
-    """The first sentences of what torch says, on one line."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return next((line for line in lines if line), type(error).__name__)
-
-
-def _advice(error: BaseException) -> str:
-    said = str(error).lower()
-    if "too old" in said or "insufficient" in said:
-        return "Update the NVIDIA driver, or install a torch for an older CUDA."
-    if "forked subprocess" in said or "initialization error" in said:
-        return "The process that started it had used CUDA: take --start-method forkserver."
-    if "not compiled with cuda" in said or "_cuda_" in said:
-        return "This torch is for the CPU alone: install its wheel for CUDA."
-    if "busy" in said or "unavailable" in said:
-        return "Another process may have it for itself alone: see nvidia-smi -q -d COMPUTE."
-    return "See whether nvidia-smi works there, and what CUDA_VISIBLE_DEVICES says."

@@ -157,26 +157,21 @@ def _available() -> int:
 
 
 def _cgroup_free() -> int:
-    """Bytes left to this process's control group (version 2, then 1).
+    """Bytes left to this process's control group.
 
     What its processes have read from files counts as used until somebody needs the room, so the
     inactive part of that cache is free.
     """
-    for folder, limit, used, cache in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
-        (
-            "/sys/fs/cgroup/memory",
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            "total_inactive_file ",
-        ),
-    ):
-        most, now = _number(f"{folder}/{limit}"), _number(f"{folder}/{used}")
-        if most is not None and now is not None:
-            lines = _lines(f"{folder}/memory.stat")
-            cached = [line.split()[1] for line in lines if line.startswith(cache)]
-            return max(0, most - now + sum(map(int, cached)))
-    return UNLIMITED
+    most = _number("/sys/fs/cgroup/memory.max")
+    now = _number("/sys/fs/cgroup/memory.current")
+    if most is None or now is None:
+        return UNLIMITED
+    cached = [
+        int(line.split()[1])
+        for line in _lines("/sys/fs/cgroup/memory.stat")
+        if line.startswith("inactive_file ")
+    ]
+    return max(0, most - now + sum(cached))
 
 
 # --------------------------------------------------------------------------------------- processes
@@ -185,13 +180,10 @@ def _cgroup_free() -> int:
 def _processes() -> Limit:
     """How many more processes may be started, and what says so."""
     found = []
-    for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/pids"):
-        most = _number(f"{folder}/pids.max")
-        if most is not None:
-            mine = _number(f"{folder}/pids.current") or 0
-            found.append(
-                Limit(most - mine, f"Processes: the control group's pids.max is {most:,}.")
-            )
+    most = _number("/sys/fs/cgroup/pids.max")
+    if most is not None:
+        mine = _number("/sys/fs/cgroup/pids.current") or 0
+        found.append(Limit(most - mine, f"Processes: the control group's pids.max is {most:,}."))
     load = "".join(_lines("/proc/loadavg")).split()
     running = int(load[3].split("/")[1]) if load else 0  # threads and processes of the machine
     for name in ("pid_max", "threads-max"):

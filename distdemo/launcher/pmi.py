@@ -126,7 +126,7 @@ class Port:
         return False
 
     def say(self, text: str) -> None:
-        """Send a line; whoever asks so much without reading that it does not fit has hung up."""
+        """Send a line; hang up on a rank that reads so little that it does not fit."""
         if not self.open:
             return
         line = text.encode() + b"\n"
@@ -157,30 +157,12 @@ class Exchange:
         self._name = name
         self._values = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}
         self._waiting: set[int] = set()
-        self._unended: set[int] = set()  # ranks in the middle of a command of several lines
-        self._plain = {
-            "get_maxes": f"cmd=maxes rc=0 {_LIMITS}",
-            "get_appnum": "cmd=appnum rc=0 appnum=0",
-            "get_my_kvsname": f"cmd=my_kvsname rc=0 kvsname={name}",
-            "get_universe_size": f"cmd=universe_size rc=0 size={size}",
-            "finalize": "cmd=finalize_ack rc=0",
-            "publish_name": "cmd=publish_result rc=-1 info=no_names_here msg=no_names_here",
-            "unpublish_name": "cmd=unpublish_result rc=-1 info=no_names_here msg=no_names_here",
-            "lookup_name": "cmd=lookup_result rc=-1 info=no_names_here msg=no_names_here",
-            "getbyidx": "cmd=getbyidx_results rc=-1 reason=not_listed",
-            "spawn": "cmd=spawn_result rc=-1 errmsg=no_more_ranks_here",
-        }
 
     def answer(self, rank: int, line: str) -> list[Answer]:
-        """What a rank's line calls for: lines for it, or for all when the last one came."""
-        if line.startswith("mcmd="):
-            self._unended.add(rank)
-            return []
-        if rank in self._unended:
-            if line != "endcmd":
-                return []
-            self._unended.discard(rank)
-            return [(rank, self._plain["spawn"])]  # the only command of several lines
+        """What a rank's line calls for: lines for it, or for all when the last one came.
+
+        What has no answer here (names, spawned ranks) is an error to the library that asks.
+        """
         said = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
         command = said.get("cmd", "")
         if command == "barrier_in":
@@ -191,23 +173,27 @@ class Exchange:
             return [(every, "cmd=barrier_out rc=0") for every in range(self._size)]
         if command == "abort":  # it waits for no answer, and ends by itself
             return []
-        return [(rank, self._reply(command, said))]
-
-    def _reply(self, command: str, said: dict[str, str]) -> str:
+        reply = {
+            "get_maxes": f"cmd=maxes rc=0 {_LIMITS}",
+            "get_appnum": "cmd=appnum rc=0 appnum=0",
+            "get_my_kvsname": f"cmd=my_kvsname rc=0 kvsname={self._name}",
+            "get_universe_size": f"cmd=universe_size rc=0 size={self._size}",
+            "finalize": "cmd=finalize_ack rc=0",
+        }.get(command, "cmd=error rc=-1 msg=unknown_command")
         if command == "init":
             code = 0 if said.get("pmi_version", "1") == "1" else -1
-            return f"cmd=response_to_init rc={code} pmi_version=1 pmi_subversion=1"
-        if command == "put":
-            if "key" not in said or said.get("kvsname", self._name) != self._name:
-                return "cmd=put_result rc=-1 msg=no_such_space"
-            self._values[said["key"]] = said.get("value", "")
-            return "cmd=put_result rc=0 msg=success"
-        if command == "get":
+            reply = f"cmd=response_to_init rc={code} pmi_version=1 pmi_subversion=1"
+        elif command == "put":
+            reply = "cmd=put_result rc=-1 msg=no_such_space"
+            if "key" in said and said.get("kvsname", self._name) == self._name:
+                self._values[said["key"]] = said.get("value", "")
+                reply = "cmd=put_result rc=0 msg=success"
+        elif command == "get":
             value = self._values.get(said.get("key", ""))
-            if value is None:
-                return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
-            return f"cmd=get_result rc=0 msg=success value={value}"
-        return self._plain.get(command, "cmd=error rc=-1 msg=unknown_command")
+            reply = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
+            if value is not None:
+                reply = f"cmd=get_result rc=0 msg=success value={value}"
+        return [(rank, reply)]
 
 
 def segment_names(name: str) -> tuple[str, ...]:

@@ -144,7 +144,9 @@ class Rank:
             rank=self.rank,
             world_size=self.world_size,
             timeout=self._patience,
-            device_id=gpu.bound_device(self.device) if self.rank_per_gpu else None,
+            device_id=torch.device(self.device)
+            if self.rank_per_gpu and self.device != "cpu"
+            else None,
         )
         self.reach("joined the group")
 

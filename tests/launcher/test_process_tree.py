@@ -93,24 +93,21 @@ def burns(name):
     assert (counted >= went) is (name == "busy"), (counted, went)
 
 
-@pytest.mark.parametrize(
-    ("readings", "goes_on"),
-    [
+def test_work_is_told_from_waking_now_and_then(monkeypatch):
+    ticks = iter(range(0, 1000, 10))
+    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
+    for readings, goes_on in (
         ((1.0, 1.05), False),  # 5 ms a second: it wakes now and then
         ((1.0, 1.2), True),
         ((5.0, 1.0), True),  # a child that worked has ended, and was not waited for
         ((None, 1.0), True),  # nobody tells: it may be at work
         ((1.0, None), True),
-    ],
-)
-def test_work_is_told_from_waking_now_and_then(readings, goes_on, monkeypatch):
-    told = chain(readings, repeat(readings[-1]))
-    ticks = iter(range(0, 1000, 10))
-    monkeypatch.setattr(process_tree, "processor_seconds", lambda _: next(told))
-    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
-    work = Work({1})
-    assert work.goes_on() == goes_on
-    assert work.goes_on() == (readings[-1] is None)  # each look counts from the last one
+    ):
+        told = chain(readings, repeat(readings[-1]))
+        monkeypatch.setattr(process_tree, "processor_seconds", lambda _, told=told: next(told))
+        work = Work({1})
+        assert work.goes_on() == goes_on
+        assert work.goes_on() == (readings[-1] is None)  # each look counts from the last one
 
 
 # ------------------------------------------------------------------------------------------ signals
@@ -137,19 +134,12 @@ def test_within_the_block_a_signal_is_only_noted_and_then_handed_on(heard):
         assert readable(interrupts)
         assert interrupts.received == signal.SIGTERM
         note = signal.getsignal(signal.SIGTERM)
-        for _ in range(100_000):  # more than the pipe holds
+        for _ in range(70_000):  # more than the pipe holds
             note(signal.SIGTERM, None)  # type: ignore[operator, misc]
     assert heard == []
     interrupts.redeliver()
     assert heard == [signal.SIGTERM]
     assert os.listdir("/proc/self/fd") == before
-
-
-def test_ctrl_c_becomes_a_keyboard_interrupt_afterwards():
-    with Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        interrupts.redeliver()
 
 
 def test_a_signal_that_was_ignored_stays_ignored():

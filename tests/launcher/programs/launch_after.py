@@ -1,13 +1,14 @@
-"""A user's program: ``launch_after.py METHOD SIZE,SIZE... STATE...``.
+"""A user's program: ``launch_after.py METHOD`` computes, in torch's threads, and then launches.
 
-In a process for each state, which it brings that into, it launches a world of each of these sizes,
-with a tensor. It prints the state, and of each world what came back and what its own tensor holds
-by then.
+Of each world it prints what came back and what its own tensor holds by then; last, who is blamed
+where a rank is killed while it unpickles its arguments.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
 
 import torch
@@ -32,31 +33,34 @@ def work(rank, size, tensor):
     return product[0, 0].item(), total.item(), size, changed, tensor.item()
 
 
-def prepare(what):
-    """Bring this process into the state that the test is about."""
-    if what == "computed":
-        torch.set_num_threads(2)
-        _ = torch.randn(2000, 2000) @ torch.randn(2000, 2000)
-    elif what == "backward":
-        weight = torch.randn(500, 500, requires_grad=True)
-        (weight @ weight).sum().backward()
+class Fragile:
+    """Kills the process that unpickles it, if that is rank 1."""
+
+    def __reduce__(self):
+        return explode, ()
 
 
-def launched(method, sizes):
-    """Launch a world of each of these sizes."""
-    mine = torch.ones(1)
-    for size in sizes:
-        came = distdemo.launch(work, args=(mine,), world_size=size, timeout=40, start_method=method)
-        print(came, mine.item(), flush=True)
+def explode():
+    if multiprocessing.current_process().name == "rank-1":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait(fragile):
+    dist.barrier()
 
 
 if __name__ == "__main__":
-    for state in sys.argv[3:]:
-        print(state, flush=True)
-        child = os.fork()  # from a process that has done nothing but imports
-        if child == 0:
-            prepare(state)
-            launched(sys.argv[1], map(int, sys.argv[2].split(",")))
-            break
-        if os.waitpid(child, 0)[1]:
-            print("failed", flush=True)
+    torch.set_num_threads(2)
+    weight = torch.randn(1000, 1000, requires_grad=True)
+    (weight @ weight).sum().backward()
+    mine = torch.ones(1)
+    method = sys.argv[1]
+    came = distdemo.launch(work, args=(mine,), world_size=2, timeout=60, start_method=method)
+    print(came, mine.item())
+    if method == "auto":
+        # A function of a module, as a program without a file may have it, and then a rank's death.
+        print(distdemo.launch(dist.get_rank, world_size=3))
+        try:
+            distdemo.launch(wait, args=(Fragile(),), world_size=2)
+        except distdemo.WorldError as error:
+            print(error.rank, error.what)
