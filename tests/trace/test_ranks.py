@@ -170,8 +170,8 @@ def test_a_rank_that_sends_what_it_does_not_have_is_refused_before_it_runs() -> 
         def rounds(self, n: int, chunks: int) -> Any:
             return reversed(list(super().rounds(n, chunks)))
 
-    with pytest.raises(ScheduleError, match="rank 1 sends chunk 0, which it does not have"):
-        Runner(1, Plan.of(Backwards(), 4, 4), spec_of("broadcast", 4, 4), "cpu")
+    with pytest.raises(ScheduleError, match="rank 2 sends chunk 0, which it does not have"):
+        Runner(2, Plan.of(Backwards(), 4, 4), spec_of("broadcast", 4, 4), "cpu")
 
 
 # ------------------------------------------------------------------------------------- the report

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
     BRUCK,
+    RING,
     THAKUR,
     Algorithm,
     Formula,
     Formulas,
     Number,
-    flip,
     floor_log,
-    fold,
     log,
     masks,
     odd,
     others,
     power,
     stood_for,
-    unfold,
 )
 from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window
 
@@ -46,17 +46,11 @@ class Ring(AllGather):
     name = "ring"
     summary = "Each passes on to the right neighbour what it got last: its own tensor first."
     source = f"{THAKUR}, 4.1 (ring)"
-    formulas = Formulas(
-        rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
-    )
+    formulas = RING
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """In round k rank i passes on chunk i − k."""
-        for step in range(n - 1):
-            yield Round((Sends(range(n), Shift(1), Window(-step)),))
+        return shapes.ring(n, 0)
 
 
 def _sent_doubling(n: int, _: int = 0) -> Number:
@@ -94,10 +88,10 @@ class Doubling(AllGather):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The lowest bit of the rank's number first; partners get all but their own at the end."""
         core = power(n)
-        yield from fold(n, Window(0), reduce=False)
+        yield from shapes.fold(n, Window(0), reduce=False)
         for bit in masks(core):
-            yield flip(n, bit, Block(bit, receivers=False, core=core), "doubling")
-        yield from unfold(n, Window(core + 1, n - 1))
+            yield shapes.flip(n, bit, Block(bit, receivers=False, core=core), "doubling")
+        yield from shapes.unfold(n, Window(core + 1, n - 1))
 
 
 class Bruck(AllGather):
@@ -115,12 +109,7 @@ class Bruck(AllGather):
     name = "bruck"
     summary = "From ranks 1, 2, 4, ... further on comes what follows: lg n rounds for every n."
     source = f"{BRUCK}; {THAKUR}, 4.1 (Bruck)"
-    formulas = Formulas(
-        rounds=Formula("lg n", lambda n, _: log(n)),
-        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
-    )
+    formulas = replace(RING, rounds=Formula("lg n", lambda n, _: log(n)))
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """All that a rank has, in the last round no more than is lacking."""

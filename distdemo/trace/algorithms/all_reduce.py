@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
     PATARASUK,
     THAKUR,
     Algorithm,
     Formula,
     Formulas,
-    flip,
     floor_log,
-    fold,
     masks,
     odd,
     others,
     power,
-    unfold,
 )
 from distdemo.trace.records import Content
 from distdemo.trace.schedule import (
@@ -29,7 +27,6 @@ from distdemo.trace.schedule import (
     Sends,
     Shift,
     Task,
-    Window,
     everything,
 )
 
@@ -68,10 +65,8 @@ class Ring(AllReduce):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """In round k rank i passes on chunk i − k; in the second half i + 1 − k."""
-        for step in range(n - 1):
-            yield Round((Sends(range(n), Shift(1), Window(-step), reduce=True),), "reduce-scatter")
-        for step in range(n - 1):
-            yield Round((Sends(range(n), Shift(1), Window(1 - step)),), "all-gather")
+        yield from shapes.ring(n, 0, reduce=True, phase="reduce-scatter")
+        yield from shapes.ring(n, 1, phase="all-gather")
 
 
 _TO_ALL = Formulas(
@@ -157,11 +152,8 @@ class Aggregator(AllReduce):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One link, one message at a time. Texts where rank 0 talks to all at once count 2."""
         whole = everything(chunks)
-        for rank in range(1, n):
-            own = range(rank, rank + 1)
-            yield Round((Sends(own, Shift(-rank), whole, reduce=True),), "all to one")
-        for rank in range(1, n):
-            yield Round((Sends(range(1), Shift(rank), whole),), "one to all")
+        yield from shapes.star(n, lambda _: whole, up=True, reduce=True, phase="all to one")
+        yield from shapes.star(n, lambda _: whole, phase="one to all")
 
 
 class BinaryTree(AllReduce):
@@ -237,10 +229,10 @@ class Doubling(AllReduce):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One bit of the rank's number after the other."""
         whole = everything(chunks)
-        yield from fold(n, whole, reduce=True)
+        yield from shapes.fold(n, whole, reduce=True)
         for bit in masks(power(n)):
-            yield flip(n, bit, whole, "doubling", reduce=True)
-        yield from unfold(n, whole)
+            yield shapes.flip(n, bit, whole, "doubling", reduce=True)
+        yield from shapes.unfold(n, whole)
 
 
 class HalvingDoubling(AllReduce):
@@ -274,12 +266,12 @@ class HalvingDoubling(AllReduce):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The highest bit of the rank's number first, and back."""
         whole, bits = everything(chunks), masks(power(n))
-        yield from fold(n, whole, reduce=True)
+        yield from shapes.fold(n, whole, reduce=True)
         for bit in reversed(bits):
-            yield flip(n, bit, Block(bit, receivers=True), "halving", reduce=True)
+            yield shapes.flip(n, bit, Block(bit, receivers=True), "halving", reduce=True)
         for bit in bits:
-            yield flip(n, bit, Block(bit, receivers=False), "doubling")
-        yield from unfold(n, whole)
+            yield shapes.flip(n, bit, Block(bit, receivers=False), "doubling")
+        yield from shapes.unfold(n, whole)
 
 
 ALGORITHMS = (

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from distdemo.trace.algorithms.contract import (
+    BITS,
     BRUCK,
+    RING,
     THAKUR,
     Algorithm,
     Formula,
@@ -14,7 +16,6 @@ from distdemo.trace.algorithms.contract import (
     bits_set,
     log,
     masks,
-    others,
 )
 from distdemo.trace.schedule import Part, PartsWithBit, Round, Sends, Shift, Task
 
@@ -32,12 +33,7 @@ class Pairwise(AllToAll):
     name = "pairwise"
     summary = "In round k everyone sends k places further the part that is meant for there."
     source = f"{THAKUR}, 4.3 (long messages)"
-    formulas = Formulas(
-        rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
-    )
+    formulas = RING
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One for each distance."""
@@ -53,9 +49,7 @@ class Bruck(AllToAll):
     source = f"{BRUCK}; {THAKUR}, 4.3 (short messages)"
     formulas = Formulas(  # a part for the rank d further is sent once for each bit of d
         rounds=Formula("lg n", lambda n, _: log(n)),
-        sent=Formula(
-            "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
-        ),
+        sent=BITS,
         busiest=Formula(
             "2 · bits set in 1..n−1, /n·B; lg n·B where e=0",
             lambda n, _: Fraction(2 * bits_set(n), n),

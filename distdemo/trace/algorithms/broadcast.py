@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
     CHAN,
     PIPELINE,
@@ -13,11 +14,8 @@ from distdemo.trace.algorithms.contract import (
     Formula,
     Formulas,
     log,
-    masks,
-    pipeline,
-    pipeline_chunks,
 )
-from distdemo.trace.schedule import Round, Sends, Shift, Task, Window, everything
+from distdemo.trace.schedule import Round, Task, everything
 
 
 class Broadcast(Algorithm):
@@ -28,10 +26,7 @@ class Broadcast(Algorithm):
 
 
 class Tree(Broadcast):
-    """Whoever has the tensor sends it to one who has not, so that twice as many have it.
-
-    Six ranks: ``0→1``; ``0→2 1→3``; ``0→4 1→5``.
-    """
+    """Six ranks: ``0→4``; ``0→2``; ``0→1 2→3 4→5``."""
 
     name = "tree"
     summary = "All who have the tensor send it to one more rank each: twice as many every round."
@@ -44,10 +39,8 @@ class Tree(Broadcast):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round k the ranks below 2^k send that far."""
-        for have in masks(n):
-            senders = range(min(have, n - have))
-            yield Round((Sends(senders, Shift(have), everything(chunks)),))
+        """Down the tree."""
+        return shapes.tree(n, everything(chunks))
 
 
 class Flat(Broadcast):
@@ -65,8 +58,7 @@ class Flat(Broadcast):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        for rank in range(1, n):
-            yield Round((Sends(range(1), Shift(rank), everything(chunks)),))
+        return shapes.star(n, lambda _: everything(chunks))
 
 
 class Chain(Broadcast):
@@ -85,14 +77,9 @@ class Chain(Broadcast):
     formulas = PIPELINE
     chunked = True
 
-    def chunks(self, n: int) -> int:
-        """As many as ranks, 16 at most."""
-        return pipeline_chunks(n)
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """In round t rank i passes on chunk t − i."""
-        for step, links in pipeline(n, chunks):
-            yield Round((Sends(links, Shift(1), Window(step, turn=-1)),))
+        return shapes.pipeline(n, chunks)
 
 
 ALGORITHMS = (Tree(), Flat(), Chain())

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from distdemo.trace.schedule import Chunks, Flip, Round, Sends, Shift, Task, with_bit
+from distdemo.trace.schedule import Round, Task, with_bit
 
 Number = int | Fraction
+MOST_USUAL = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
 
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
 """Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1)."""
@@ -84,8 +85,8 @@ class Algorithm(ABC):
     chunked: ClassVar[bool] = False
 
     def chunks(self, n: int) -> int:
-        """Number of chunks on n ranks; by default the op's pieces as they are."""
-        return self.task.pieces(n)
+        """Number of chunks on n ranks: the op's pieces as they are, or those of a pipeline."""
+        return min(n, MOST_USUAL) if self.chunked else self.task.pieces(n)
 
     @abstractmethod
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -140,59 +141,27 @@ def bits_set(n: int) -> int:
     return sum(with_bit(n, bit) for bit in masks(n))
 
 
-# -------------------------------------------------------------------- beyond the largest power of 2
-#
-# Algorithms that halve or double need p = 2^k ranks. The e = n − p others hand what they have to a
-# partner first, rank p + i to rank i, and get the result from it last (Thakur et al. 2005, 4.5;
-# there it is even ranks that hand to odd ones, which costs the same).
-
-
-def fold(n: int, chunks: Chunks, *, reduce: bool) -> Iterator[Round]:
-    """A round in which the ranks beyond p send to their partners; none if n is a power of 2."""
-    core = power(n)
-    if core != n:
-        yield Round((Sends(range(core, n), Shift(-core), chunks, reduce),), "fold")
-
-
-def unfold(n: int, chunks: Chunks) -> Iterator[Round]:
-    """A round in which the partners send back; none if n is a power of 2."""
-    core = power(n)
-    if core != n:
-        yield Round((Sends(range(n - core), Shift(core), chunks),), "unfold")
-
-
-def flip(n: int, bit: int, chunks: Chunks, phase: str, *, reduce: bool = False) -> Round:
-    """A round in which each of the p ranks exchanges with the one that differs in a bit."""
-    return Round((Sends(range(power(n)), Flip(bit), chunks, reduce),), phase)
-
-
 def stood_for(n: int) -> int:
     """Ranks beyond p that rank 0's block stands for, over all blocks from 1 rank to p / 2."""
     core = power(n)
     return sum(min(bit, n - core) for bit in masks(core))
 
 
-# ------------------------------------------------------------------------------------------ chains
-
-MOST_USUAL = 16  # chunks; more cost α, fewer leave ranks idle at both ends
+RING = Formulas(
+    rounds=Formula("n−1", lambda n, _: n - 1),
+    sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
+    busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
+    total=Formula("(n−1)B", lambda n, _: n - 1),
+)
+"""Every rank sends a part to another one in each round, and gets one."""
+BITS = Formula(
+    "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
+)
+"""What goes bit by bit of a rank's number travels once for each bit that is set."""
 PIPELINE = Formulas(
     rounds=Formula("n−1 + C−1, n > 1", lambda n, c: several(n) * (n - 1 + c - 1)),
     sent=Formula("B", lambda n, _: several(n)),
     busiest=Formula("B, 2B from n = 3", lambda n, _: min(n - 1, 2)),
     total=Formula("(n−1)B", lambda n, _: n - 1),
 )
-"""What chunks cost that follow each other down a chain of ranks."""
-
-
-def pipeline_chunks(n: int) -> int:
-    """As many as ranks: then at most half of the rounds are for filling and draining the chain."""
-    return max(1, min(n, MOST_USUAL))
-
-
-def pipeline(n: int, chunks: int) -> Iterator[tuple[int, range]]:
-    """Round by round its number t, and the links that carry a chunk in it; link i begins at rank i.
-
-    In round t link i carries chunk t − i.
-    """
-    for step in range(n - 1 + chunks - 1 if n > 1 else 0):
-        yield step, range(max(0, step - chunks + 1), min(step, n - 2) + 1)
+"""Chunks follow each other along a chain of ranks."""

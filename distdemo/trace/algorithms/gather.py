@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
+    BITS,
     THAKUR,
     Algorithm,
     Formula,
     Formulas,
     Number,
-    bits_set,
     log,
     masks,
     others,
     several,
 )
-from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window
+from distdemo.trace.schedule import Round, Task, Window
 
 
 class Gather(Algorithm):
@@ -54,16 +55,12 @@ class Tree(Gather):
         rounds=Formula("lg n", lambda n, _: log(n)),
         sent=Formula("max(n−m, m/2)/n·B, m the highest power of 2 below n", _sent_in_tree),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        # A tensor travels once for each bit that is set in its rank's number.
-        total=Formula(
-            "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
-        ),
+        total=BITS,
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Every odd m-th rank hands all that it has m places back."""
-        for m in masks(n):
-            yield Round((Sends(range(m, n, 2 * m), Shift(-m), Block(m, receivers=False)),))
+        return shapes.tree(n, up=True)
 
 
 class Flat(Gather):
@@ -81,8 +78,7 @@ class Flat(Gather):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        for rank in range(1, n):
-            yield Round((Sends(range(rank, rank + 1), Shift(-rank), Window(0)),))
+        return shapes.star(n, lambda _: Window(0), up=True)
 
 
 ALGORITHMS = (Tree(), Flat())

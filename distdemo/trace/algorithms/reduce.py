@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
     CHAN,
     PIPELINE,
@@ -13,12 +14,9 @@ from distdemo.trace.algorithms.contract import (
     Formula,
     Formulas,
     log,
-    masks,
-    pipeline,
-    pipeline_chunks,
     several,
 )
-from distdemo.trace.schedule import Round, Sends, Shift, Task, Window, everything
+from distdemo.trace.schedule import Round, Task, everything
 
 
 class Reduce(Algorithm):
@@ -29,10 +27,7 @@ class Reduce(Algorithm):
 
 
 class Tree(Reduce):
-    """The broadcast's tree, backwards: half of those who have a sum hand it to the other half.
-
-    Six ranks: ``4→0 5→1``; ``2→0 3→1``; ``1→0``.
-    """
+    """The broadcast's tree upwards. Six ranks: ``1→0 3→2 5→4``; ``2→0``; ``4→0``."""
 
     name = "tree"
     summary = "Half of the ranks hand their sum to the other half, until the root has it."
@@ -45,10 +40,8 @@ class Tree(Reduce):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """The ranks from 2^k on send that far down, the highest k first."""
-        for left in reversed(masks(n)):
-            senders = range(left, min(2 * left, n))
-            yield Round((Sends(senders, Shift(-left), everything(chunks), reduce=True),))
+        """Up the tree."""
+        return shapes.tree(n, everything(chunks), up=True, reduce=True)
 
 
 class Flat(Reduce):
@@ -66,9 +59,7 @@ class Flat(Reduce):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        for rank in range(1, n):
-            own, whole = range(rank, rank + 1), everything(chunks)
-            yield Round((Sends(own, Shift(-rank), whole, reduce=True),))
+        return shapes.star(n, lambda _: everything(chunks), up=True, reduce=True)
 
 
 class Chain(Reduce):
@@ -87,16 +78,9 @@ class Chain(Reduce):
     formulas = PIPELINE
     chunked = True
 
-    def chunks(self, n: int) -> int:
-        """As many as ranks, 16 at most."""
-        return pipeline_chunks(n)
-
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """In round t rank n − 1 − i passes on chunk t − i."""
-        for step, links in pipeline(n, chunks):
-            senders = range(n - 1 - links[-1], n - links[0])
-            chunk = Window(step - (n - 1), turn=1)
-            yield Round((Sends(senders, Shift(-1), chunk, reduce=True),))
+        return shapes.pipeline(n, chunks, up=True)
 
 
 ALGORITHMS = (Tree(), Flat(), Chain())

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
     PATARASUK,
+    RING,
     THAKUR,
     Algorithm,
     Formula,
     Formulas,
     Number,
-    flip,
     floor_log,
-    fold,
     masks,
     odd,
     others,
     power,
     stood_for,
-    unfold,
 )
-from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window, everything
+from distdemo.trace.schedule import Block, Round, Task, Window, everything
 
 
 class ReduceScatter(Algorithm):
@@ -45,17 +44,11 @@ class Ring(ReduceScatter):
     name = "ring"
     summary = "A sum of one chunk at a time goes to the right neighbour, and grows on its way."
     source = f"{PATARASUK}; {THAKUR}, 4.4 (pairwise has the same cost)"
-    formulas = Formulas(
-        rounds=Formula("n−1", lambda n, _: n - 1),
-        sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
-        total=Formula("(n−1)B", lambda n, _: n - 1),
-    )
+    formulas = RING
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """In round k rank i passes on chunk i − 1 − k."""
-        for step in range(n - 1):
-            yield Round((Sends(range(n), Shift(1), Window(-1 - step), reduce=True),))
+        return shapes.ring(n, -1, reduce=True)
 
 
 def _busiest_halving(n: int, _: int) -> Number:
@@ -90,10 +83,10 @@ class Halving(ReduceScatter):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The highest bit of the rank's number first."""
         core = power(n)
-        yield from fold(n, everything(chunks), reduce=True)
+        yield from shapes.fold(n, everything(chunks), reduce=True)
         for bit in reversed(masks(core)):
-            yield flip(n, bit, Block(bit, receivers=True, core=core), "halving", reduce=True)
-        yield from unfold(n, Window(core))
+            yield shapes.flip(n, bit, Block(bit, receivers=True, core=core), "halving", reduce=True)
+        yield from shapes.unfold(n, Window(core))
 
 
 ALGORITHMS = (Ring(), Halving())

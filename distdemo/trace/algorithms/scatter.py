@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
+    BITS,
     THAKUR,
     Algorithm,
     Formula,
     Formulas,
-    bits_set,
     log,
-    masks,
     others,
 )
-from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window
+from distdemo.trace.schedule import Round, Task, Window
 
 
 class Scatter(Algorithm):
@@ -44,16 +43,12 @@ class Tree(Scatter):
         rounds=Formula("lg n", lambda n, _: log(n)),
         sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
-        # A part travels once for each bit that is set in its rank's number.
-        total=Formula(
-            "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
-        ),
+        total=BITS,
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Every 2m-th rank hands the parts of m ranks, as far as there are, m places further."""
-        for m in reversed(masks(n)):
-            yield Round((Sends(range(0, n - m, 2 * m), Shift(m), Block(m, receivers=True)),))
+        return shapes.tree(n)
 
 
 class Flat(Scatter):
@@ -71,8 +66,7 @@ class Flat(Scatter):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        for rank in range(1, n):
-            yield Round((Sends(range(1), Shift(rank), Window(rank)),))
+        return shapes.star(n, Window)
 
 
 ALGORITHMS = (Tree(), Flat())
