@@ -19,15 +19,18 @@ from typing import Any
 
 from distdemo.trace.records import Cell, PlayedRound, TraceReport, Transfer
 from distdemo.trace.texts import (
+    COSTS,
+    LETTERS,
     amount,
-    fault_words,
+    fault_text,
     handed_over,
-    letters_line,
     mark,
     notes,
+    payload_text,
+    run_names,
     runs,
     sameness,
-    wrong_words,
+    wrong_text,
 )
 from distdemo.trace.view import title
 from distdemo.view.console import Signs
@@ -45,14 +48,8 @@ SCRIPTS = (
     "player.js",  # the round that is shown, and how it moves on
     "page.js",  # all of it put together
 )
-COSTS = {
-    "rounds": "Rounds",
-    "sent_bytes": "Sent by the rank that sends most",
-    "busiest_bytes": "Through the busiest rank",
-    "total_bytes": "Sent in all",
-}
 SAMENESS = {"same": "the same", "different": "different", "unequal": "chunks are not equal"}
-IN_SIGHT = 4  # wrong chunks that are named above the picture
+IN_SIGHT = 4  # wrong chunks that are listed at once; more would push the picture off the screen
 MOST_NAMED = 8  # messages or chunks that a sentence names; the others are counted
 SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
 VERBS = {
@@ -140,7 +137,7 @@ def page_data(report: TraceReport) -> dict[str, Any]:
                 "rank": each.rank,
                 "chunk": each.chunk,
                 "since": len(report.rounds) if each.round is None else each.round,
-                "words": wrong_words(each, report.chunk_names),
+                "words": wrong_text(each, report.chunk_names),
             }
             for each in report.wrong
         ],
@@ -194,7 +191,7 @@ def sentences(report: TraceReport) -> list[tuple[str, str, str]]:
         head = f"Round {each.number} of {len(report.rounds)}"
         came, fault = _progress(report, after, before), report.spec.fault
         if fault and fault.round == each.number:
-            came += f" {fault_words(fault)}"
+            came += f" {fault_text(fault)}"
         phase = f", {each.phase}" if each.phase else ""
         found.append((f"{head}{phase}", _messages(report, each), came))
     return found
@@ -209,12 +206,9 @@ def _messages(report: TraceReport, each: PlayedRound) -> str:
     told = []
     for first, *others in kinds.values():
         text, what = _message(report, first), CONTENTS[first.content]
-        more = [
-            f"rank {t.src} {what}{_chunk_list(report, t.chunks)} to rank {t.dst}"
-            for t in others[: MOST_NAMED - 1]
-        ]
-        hidden = len(others) - len(more)
-        more += [f"{plural(hidden, 'message')} more"] if hidden else []
+        more = _few(
+            [f"rank {t.src} {what}{_chunk_list(report, t.chunks)} to rank {t.dst}" for t in others]
+        )
         told.append(f"{text}; likewise {listing(more)}." if more else f"{text}.")
     return " ".join(told) or "no message carries anything."
 
@@ -231,15 +225,14 @@ def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
     """``chunk 2``, ``chunks 0–3 and 6``; few of many are named."""
     names = report.chunk_names
     plain = all(names[each] == str(each) for each in chunks)
-    told = []
-    for first, last in runs(chunks) if plain else [(each, each) for each in chunks]:
-        if last > first + 1:
-            told.append(f"{names[first]}–{names[last]}")
-        else:
-            told += [names[each] for each in range(first, last + 1)]
-    if len(told) > MOST_NAMED:
-        told[MOST_NAMED:] = [f"{len(told) - MOST_NAMED:,} more"]
-    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(told)}"
+    told = run_names(chunks) if plain else [names[each] for each in chunks]
+    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_few(told))}"
+
+
+def _few(told: list[str]) -> list[str]:
+    """The first of many, and how many more there are."""
+    more = [f"{len(told) - MOST_NAMED:,} more"] if len(told) > MOST_NAMED else []
+    return told[:MOST_NAMED] + more
 
 
 Held = tuple[dict[int, Cell], ...]
@@ -260,9 +253,7 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
     wanted = sum(map(len, report.wanted))
     told = f"Complete now: {len(done):,} of {plural(wanted, 'wanted chunk')}"
     fresh = sorted(done - complete(before)) if before is not None else []
-    names = [f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in fresh[:MOST_NAMED]]
-    if len(fresh) > MOST_NAMED:
-        names.append(f"{len(fresh) - MOST_NAMED:,} more")
+    names = _few([f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in fresh])
     return f"{told}; new: {listing(names)}." if names else f"{told}."
 
 
@@ -272,7 +263,7 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
 def _verdict(report: TraceReport) -> Iterator[str]:
     """Whether it is right, in words and by a sign; a simulation has nothing to verify."""
     if report.spec.fault is not None:
-        yield f'<p class="spoiled">⚠ {clean(fault_words(report.spec.fault))}</p>'
+        yield f'<p class="spoiled">⚠ {clean(fault_text(report.spec.fault))}</p>'
     if report.world is not None and report.world.verdict is not None:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {clean(why.what)} {clean(why.why)} {clean(why.hint)}</p>'
@@ -281,16 +272,12 @@ def _verdict(report: TraceReport) -> Iterator[str]:
         how = f"{plural(len(report.wrong), 'chunk')} on {plural(ranks, 'rank')}"
         if not report.wrong:
             how = plural(sum(each.wrong for each in report.verifications), "element")
-        yield f'<p class="bad">✗ Wrong: {how}.</p>'
-        # The first in sight, all others on demand: they would push the picture off the screen.
-        items = [
-            f"<li>✗ {clean(wrong_words(each, report.chunk_names))}</li>" for each in report.wrong
-        ]
-        yield f'<ul class="wrong">{"".join(items[:IN_SIGHT])}</ul>' if items else ""
-        if items[IN_SIGHT:]:
-            more = f"{plural(len(items) - IN_SIGHT, 'wrong chunk')} more"
-            rest = f'<ul class="wrong">{"".join(items[IN_SIGHT:])}</ul>'
-            yield f'<details class="wrong"><summary>{more}</summary>{rest}</details>'
+        items = "".join(
+            f"<li>✗ {clean(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
+        )
+        opened = " open" if len(report.wrong) <= IN_SIGHT else ""
+        told = f'<summary class="bad">✗ Wrong: {how}.</summary>'
+        yield f'<details class="wrong"{opened}>{told}<ul>{items}</ul></details>'
     elif report.verifications:
         checked = sum(each.checked for each in report.verifications)
         right = f"Verified: {plural(checked, 'element')}, every one right."
@@ -322,7 +309,7 @@ def _counts(report: TraceReport) -> str:
         elif handed:
             rows[-1].append("—")
     table = _table("Formula beside count", heads, rows)
-    letters = clean(letters_line(report.checks, report.traffic))
+    letters = clean(f"B: {payload_text(report.traffic)}; {LETTERS}")
     return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
 
 

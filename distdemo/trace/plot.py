@@ -18,7 +18,7 @@ from matplotlib.ticker import (
 )
 
 from distdemo.trace.records import Candidate, ComparedSize, Comparison
-from distdemo.trace.texts import link_words
+from distdemo.trace.texts import link_text
 from distdemo.trace.view_compare import below, name_of, title
 from distdemo.view.format import duration, short_size
 from distdemo.view.plot import COLOURS, MARKS, SETTINGS, entitle, saved, short
@@ -109,7 +109,7 @@ def _title(report: Comparison) -> str:
 def _small(report: Comparison) -> str:
     """α and β with their source; who is fastest by the model; with what it was run."""
     told = ["Nothing was run: counted on paper."] if report.simulated else []
-    told += [] if report.link is None else [link_words(report.link)]
+    told += [] if report.link is None else [link_text(report.link)]
     told += [text for text in below(report) if text.startswith("Fastest")]
     told.append(" · ".join(f"{name} {version}" for name, version in report.versions.items()))
     return "\n".join(told)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from distdemo.ops.contract import Traffic
 from distdemo.trace.records import Check, Fault, Link, TraceReport, WrongChunk
@@ -18,47 +16,11 @@ COSTS = {
     "total_bytes": "In all",
 }
 """What the names of checks read as; in this order."""
-LETTERS = {
-    "n": "n: ranks",
-    "C": "C: chunks",
-    "lg": "lg: logarithm to base 2, rounded up (⌊ ⌋: down)",
-    "p": "p: largest power of 2 that is not above n",
-    "e": "e = n − p; [e>0]: 1 if so, else 0",
-}
+LETTERS = (
+    "n: ranks; C: chunks; lg: logarithm to base 2, rounded up (⌊ ⌋: down); p: largest power of 2 "
+    "that is not above n; e = n − p; [e>0]: 1 if so, else 0."
+)
 """What formulas are written with, B apart."""
-_ASCII = {
-    "α": "alpha",
-    "β": "beta",
-    "½": "1/2 ",
-    "·": "*",
-    "µ": "u",
-    "−": "-",
-    "×": "x",
-    "²": "^2",
-    "≠": "!=",
-    "≈": "~",
-    "±": "+-",
-    "–": "-",
-    "—": "-",
-    "→": "->",
-    "★": "*",
-    "Σ": "sum",
-    "⌊": "floor(",
-    "⌋": ")",
-    "ř": "r",
-}
-
-
-def plain(text: str, sign: Signs) -> str:
-    """A sentence or formula with the characters that this terminal has."""
-    if sign != ASCII_SIGNS:
-        return text
-    for letter, name in _ASCII.items():
-        text = text.replace(letter, name)
-    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-
-
-# ----------------------------------------------------------------------------------------- amounts
 
 
 def amount(check: Check, value: float) -> str:
@@ -66,6 +28,11 @@ def amount(check: Check, value: float) -> str:
     if check.name == "rounds":
         return f"{value:,.10g}"
     return exact_size(int(value)) if value == int(value) else f"{value:,.2f} B"
+
+
+def formula(text: str, sign: Signs) -> str:
+    """A formula with the characters that this terminal has."""
+    return text.replace("·", "*") if sign == ASCII_SIGNS else text
 
 
 def sameness(check: Check) -> str:
@@ -77,7 +44,7 @@ def sameness(check: Check) -> str:
 
 def mark(how: str, sign: Signs) -> str:
     """The sign of what ``sameness`` says."""
-    return {"same": sign.right, "different": plain("≠", sign)}.get(how, plain("≈", sign))
+    return {"same": sign.right, "different": "≠", "unequal": "≈"}[how]
 
 
 def handed_over(report: TraceReport) -> dict[str, int]:
@@ -87,25 +54,13 @@ def handed_over(report: TraceReport) -> dict[str, int]:
     return {"sent_bytes": max(report.handed_bytes), "total_bytes": sum(report.handed_bytes)}
 
 
-def letters_line(checks: Iterable[Check], traffic: Traffic) -> str:
-    """What the letters of these formulas are: ``B: 4 MiB, one rank's tensor; n: ranks``."""
-    used = {letter for each in checks for letter in _letters(each.formula)}
-    used |= {"n", "p"} if "e" in used else set()
-    told = [text for letter, text in LETTERS.items() if letter in used]
+def payload_text(traffic: Traffic) -> str:
+    """``16 B, one rank's tensor``."""
     about = f", {traffic.payload_is}" if traffic.payload_is else ""
-    return "; ".join([f"B: {exact_size(traffic.payload_bytes)}{about}", *told]) + "."
+    return f"{exact_size(traffic.payload_bytes)}{about}"
 
 
-def _letters(formula: str) -> Iterator[str]:
-    """Of ``2nB from n = 3`` these: n, B."""
-    for word in re.findall("[A-Za-z]+", formula):
-        if word == "lg":
-            yield word
-        elif set(word) <= {*LETTERS, "B"}:
-            yield from word
-
-
-def link_words(link: Link) -> str:
+def link_text(link: Link) -> str:
     """α and β, and where they are from."""
     beta = link.beta_s_per_byte
     bandwidth = rate(1 / beta) if beta > 0 else "without limit"
@@ -115,57 +70,49 @@ def link_words(link: Link) -> str:
     if link.origin == "fitted":
         return f"{told}, fitted to {listing(link.files)}: {link.series}."
     sizes = " and ".join(map(short_size, link.message_bytes))
-    return (
-        f"{told}, measured in this world: {sizes} between ranks 0 and 1, both ways at once, "
-        f"{plural(link.runs, 'time')} each."
-    )
+    return f"{told}, measured between ranks 0 and 1: {sizes}, {plural(link.runs, 'time')} each."
 
 
-# --------------------------------------------------------------------------------- what goes wrong
-
-
-def fault_words(fault: Fault) -> str:
+def fault_text(fault: Fault) -> str:
     """What was done wrong on purpose."""
-    message = f"rank {fault.src}'s message of round {fault.round}"
     done = {
-        "drop": f"{message} is left out",
-        "neighbour": f"{message} goes to the rank after the right one",
-        "twice": f"{message} is combined twice",
-    }
-    return f"Spoiled on purpose: {done[fault.fault]}."
+        "drop": "is left out",
+        "neighbour": "goes to the rank after the right one",
+        "twice": "is combined twice",
+    }[fault.fault]
+    return f"Spoiled on purpose: rank {fault.src}'s message of round {fault.round} {done}."
 
 
-def wrong_words(each: WrongChunk, names: Sequence[str], to: str = "–") -> str:
-    """Where, what is there and should be, whose contribution is missing or too many, since when.
-
-    Args:
-        each: the chunk.
-        names: of all chunks.
-        to: between two ends of a run of ranks.
-    """
+def wrong_text(each: WrongChunk, names: Sequence[str]) -> str:
+    """Where, what is there and should be, whose contribution is missing or too many, since when."""
     told = f"rank {each.rank}, chunk {names[each.chunk]}"
-    if each.element is None or each.got is None or each.expected is None:
-        told += " is not there" if each.got is None else ""
+    if each.got is None:
+        told += " is not there"
     elif each.got == each.expected:
         told += ": the number is right by chance"
-    else:
+    elif each.expected is not None:
         got, expected = distinct(each.got, each.expected)
         told += f", element {each.element}: got {got}, expected {expected}"
     if each.missing and each.got is not None:
-        told += f"; without {_ranks(each.missing, to)}"
+        told += f"; without {_ranks(each.missing)}"
     if each.extra:
-        told += f"; too much of {_ranks(each.extra, to)}"
+        told += f"; too much of {_ranks(each.extra)}"
     if each.round is not None:
-        told += f"; wrong since round {each.round}" if each.round else "; wrong from the start"
+        told += f"; wrong since round {each.round}"
     return f"{told}."
 
 
-def _ranks(numbers: Sequence[int], to: str) -> str:
+def _ranks(numbers: Sequence[int]) -> str:
     """``rank 1``, ``ranks 0, 1 and 3``, ``ranks 0–3 and 5``."""
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listing(run_names(numbers))}"
+
+
+def run_names(numbers: Sequence[int]) -> list[str]:
+    """``0–3``, ``5``, ``6``: a run of three or more in one."""
     told: list[str] = []
     for first, last in runs(numbers):
-        told += [f"{first}{to}{last}"] if last > first + 1 else map(str, range(first, last + 1))
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listing(told)}"
+        told += [f"{first}–{last}"] if last > first + 1 else map(str, range(first, last + 1))
+    return told
 
 
 def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -190,10 +137,5 @@ def notes(report: TraceReport) -> Iterator[str]:
         yield "Times are counted on each host from its own first round."
     if report.spec.fault is not None and not report.wrong:
         yield "This fault does no harm: every rank gets all that it must."
-    by_chance = [
-        each for each in report.wrong if each.element is not None and each.got == each.expected
-    ]
-    if by_chance:
-        yield "Some numbers are right by chance: what is in the chunks is wrong all the same."
     if report.spec.fault is None and any(not (e.missing or e.extra) for e in report.wrong):
         yield "The schedule is right on paper: the fault is the backend's or this program's."

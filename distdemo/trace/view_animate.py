@@ -38,15 +38,15 @@ def play(report: TraceReport, console: Console, speed: float, ranks: frozenset[i
         KeyboardInterrupt: Ctrl-C; the terminal is as it was.
     """
     rounds = Rounds(report, console, _that_fit(report, console, ranks))
-    console.print(*preamble(report, console), Text(), rounds.legend(), Text(), sep="\n")
-    last = len(rounds.frames) - 1
+    console.print(*preamble(report, console), rounds.legend(), Text(), sep="\n")
+    last, lines = len(rounds.frames) - 1, rounds.most_lines
     with Live(
         console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as live:
         for place, frame in enumerate(rounds.frames):
             done = round(BAR * place / last)
             status = f"{'━' * done}{'╌' * (BAR - done)} {place}/{last}"
-            drawn = [*rounds.draw(frame, steady=True), Text(status, style=colours.QUIET)]
+            drawn = [*rounds.draw(frame, lines=lines), Text(status, style=colours.QUIET)]
             live.update(Group(*drawn), refresh=True)
             sleep(SECONDS / speed)
 

@@ -1,28 +1,30 @@
-"""What one chunk of one rank, and one message, look like in the terminal.
+"""What ranks hold, and the messages between them, as they look in the terminal.
 
 Every colour has a word or a sign beside it: ``+ ██░█ 0 1 3  44``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from typing import NamedTuple
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.trace.records import Cell, Moment, PlayedRound, TraceReport, Transfer
+from distdemo.trace.records import Cell, PlayedRound, TraceReport, Transfer
 from distdemo.trace.texts import runs
 from distdemo.view import colours
-from distdemo.view.console import Signs, signs
+from distdemo.view.console import signs
 from distdemo.view.format import number, plural
+from distdemo.view.tables import frame as empty_table
+from distdemo.view.tables import select
 
-ALL_ROUNDS = 40  # rounds up to which all are shown
-ENDS = 2  # of more than that: this many from each end
 FEW_NAMES = 6  # chunks of a message up to which those with names of their own are named
-
-# ------------------------------------------------------------------------------------------ frames
+FEW_CHUNKS = 8  # up to which all that a rank holds are listed
+ADDED, CAME, ABSENT = "+", "▸", "—"
+"""Before a cell: combined in this round, came in this round; in place of one: not held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,288 +50,280 @@ class Frame:
         """What was sent in it."""
         return () if self.round is None else self.round.transfers
 
-    @property
-    def moments(self) -> tuple[Moment, ...]:
-        """When; empty on paper."""
-        return () if self.round is None else self.round.moments
-
 
 def frames(report: TraceReport) -> list[Frame]:
     """All of them, the start included."""
     states = report.states()
     found = [Frame(0, None, next(states))]
     for each, held in zip(report.rounds, states, strict=True):
-        reduced = {
+        changed = {
             (transfer.dst, chunk): transfer.reduce
             for transfer in each.transfers
             if transfer.elements
             for chunk in transfer.chunks
-        }
-        changed = {
-            (rank, cell.chunk): reduced[rank, cell.chunk]
-            for rank, cells in enumerate(each.arrived)
-            for cell in cells
-            if (rank, cell.chunk) in reduced
         }
         gone = frozenset((rank, chunk) for rank, them in enumerate(each.gone) for chunk in them)
         found.append(Frame(each.number, each, held, changed, gone))
     return found
 
 
-def telling(report: TraceReport, every: list[Frame]) -> list[Frame | int]:
-    """Those to print, and between them how many were left out.
-
-    Of many these are shown: both ends, the ends of each phase, and where something goes wrong.
-    """
-    if len(every) - 1 <= ALL_ROUNDS:
-        return list(every)
-    kept = set(_landmarks(report, every))
-    found: list[Frame | int] = []
-    for frame in every:
-        if frame.number in kept:
-            found.append(frame)
-        elif found and isinstance(found[-1], int):
-            found[-1] += 1
-        else:
-            found.append(1)
-    return found
-
-
-def _landmarks(report: TraceReport, every: list[Frame]) -> Iterator[int]:
-    last = every[-1].number
-    yield from range(ENDS + 1)
-    yield from range(last - ENDS + 1, last + 1)
-    for before, after in pairwise(every):
-        if before.round and after.round and before.round.phase != after.round.phase:
-            yield from (before.number, after.number)
-
-    yield from {each.round for each in report.wrong if each.round is not None}
-    if report.spec.fault:
-        yield report.spec.fault.round
-
-
-# -------------------------------------------------------------------------------------------- look
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """The characters of a trace; each stands beside the words of a legend.
+class Form(NamedTuple):
+    """How much of a cell is shown.
 
     Attributes:
-        full: of a bar: this rank's contribution is in it.
-        free: it is not.
-        added: combined in this round.
-        came: took the place of what was there in this round.
-        right: is complete, where it must be.
-        wrong: is not what it should be.
-        absent: not held.
-        to: between two ends of a run of numbers.
-        way: from one rank to another, in a chunk's name.
-        single: a line of an arrow that copies.
-        double: of one that combines.
-        head: its end.
+        bar: the bar of contributions.
+        numbers: how many of a chunk's numbers.
+        tight: no blanks around cells, and chunks by their names alone.
     """
 
-    full: str = "█"
-    free: str = "░"
-    added: str = "+"
-    came: str = "▸"
-    right: str = "✓"
-    wrong: str = "✗"
-    absent: str = "·"
-    to: str = "–"
-    way: str = "→"
-    single: str = "─"
-    double: str = "═"
-    head: str = "▶"
+    bar: bool
+    numbers: int
+    tight: bool = False
 
 
-UNICODE = Marks()
-ASCII = Marks("#", ".", "+", "*", "ok", "WRONG", ".", "-", ">", "-", "=", ">")
+FORMS = (Form(True, 4), Form(False, 4), Form(True, 1), Form(False, 1), Form(False, 0, tight=True))
+"""From the roomiest on; where none fits, it becomes a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What all cells of a trace have in common.
+class Shown(NamedTuple):
+    """A rank that is shown."""
+
+    rank: int
+
+
+class Cells:
+    """Draws what all ranks hold after a round, in columns that stay where they are in all rounds.
+
+    Args:
+        report: of the trace.
+        console: that it will be printed on.
+        frames: all that will be drawn.
+        ranks: those to show; None: all of up to 16, or both ends and those with wrong chunks.
 
     Attributes:
-        mark: the characters.
-        sign: those that all tables share.
-        n: ranks.
+        sign: the characters that all views share.
         reduced: several contributions come together in a chunk.
-        names: of the chunks.
-        elements: of each.
-        wrong: by rank and chunk, the round after which it was wrong.
-        wanted: ranks and chunks that must be held at the end.
+        named: chunks have names of their own, not numbers: of all_to_all.
+        shown: the ranks that are shown.
+        form: of the cells; None: it is a list.
     """
 
-    mark: Marks
-    sign: Signs
-    n: int
-    reduced: bool
-    names: tuple[str, ...]
-    elements: tuple[int, ...]
-    wrong: dict[tuple[int, int], int]
-    wanted: frozenset[tuple[int, int]]
+    def __init__(
+        self,
+        report: TraceReport,
+        console: Console,
+        frames: Sequence[Frame],
+        ranks: frozenset[int] | None,
+    ) -> None:
+        self.sign, self._width = signs(console), console.width
+        self._n, self._elements = report.n, report.chunk_elements
+        self._names = report.chunk_names
+        self.reduced = report.spec.op.reduce_op is not None
+        self.named = any(name != str(place) for place, name in enumerate(self._names))
+        self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
+        last = len(report.rounds)  # where it is not known since when, at the end
+        since = ((e, last if e.round is None else e.round) for e in report.wrong)
+        self._wrong = {(each.rank, each.chunk): number for each, number in since}
+        odd = {each.rank for each in report.wrong}
+        every = [Shown(rank) for rank in range(report.n)]
+        self._rows = list(select(every, ranks, lambda row: row.rank in odd))
+        self.shown = frozenset(row.rank for row in self._rows if isinstance(row, Shown))
+        self._widths: list[list[int]] = []
+        self.form = next((form for form in FORMS if self._fits(form, frames)), None)
 
-    @classmethod
-    def of(cls, report: TraceReport, console: Console) -> Look:
-        """That of a report on a console."""
-        mark, last = UNICODE if signs(console) == Signs() else ASCII, len(report.rounds)
-        wanted = ((rank, chunk) for rank, them in enumerate(report.wanted) for chunk in them)
-        return cls(
-            mark,
-            signs(console),
-            report.n,
-            report.spec.op.reduce_op is not None,
-            tuple(name.replace(UNICODE.way, mark.way) for name in report.chunk_names),
-            report.chunk_elements,
-            # A chunk of which nobody knows since when it is wrong is so at the end.
-            {(e.rank, e.chunk): last if e.round is None else e.round for e in report.wrong},
-            frozenset(wanted),
+    # ---------------------------------------------------------------------------------- one cell
+
+    def _parts(self, form: Form, frame: Frame, rank: int, chunk: int) -> tuple[Text, ...]:
+        """Sign, bar, whose contributions, and numbers; each may be empty."""
+        cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
+        mark, bar, words, value = Text(), Text(), Text(), Text()
+        if cell is None:  # it went on in this round, it is missed, or it was never here
+            gone = "gone" if (rank, chunk) in frame.gone else ABSENT
+            words = Text(self.sign.wrong, colours.WRONG) if wrong else Text(gone, colours.QUIET)
+            return mark, bar, words, value
+        if not self._elements[chunk]:
+            return mark, bar, Text("empty", colours.QUIET), value
+        how = frame.changed.get((rank, chunk))
+        if how is not None:
+            mark = Text(ADDED if how else CAME, "bold")
+        if form.bar:
+            bar = self.bar(cell.ranks)
+        told = [] if self.named else [spans(cell.ranks)]
+        if cell.complete and self.reduced and self._n > 1:
+            told = [Text("all", "bold")]
+        if wrong:
+            told.append(Text(self.sign.wrong, colours.WRONG))
+        elif cell.complete and (rank, chunk) in self._wanted:
+            told.append(Text(self.sign.right, f"bold {colours.RIGHT}"))
+        if form.numbers and cell.values:
+            some = [v if isinstance(v, str) else number(v) for v in cell.values[: form.numbers]]
+            some += [self.sign.more] if self._elements[chunk] > len(some) else []
+            style = colours.of_rank(cell.ranks[0]) if len(cell.ranks) == 1 else ""
+            value = Text(" ".join(some), f"bold {style}".strip() if cell.complete else style)
+        return mark, bar, Text(" ").join(told), value
+
+    def _is_wrong(self, rank: int, chunk: int, frame: Frame) -> bool:
+        return self._wrong.get((rank, chunk), math.inf) <= frame.number
+
+    def bar(self, ranks: Sequence[int]) -> Text:
+        """A place a rank, in its colour; a number where a contribution is there more than once."""
+        drawn = Text()
+        for rank in range(self._n):
+            times = ranks.count(rank)
+            style = colours.of_rank(rank) if times else colours.QUIET
+            if times > 1:
+                drawn.append(str(min(times, 9)), colours.WRONG)
+            else:
+                drawn.append("█" if times else "░", style)
+        return drawn
+
+    # -------------------------------------------------------------------------------- as a table
+
+    def draw(self, frame: Frame) -> RenderableType:
+        """After this round."""
+        if self.form is None:
+            return Group(*self._list(frame))
+        table = empty_table()
+        table.padding = (0, 0) if self.form.tight else table.padding
+        table.add_column("Rank", justify="right", no_wrap=True)
+        for name, widths in zip(self._heads(self.form), self._widths, strict=True):
+            table.add_column(name, no_wrap=True, min_width=_width(widths))
+        left_out = 0
+        for row in self._rows:
+            if isinstance(row, int):
+                table.add_row(self.sign.more)
+                left_out += row
+                continue
+            cells = [
+                _put(self._parts(self.form, frame, row.rank, chunk), widths)
+                for chunk, widths in enumerate(self._widths)
+            ]
+            table.add_row(Text(str(row.rank), style=colours.of_rank(row.rank)), *cells)
+        return Group(table, self._more(left_out)) if left_out else table
+
+    def _heads(self, form: Form) -> list[str]:
+        lead = "" if form.tight else "chunk "
+        return [lead + name for name in self._names]
+
+    def _more(self, count: int) -> Text:
+        return Text(f"{self.sign.more} {plural(count, 'rank')} more", style=colours.QUIET)
+
+    def _fits(self, form: Form, frames: Sequence[Frame]) -> bool:
+        """Whether there is room; the widths of all parts are remembered."""
+        around, chunks = 1 if form.tight else 3, len(self._names)
+        if self.named or (form.bar and not self.reduced) or (around + 1) * chunks > self._width:
+            return False
+        self._widths = []
+        room = self._width - 1 - around - len("Rank")
+        for chunk, head in enumerate(self._heads(form)):
+            cells = [self._parts(form, f, rank, chunk) for f in frames for rank in self.shown]
+            widths = [max(part.cell_len for part in column) for column in zip(*cells, strict=True)]
+            self._widths.append(widths)
+            room -= around + max(_width(widths), len(head))
+        return room >= 0
+
+    # ---------------------------------------------------------------------------------- as a list
+
+    def _list(self, frame: Frame) -> Iterator[Text]:
+        """One rank after the other: all its chunks; of many those that changed or are complete."""
+        for row in self._rows:
+            if isinstance(row, int):
+                yield self._more(row)
+                continue
+            name = (str(row.rank), f"bold {colours.of_rank(row.rank)}")
+            head = Text.assemble(("rank ", "bold"), name)
+            head.pad_right(len(f"rank {self._n - 1}") - head.cell_len)
+            items = list(self._items(frame, row.rank)) or [Text("nothing", style=colours.QUIET)]
+            found = flow(items, self._width, indent=head.cell_len + 2, gap=2)
+            yield head + found[0][head.cell_len :]
+            yield from found[1:]
+
+    def _items(self, frame: Frame, rank: int) -> Iterator[Text]:
+        held, chunks = frame.held[rank], range(len(self._names))
+        told = {c for c in chunks if c not in held and self._is_wrong(rank, c, frame)}
+        few = len(held) <= FEW_CHUNKS
+        told |= {c for c in held if few or (rank, c) in frame.changed}
+        for chunk in sorted(told):
+            yield self._item(frame, rank, chunk)
+        complete = [chunk for chunk, cell in sorted(held.items()) if cell.complete]
+        if not few and complete:
+            names = "all" if len(complete) == len(chunks) else self.chunk_names(complete)
+            yield Text.assemble("complete: " if self.reduced else "holds: ", (names, "bold"))
+        others = len(held.keys() - told - set(complete))
+        if others:
+            yield Text(f"{plural(others, 'other chunk')}", style=colours.QUIET)
+        gone = sorted(chunk for owner, chunk in frame.gone if owner == rank)
+        if gone:
+            yield Text(f"gone: {self.chunk_names(gone)}", style=colours.QUIET)
+
+    def _item(self, frame: Frame, rank: int, chunk: int) -> Text:
+        """``+1: 0–2 (33)``; of a chunk with a name of its own ``0→1 ✓ (3)``."""
+        mark, _, words, value = self._parts(Form(False, 1), frame, rank, chunk)
+        cell = frame.held[rank].get(chunk)
+        style = colours.of_rank(cell.ranks[0]) if self.named and cell and cell.ranks else ""
+        name = Text.assemble(mark, (self._names[chunk] + ("" if self.named else ":"), style))
+        told = (name, words, Text.assemble("(", value, ")") if value else Text())
+        return Text(" ").join([each for each in told if each.plain])
+
+    # ------------------------------------------------------------------------------------ messages
+
+    def arrows(self, transfers: Sequence[Transfer]) -> Text:
+        """All messages from and to shown ranks that carry anything, in as many lines as needed."""
+        sent = [each for each in transfers if each.elements]
+        drawn = [self.arrow(each) for each in sent if {each.src, each.dst} & self.shown]
+        left_out = len(sent) - len(drawn)
+        widest = max((each.cell_len for each in drawn), default=0)
+        for each in drawn:
+            each.pad_right(widest - each.cell_len)
+        if left_out:
+            more = f"{self.sign.more} {plural(left_out, 'message')} more"
+            drawn.append(Text(more, style=colours.QUIET))
+        if len(sent) < len(transfers):
+            empty = plural(len(transfers) - len(sent), "empty message")
+            drawn.append(Text(f"{empty} not sent", style=colours.QUIET))
+        return Text("\n").join(flow(drawn or [Text("no message")], self._width, indent=2, gap=3))
+
+    def arrow(self, transfer: Transfer) -> Text:
+        """One message: ``0 ═[2]═▶ 1`` is combined with what is there, ``─`` takes its place."""
+        line = "═" if transfer.reduce else "─"
+        return Text.assemble(
+            (str(transfer.src), colours.of_rank(transfer.src)),
+            f" {line}[",
+            (self.chunk_names(transfer.chunks), "bold"),
+            f"]{line}▶ ",
+            (str(transfer.dst), colours.of_rank(transfer.dst)),
         )
 
-    @property
-    def named(self) -> bool:
-        """Whether chunks have names of their own, not numbers: of all_to_all."""
-        return any(name != str(place) for place, name in enumerate(self.names))
-
-    def is_wrong(self, rank: int, chunk: int, after: int) -> bool:
-        """Whether this chunk of this rank is wrong after a round."""
-        since = self.wrong.get((rank, chunk))
-        return since is not None and since <= after
+    def chunk_names(self, chunks: Sequence[int]) -> str:
+        """``0–3 5``, ``0→1 2→1``; of many with names of their own how many."""
+        if not self.named:
+            return spans(chunks if len(chunks) < 3 else sorted(chunks)).plain
+        if len(chunks) <= FEW_NAMES:
+            return " ".join(self._names[each] for each in chunks)
+        return f"{self._names[chunks[0]]} {self.sign.more} {len(chunks)} chunks"
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a cell is put together from; each may be empty."""
-
-    mark: Text
-    bar: Text
-    words: Text
-    value: Text
+def _width(parts: Sequence[int]) -> int:
+    """Columns of a cell with these parts, a blank between two."""
+    return sum(parts) + max(0, sum(map(bool, parts)) - 1)
 
 
-def parts(look: Look, frame: Frame, rank: int, chunk: int, numbers: int) -> Parts:
-    """The parts of a cell.
-
-    Args:
-        look: of the trace.
-        frame: which round.
-        rank: whose.
-        chunk: which.
-        numbers: how many of its numbers are shown.
-    """
-    cell, none = frame.held[rank].get(chunk), Text()
-    wrong = look.is_wrong(rank, chunk, frame.number)
-    if cell is None:  # it went on in this round, it is missed, or it was never here
-        if wrong:
-            absent = Text(look.mark.wrong, style=colours.WRONG)
-        else:
-            gone = (rank, chunk) in frame.gone
-            absent = Text("gone" if gone else look.mark.absent, style=colours.QUIET)
-        return Parts(none, none, absent, none)
-    if not look.elements[chunk]:
-        return Parts(none, none, Text("empty", style=colours.QUIET), none)
-    how = frame.changed.get((rank, chunk))
-    changed = none if how is None else Text(look.mark.added if how else look.mark.came, "bold")
-    if look.named:
-        told = Text()
-    elif cell.complete and look.reduced and look.n > 1:
-        told = Text("all", style="bold")
-    else:
-        told = spans(cell.ranks, look.mark)
-    if wrong:
-        told.append(f" {look.mark.wrong}", style=colours.WRONG)
-    elif cell.complete and (rank, chunk) in look.wanted:
-        told.append(f" {look.mark.right}", style=f"bold {colours.RIGHT}")
-    value = Text()
-    if numbers and cell.values:
-        shown = [v if isinstance(v, str) else number(v) for v in cell.values[:numbers]]
-        shown += [look.sign.more] if look.elements[chunk] > len(shown) else []
-        style = colours.of_rank(cell.ranks[0]) if len(cell.ranks) == 1 else ""
-        value = Text(" ".join(shown), style=f"bold {style}".strip() if cell.complete else style)
-    contributions = bar(look, cell.ranks) if look.reduced else none
-    return Parts(changed, contributions, told[1:] if look.named else told, value)
+def _put(parts: Sequence[Text], widths: Sequence[int]) -> Text:
+    """The parts of a cell beside each other, numbers at the right."""
+    for part, width in zip(parts, widths, strict=True):
+        part.align("right" if part is parts[-1] else "left", width)
+    return Text(" ").join(part for part, width in zip(parts, widths, strict=True) if width)
 
 
-def bar(look: Look, ranks: Sequence[int]) -> Text:
-    """A place a rank, in its colour; a number where a contribution is there more than once."""
-    drawn = Text()
-    for rank in range(look.n):
-        times = ranks.count(rank)
-        if times > 1:
-            drawn.append(str(min(times, 9)), style=colours.WRONG)
-        elif times:
-            drawn.append(look.mark.full, style=colours.of_rank(rank))
-        else:
-            drawn.append(look.mark.free, style=colours.QUIET)
-    return drawn
-
-
-def spans(ranks: Sequence[int], mark: Marks) -> Text:
+def spans(ranks: Sequence[int]) -> Text:
     """``0 1 3``, ``0–3 5``, each number in its rank's colour; ``0–3 +2``: that of 2 twice."""
-    if not ranks:
-        return Text("none", style=colours.QUIET)
     told = []
     for first, last in runs(list(dict.fromkeys(ranks))):
-        ends = [(str(each), colours.of_rank(each)) for each in dict.fromkeys((first, last))]
-        between = (mark.to if last - first > 1 else " ", colours.QUIET)
-        told.append(Text.assemble(ends[0], *(part for end in ends[1:] for part in (between, end))))
+        ends = [Text(str(each), colours.of_rank(each)) for each in dict.fromkeys((first, last))]
+        told.append(Text("–" if last - first > 1 else " ").join(ends))
     again = [rank for place, rank in enumerate(ranks) if rank in ranks[:place]]
-    return Text(" ").join([*told, *(Text(f"+{rank}", style=colours.WRONG) for rank in again)])
-
-
-# ---------------------------------------------------------------------------------------- messages
-
-
-def arrows(
-    look: Look, transfers: Sequence[Transfer], ranks: frozenset[int] | None, width: int
-) -> Text:
-    """All messages that carry anything, side by side in as many lines as they need.
-
-    Args:
-        look: of the trace.
-        transfers: of the round.
-        ranks: messages from or to these are shown; None: all.
-        width: columns.
-    """
-    sent = [each for each in transfers if each.elements]
-    shown = [each for each in sent if ranks is None or {each.src, each.dst} & ranks]
-    drawn = [arrow(look, each) for each in shown]
-    widest = max((each.cell_len for each in drawn), default=0)
-    for each in drawn:
-        each.pad_right(widest - each.cell_len)
-    if len(shown) < len(sent):
-        left_out = f"{look.sign.more} {plural(len(sent) - len(shown), 'message')} more"
-        drawn.append(Text(left_out, style=colours.QUIET))
-    if len(sent) < len(transfers):
-        empty = plural(len(transfers) - len(sent), "empty message")
-        drawn.append(Text(f"{empty} not sent", style=colours.QUIET))
-    if not drawn:
-        drawn.append(Text("nobody sends anything", style=colours.QUIET))
-    return Text("\n").join(flow(drawn, width, indent=2, gap=3))
-
-
-def arrow(look: Look, transfer: Transfer) -> Text:
-    """One message: sender, chunks, receiver: ``0 ═[2]═▶ 1`` is combined there, ``─`` copied."""
-    line = look.mark.double if transfer.reduce else look.mark.single
-    return Text.assemble(
-        (str(transfer.src), colours.of_rank(transfer.src)),
-        f" {line}[",
-        (chunk_names(look, transfer.chunks), "bold"),
-        f"]{line}{look.mark.head} ",
-        (str(transfer.dst), colours.of_rank(transfer.dst)),
-    )
-
-
-def chunk_names(look: Look, chunks: Sequence[int]) -> str:
-    """The chunks as people call them: ``0–3 5``, ``0→1 2→1``; of many with names how many."""
-    if all(look.names[each] == str(each) for each in chunks):
-        return spans(chunks if len(chunks) < 3 else sorted(chunks), look.mark).plain
-    if len(chunks) <= FEW_NAMES:
-        return " ".join(look.names[each] for each in chunks)
-    return f"{look.names[chunks[0]]} {look.sign.more} {len(chunks)} chunks"
+    told += [Text(f"+{rank}", style=colours.WRONG) for rank in again]
+    return Text(" ").join(told or [Text("none", style=colours.QUIET)])
 
 
 def flow(items: Iterable[Text], width: int, indent: int, gap: int) -> list[Text]:

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.trace.records import Candidate, ComparedSize, Comparison, Counts, TraceSpec
-from distdemo.trace.texts import link_words, plain, sameness
+from distdemo.trace.texts import link_text, payload_text, sameness
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import (
@@ -23,33 +23,30 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Cell, Column, Grid, heading, widest
 
-ASSUMPTIONS = (
-    "Every message costs α + s·β, on each hop, within a machine and between two.",
-    "The network has full bisection bandwidth: messages at the same time share no link.",
-    "A round is over when its largest message has arrived, and then the next one begins.",
-    "All ranks start at once, none is late, and reducing costs nothing beside β.",
-)
-"""On which predicted times stand."""
 ON_PAPER = "SIMULATION: nothing was run; rounds and bytes are counted from the schedule."
+NOTES = (
+    "Sent: by the rank that sends most. Busiest: sent and received together. "
+    "α–β: α for each round, and β for each byte of its largest message; no link is shared, and "
+    "reducing costs nothing. ±: half of the median's 95 % interval, or of the range of few runs."
+)
 STAR = "★"
 
 
 def table(report: Comparison, console: Console) -> Group:
     """Every size, what holds for all of them, and the verdict."""
-    sign = signs(console)
-    parts: list[RenderableType] = []
-    if report.simulated:
-        parts += [Text(plain(ON_PAPER, sign), style="bold"), Text()]
+    dot = signs(console).dot
+    parts: list[RenderableType] = [Text(ON_PAPER, "bold"), Text()] if report.simulated else []
     for size in report.sizes:
-        parts.append(heading(plain(title(size, report).replace(" · ", f" {sign.dot} "), sign)))
+        parts.append(heading(title(size, report).replace(" · ", f" {dot} ")))
         parts += _rows(report, size, console)
-        parts += [Text(plain(text, sign)) for text in _legend(size, report)]
+        parts += [Text(text) for text in _legend(size, report)]
         parts.append(Text())
-    wrong = [Text(plain(text, sign), style=colours.WRONG) for text in _differing(report)]
-    parts += [*wrong, *(Text(plain(text, sign)) for text in below(report))]
-    parts += [Text(plain(text, sign), style=colours.QUIET) for text in _notes(report)]
+    parts += [Text(text, style=colours.WRONG) for text in _differing(report)]
+    parts += [Text(text) for text in below(report)]
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    return Group(*parts, Text(versions, style=colours.QUIET), summary(report, console))
+    quiet = [NOTES, *_notes(report), versions]
+    parts += [Text(text, style=colours.QUIET) for text in quiet]
+    return Group(*parts, summary(report, console))
 
 
 def summary(report: Comparison, console: Console) -> Text:
@@ -134,19 +131,16 @@ and of all ranks together; then the time that the model predicts beside the meas
 
 def _rows(report: Comparison, size: ComparedSize, console: Console) -> Iterator[RenderableType]:
     """The table without the columns that there is no room for; else a list."""
-    sign = signs(console)
     told = [f for f in FIGURES if any(f.cell(row, size) is not None for row in size.candidates)]
     while True:
-        heads = [Column("Algorithm"), *(Column(plain(f.name, sign), right=True) for f in told)]
+        heads = [Column("Algorithm"), *(Column(f.name, right=True) for f in told)]
         rows: list[list[Cell]] = []
         for row in size.candidates:
             style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
-            lead = (plain(STAR, sign) if row is size.best else " ") + " "
-            rows.append([Text(f"{lead if size.best else ''}{name_of(row, report)}", style=style)])
-            for figure in told:
-                text = figure.cell(row, size)
-                quiet = Text(sign.none, style=colours.QUIET)
-                rows[-1].append(quiet if text is None else plain(text, sign))
+            lead = f"{STAR} " if row is size.best else "  "
+            rows.append([Text(f"{lead}{name_of(row, report)}", style=style)])
+            none = Text(signs(console).none, style=colours.QUIET)
+            rows[-1] += [figure.cell(row, size) or none for figure in told]
         grid = Grid(heads, rows)
         drawn = grid.table()
         if widest(console, drawn) <= console.width:
@@ -172,40 +166,26 @@ def name_of(row: Candidate, report: Comparison) -> str:
 def title(size: ComparedSize, report: Comparison) -> str:
     """``all_reduce · 1 KiB, one rank's tensor · 4 ranks · float32 sum · gloo · cpu``."""
     op, world = size.spec, report.settings
-    about = f", {size.traffic.payload_is}" if size.traffic.payload_is else ""
     root = "" if op.root is None else f"root {op.root}"
     data = f"{op.dtype} {op.reduce_op or ''}".strip()
     ran = (world.backend, world.device) if world is not None else ("simulation",)
     ranks = plural(report.world_size, "rank")
-    return " · ".join(filter(None, (op.op, f"{_size(size)}{about}", ranks, data, root, *ran)))
-
-
-def _size(size: ComparedSize) -> str:
-    return exact_size(size.traffic.payload_bytes)
+    parts = (op.op, payload_text(size.traffic), ranks, data, root, *ran)
+    return " · ".join(filter(None, parts))
 
 
 def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
-    """What the table of this size does not say by itself: who is fastest, as predicted or not."""
-    best = size.best
+    """Who is fastest, measured and by the model; what was not run, and what was wrong."""
+    best, ran = size.best, [each for each in size.candidates if each.timing and each.predicted_s]
     if best is not None:
-        by = "" if best.timing else " by the model"
         near = listing([name_of(each, report) for each in size.near])
-        but = f", but not clearly apart from {near}" if near else ""
-        ran = [each for each in size.candidates if each.timing and each.predicted_s is not None]
-        beside = ""
+        told = " by the model" if best.timing is None else ""
+        told += f" at {exact_size(size.traffic.payload_bytes)}"
+        told += f", but not clearly apart from {near}" if near else ""
         if len(ran) > 1:
-            foretold = min(ran, key=lambda each: each.predicted_s or 0.0)
-            beside = f" The model has {foretold.algorithm} first"
-            ratios = sorted(
-                each.timing.median_s / each.predicted_s
-                for each in ran
-                if each.timing and each.predicted_s
-            )
-            if ratios:
-                span = f"{times(ratios[0])} to {times(ratios[-1])}"
-                beside += f"; the measured times are {span} the predicted ones"
-            beside += "."
-        yield f"{STAR} {name_of(best, report)} is the fastest{by} at {_size(size)}{but}.{beside}"
+            first = min(ran, key=lambda each: each.predicted_s or 0.0)
+            told += f"; the model has {first.algorithm} first"
+        yield f"{STAR} {name_of(best, report)} is the fastest{told}."
     for each in size.candidates:
         if each.refused:
             yield f"{name_of(each, report)} was not run: {each.refused.rstrip('.')}."
@@ -218,59 +198,38 @@ def _differing(report: Comparison) -> Iterator[str]:
     """A sentence for each count that is not what it should be."""
     for size in report.sizes:
         for each in size.candidates:
+            where = f"≠ {each.algorithm} at {exact_size(size.traffic.payload_bytes)}"
             for check in each.checks:
                 if sameness(check) == "different":
-                    yield (
-                        f"≠ {each.algorithm} at {_size(size)}, {check.name}: {check.formula} gives "
-                        f"{check.value:,g}, counted {check.counted:,}."
-                    )
+                    told = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
+                    yield f"{where}, {check.name}: {told}."
             if each.counts and each.handed_bytes not in (None, each.counts.total_bytes):
-                yield (
-                    f"≠ {each.algorithm} at {_size(size)} handed {each.handed_bytes:,} B to the "
-                    f"backend, and its schedule sends {each.counts.total_bytes:,} B."
-                )
+                sends = f"its schedule sends {each.counts.total_bytes:,} B"
+                yield f"{where} handed {each.handed_bytes:,} B to the backend; {sends}."
 
 
 def below(report: Comparison) -> Iterator[str]:
     """What holds for all sizes."""
     rows = [each for size in report.sizes for each in size.candidates if each.counts]
     if rows and not any(_differing(report)):
-        unequal = any(sameness(check) == "unequal" for each in rows for check in each.checks)
-        but = " where chunks are equal" if unequal else ""
-        over = "" if report.simulated else ", and what the runs handed to the backend"
-        yield f"Every count is what its formula gives{but}{over}; --list shows the formulas."
+        yield "Every count is what its formula gives for equal chunks; --list shows the formulas."
     if report.crossovers:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
         last = report.crossovers[-1].above
         yield f"Fastest by the α–β model: {', '.join(parts)}, {last} above."
     if report.link is not None:
-        yield link_words(report.link)
+        yield link_text(report.link)
 
 
 def _notes(report: Comparison) -> Iterator[str]:
-    """What the columns are, what predictions stand on, and what a reader should know."""
-    if report.sizes:
-        yield "Sent: by the rank that sends most. Busiest: sent and received together."
-    if report.timings:
-        yield (
-            "±: half of the median's 95 % interval, or of the range of all runs where they are "
-            "too few."
-        )
-    if report.link is not None:
-        yield "α–β: α for each round, and β for each byte of its largest message."
-    if report.simulated and report.link is not None:
-        yield " ".join(["It is assumed:", *ASSUMPTIONS])
-    if report.simulated and report.link is None and report.world_size > 1:
+    """What a reader should know of this one."""
+    if report.simulated and report.link is None:
         yield "No times are predicted without --alpha and --beta, or --fit with a file of bench."
     if report.cores is not None and report.world_size > report.cores:
-        yield (
-            f"{report.world_size} ranks share {report.cores:g} cores: they wait for each other's "
-            "turns, which the model knows nothing of."
-        )
+        yield f"{report.world_size} ranks share {report.cores:g} cores, which the model leaves out."
     missing = report.sizes_asked - len(report.sizes)
     if missing:
-        why = "The run was interrupted" if report.interrupted else "The world failed"
-        yield f"{why}: {missing} of {report.sizes_asked} sizes are missing."
+        yield f"{missing} of {report.sizes_asked} sizes are missing: it ended early."
 
 
 def verdict(report: Comparison) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.trace.records import AlgorithmInfo, AlgorithmList
-from distdemo.trace.texts import LETTERS, plain
+from distdemo.trace.texts import LETTERS, formula
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import plural
@@ -31,19 +31,18 @@ def table(record: AlgorithmList, console: Console) -> Group:
         rows: list[list[Cell]] = [
             [
                 Text(each.name, style="bold"),
-                *(plain(each.formulas[name], sign) for name in SHOWN.values()),
+                *(formula(each.formulas[name], sign) for name in SHOWN.values()),
             ]
             for each in found
         ]
         parts += [heading(op.replace("_", "-")), fitting(console, partial(_grid, columns, rows))]
         for each in found:
             name = Text(f"{each.name}: ", style="bold")
-            parts.append(name + Text(plain(each.summary, sign), style="not bold"))
-            source = plain(each.source.rstrip("."), sign)
-            parts.append(Text(f"  {source}.", style=colours.QUIET))
+            parts.append(name + Text(each.summary, style="not bold"))
+            parts.append(Text(f"  {each.source}.", style=colours.QUIET))
         parts.append(Text())
-    letters = "; ".join([*LETTERS.values(), "B: bytes of one rank's tensor, or of all n parts"])
-    parts.append(Text(plain(f"{letters}.", sign), style=colours.QUIET))
+    letters = f"B: bytes of one rank's tensor, or of all n parts; {LETTERS}"
+    parts.append(Text(letters, style=colours.QUIET))
     return Group(*parts, Text(HINT, style=colours.QUIET))
 
 

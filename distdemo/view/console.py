@@ -27,7 +27,8 @@ class Signs:
     dot: str = "·"
 
 
-_PLAIN = str.maketrans({"−": "-", "×": "x", "µ": "u", "·": "|"})
+# Character by character, so that columns stay where they are.
+_PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ⌊⌋", "---xu|>*>*#.=-!~~abS[]")
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
 
 

@@ -54,7 +54,7 @@ class Bruck(AllToAll):
             "2 · bits set in 1..n−1, /n·B; lg n·B where e=0",
             lambda n, _: Fraction(2 * bits_set(n), n),
         ),
-        total=Formula("bits set in 1..n−1, ·B; ½n lg n·B where e=0", lambda n, _: bits_set(n)),
+        total=Formula("bits set in 1..n−1, ·B; n(lg n)/2·B where e=0", lambda n, _: bits_set(n)),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

@@ -155,7 +155,7 @@ RING = Formulas(
 )
 """Every rank sends a part to another one in each round, and gets one."""
 BITS = Formula(
-    "bits set in 1..n−1, /n·B; ½ lg n·B where e=0", lambda n, _: Fraction(bits_set(n), n)
+    "bits set in 1..n−1, /n·B; (lg n)/2·B where e=0", lambda n, _: Fraction(bits_set(n), n)
 )
 """What goes bit by bit of a rank's number travels once for each bit that is set."""
 PIPELINE = Formulas(
