@@ -19,33 +19,31 @@ POINT_TO_POINT = "Point to point"
 MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
-FEW = 6  # operations that are all named
 
-COMMANDS: tuple[tuple[str, str, str], ...] = (
-    *(
-        (
-            op.command,
+COMMANDS: dict[str, tuple[str, str]] = {
+    **{
+        op.command: (
             f"distdemo.demo.command:{op.name}",
             POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES,
         )
         for op in ops.REGISTRY.values()
-    ),
-    ("bench", "distdemo.bench.command:bench", MEASURE),
-    ("bench links", "distdemo.bench.links.command:links", MEASURE),
-    ("bench compare", "distdemo.bench.compare.command:compare", MEASURE),
-    ("bench fit", "distdemo.bench.fit.command:fit", MEASURE),
-    ("trace", "distdemo.trace.command:trace", COLLECTIVES),
-    ("run", "distdemo.run.command:run", PROGRAMS),
-    ("train", "distdemo.train.command:train", PROGRAMS),
-    ("rpc", "distdemo.rpc.command:rpc", PROGRAMS),
-    ("hello", "distdemo.demo.command:hello", AROUND),
-    ("check", "distdemo.check.command:check", AROUND),
-    ("backends", "distdemo.check.command:list_backends", AROUND),
-    ("ops", "distdemo.demo.command:list_ops", AROUND),
-    ("explain", "distdemo.demo.command:explain", AROUND),
-    ("doctor", "distdemo.doctor.command:doctor", AROUND),
-)
-"""Name, function and panel of help of each command."""
+    },
+    "bench": ("distdemo.bench.command:bench", MEASURE),
+    "bench links": ("distdemo.bench.links.command:links", MEASURE),
+    "bench compare": ("distdemo.bench.compare.command:compare", MEASURE),
+    "bench fit": ("distdemo.bench.fit.command:fit", MEASURE),
+    "trace": ("distdemo.trace.command:trace", COLLECTIVES),
+    "run": ("distdemo.run.command:run", PROGRAMS),
+    "train": ("distdemo.train.command:train", PROGRAMS),
+    "rpc": ("distdemo.rpc.command:rpc", PROGRAMS),
+    "hello": ("distdemo.demo.command:hello", AROUND),
+    "check": ("distdemo.check.command:check", AROUND),
+    "backends": ("distdemo.check.command:list_backends", AROUND),
+    "ops": ("distdemo.demo.command:list_ops", AROUND),
+    "explain": ("distdemo.demo.command:explain", AROUND),
+    "doctor": ("distdemo.doctor.command:doctor", AROUND),
+}
+"""Function and panel of help of each command, by its name."""
 
 
 class Commands(TyperGroup):
@@ -57,7 +55,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
         """The command of this name, or None."""
-        return built(cmd_name) if cmd_name in names() else None
+        return built(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
         """The command that these words begin with; a shell that completes a line asks here."""
@@ -100,12 +98,12 @@ def root(
 
 def names() -> list[str]:
     """Of all commands."""
-    return [name for name, _, _ in COMMANDS]
+    return list(COMMANDS)
 
 
 def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
     """The function of a command."""
-    return _attribute(next(place for each, place, _ in COMMANDS if each == name))
+    return _attribute(COMMANDS[name][0])
 
 
 def records_of(name: str) -> list[type]:
@@ -115,7 +113,7 @@ def records_of(name: str) -> list[type]:
 
 def joins(name: str) -> bool:
     """Whether the command of this name can be a part of a world that others start too."""
-    return name in names() and function_of(name).traits.joins
+    return name in COMMANDS and function_of(name).traits.joins
 
 
 @cache
@@ -132,7 +130,7 @@ def built(name: str) -> Any:  # noqa: ANN401 - click's command
         help=text,
         short_help=text.partition("\n")[0],
         epilog=function.traits.epilog,
-        rich_help_panel=next(panel for each, _, panel in COMMANDS if each == name),
+        rich_help_panel=COMMANDS[name][1],
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
     return typer.main.get_command(alone)
@@ -140,19 +138,16 @@ def built(name: str) -> Any:  # noqa: ANN401 - click's command
 
 def options_of(name: str) -> list[str]:
     """Every option of a command; empty if there is no such command."""
-    return [flag for each in built(name).params for flag in each.opts] if name in names() else []
+    return [flag for each in built(name).params for flag in each.opts] if name in COMMANDS else []
 
 
 def takers(option: str) -> list[str]:
-    """The commands that take an option; more than a few operations are only counted."""
-    found = [name for name in names() if option in options_of(name)]
-    of_ops = [name for name in found if ops.find(name) is not None]
-    if len(of_ops) <= FEW:
+    """The commands that take an option; if every operation does, they are one entry."""
+    found = [name for name in COMMANDS if option in options_of(name)]
+    every = {op.command for op in ops.REGISTRY.values()}
+    if not every <= set(found):
         return found
-    told = f"{len(of_ops)} of {len(ops.REGISTRY)} operations"
-    if len(of_ops) == len(ops.REGISTRY):
-        told = "every operation"
-    return [told, *(name for name in found if name not in of_ops)]
+    return ["every operation", *(name for name in found if name not in every)]
 
 
 def _attribute(place: str) -> Any:  # noqa: ANN401 - a function, or a class

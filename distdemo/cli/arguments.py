@@ -13,6 +13,13 @@ OTHER_NAMES = {
     "--nproc-per-node": "--world-size",  # torchrun
     "-np": "--world-size",  # mpiexec
 }
+RENAMED = {
+    "--size": ("--sizes", "--min-bytes", "--shape"),
+    "--idle": ("--stall", "--timeout"),
+    "--write": ("--output",),
+    "--iterations": ("--iters",),
+}
+"""What an option that there was, or is elsewhere, may be called: the first that a command has."""
 LEFT_OUT = {"--probe": "gloo"}
 """The value of an option that was given without one: the parser knows no such options."""
 FOLLOWED_BY = {"--uneven": "--sizes"}

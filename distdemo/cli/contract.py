@@ -77,7 +77,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the runner has to know of a command.
+    """What the runner has to know of a command; as a decorator it marks the command's function.
 
     Attributes:
         joins: it can be a part of a world that an engine, or a person in another terminal, started.
@@ -94,19 +94,10 @@ class Traits:
     epilog: str = ""
     record: str = ""
 
-
-def command(
-    *,
-    joins: bool = False,
-    formats: tuple[str, ...] = ("table", "json"),
-    outputs: tuple[str, ...] = (".json", ".txt"),
-    epilog: str = "",
-    record: str = "",
-) -> Callable[[Run], Run]:
-    """Mark a function as a command; see :class:`Traits`."""
-
-    def mark(function: Run) -> Run:
-        function.traits = Traits(joins, formats, outputs, epilog, record)  # type: ignore[attr-defined]  # the runner reads it
+    def __call__(self, function: Run) -> Run:
+        """The function itself, marked."""
+        function.traits = self  # type: ignore[attr-defined]  # the runner reads it
         return function
 
-    return mark
+
+command = Traits

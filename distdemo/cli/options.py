@@ -17,9 +17,9 @@ from distdemo.cli.types import (
     RankList,
     Sizes,
     Split,
+    choices,
     decimal,
     offer,
-    one_of,
     parse_dtype,
     parse_plot,
     parse_ranks,
@@ -30,6 +30,7 @@ from distdemo.cli.types import (
     whole,
 )
 from distdemo.dtypes import DTYPES
+from distdemo.launcher.joined.engines import ENGINES
 from distdemo.launcher.start_method import METHODS
 from distdemo.ops.p2p import PATTERNS
 from distdemo.ops.reduction import REDUCTIONS
@@ -70,8 +71,7 @@ Backend = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        parser=one_of(_BACKENDS),
-        autocompletion=offer(_BACKENDS),
+        **choices(_BACKENDS),
         help=f"{', '.join(_BACKENDS)}. auto is nccl with a GPU for every rank, else gloo.",
     ),
 ]
@@ -80,8 +80,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         metavar="DEVICE",
-        parser=one_of(_DEVICES),
-        autocompletion=offer(_DEVICES),
+        **choices(_DEVICES),
         help="cpu or cuda; by default what the backend is for.",
         rich_help_panel=ADVANCED,
     ),
@@ -111,8 +110,7 @@ StartMethod = Annotated[
     typer.Option(
         "--start-method",
         metavar="METHOD",
-        parser=one_of(METHODS),
-        autocompletion=offer(METHODS),
+        **choices(METHODS),
         help=f"{', '.join(METHODS)}. auto is the fastest that is safe.",
         rich_help_panel=ADVANCED,
     ),
@@ -233,5 +231,58 @@ Plot = Annotated[
         parser=parse_plot,
         help="Draw it as a .png or .svg (needs matplotlib).",
         rich_help_panel=OUTPUT,
+    ),
+]
+
+
+# ------------------------------------------------------- what the runner gives to every command
+
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print only the verdict.", rich_help_panel=OUTPUT),
+]
+Traceback = Annotated[
+    bool,
+    typer.Option("--traceback", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
+]
+# ---------------------------------------------- and to those whose worlds others may have started
+
+Launcher = Annotated[
+    str,
+    typer.Option(
+        "--launcher",
+        metavar="NAME",
+        **choices(("auto", "local", *ENGINES)),
+        help=f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}.",
+        rich_help_panel=NODES,
+    ),
+]
+Nodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nnodes",
+        metavar="N",
+        parser=whole(1, "It is the number of nodes."),
+        help="Number of nodes on which you type this command.",
+        rich_help_panel=NODES,
+    ),
+]
+NodeRank = Annotated[
+    int | None,
+    typer.Option(
+        "--node-rank",
+        metavar="NODE",
+        parser=whole(0, "It is the number of this node."),
+        help="Number of this node; node 0 shows the result.",
+        rich_help_panel=NODES,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="HOST[:PORT]",
+        help="Address of node 0, which opens this port (29500) while it runs.",
+        rich_help_panel=NODES,
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -12,21 +12,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distdemo.cli.contract import Error, Result, Traits
+from distdemo.cli import signals
+from distdemo.cli.contract import Content, Error, Result, Traits
 from distdemo.cli.files import write_result
-from distdemo.cli.options import NODES, OUTPUT
-from distdemo.cli.placement import ENGINES, find_placement
+from distdemo.cli.options import (
+    OUTPUT,
+    Launcher,
+    Master,
+    NodeRank,
+    Nodes,
+    Quiet,
+    Traceback,
+)
+from distdemo.cli.placement import find_placement
 from distdemo.cli.session import Session
-from distdemo.cli.signals import code_of_interruption
-from distdemo.cli.types import file_to_write, offer, one_of, whole
-from distdemo.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, DistdemoError, Terminated, UsageError
+from distdemo.cli.types import choices, file_to_write
+from distdemo.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    DistdemoError,
+    Terminated,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
 
 
-class AlreadyTold(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
-    """The error was shown; only the exit code is left.
+class Ended(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
+    """The command has come to its end and all is shown; only the exit code is left.
 
     Args:
         code: the exit code.
@@ -45,46 +61,37 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
         function: marked with ``cli.contract.command``.
     """
     traits: Traits = function.traits  # type: ignore[attr-defined]  # see ``command``
-    own = inspect.signature(function, eval_str=True).parameters
+    own = dict(inspect.signature(function, eval_str=True).parameters)
     shared = _shared(traits)
 
     def run(**values: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotations
         given = {key: values.pop(key) for key in shared}
-        session = Session(name, given["format"], given["quiet"], given["traceback"])
-        session.output = given["output"]
+        session = Session(
+            name, given["format"], given["quiet"], given["traceback"], output=given["output"]
+        )
+        if "session" in own:
+            values["session"] = session
         code = EXIT_FAILED
         try:
             if traits.joins:
                 session.placement = find_placement(
                     given["launcher"], given["nnodes"], given["node_rank"], given["master"]
                 )
-            if "session" in own:
-                values["session"] = session
-            result = function(**values)
-            code = _conclude(session, result)
-            if result.interrupted:  # the result says so itself
-                raise AlreadyTold(code)
-        except typer.Exit as end:
+            code = _conclude(session, function(**values))
+        except typer.Exit as end:  # on a node without rank 0
             code = end.exit_code
             raise
-        except UsageError as error:
-            code = EXIT_USAGE
-            if not session.refuse(error):
-                raise AlreadyTold(code) from error
-            raise
         except DistdemoError as error:
-            if not session.refuse(error):
-                raise AlreadyTold(code) from error
-            raise
+            code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+            if session.refuse(error):
+                raise
         except (KeyboardInterrupt, Terminated) as stop:
-            code = code_of_interruption()
+            code = signals.exit_code() or EXIT_INTERRUPTED
             _say_where_ranks_were(stop)
             raise
         finally:
             session.end(code)
-        if result.interrupted:  # which has been shown
-            raise AlreadyTold(code)
-        raise typer.Exit(code)
+        raise Ended(code)
 
     parameters = [each for key, each in own.items() if key != "session"] + list(shared.values())
     keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
@@ -111,81 +118,41 @@ def _say_where_ranks_were(stop: BaseException) -> None:
 
 def _shared(traits: Traits) -> dict[str, inspect.Parameter]:
     """The options that every command takes, and those of a world that others start too."""
-
-    def declare(name: str, kind: Any, default: Any, *flags: str, **how: Any) -> None:  # noqa: ANN401 - typer's
-        how = {"rich_help_panel": OUTPUT, **how}
-        found[name] = inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[kind, typer.Option(*flags, **how)],
-        )
-
-    found: dict[str, inspect.Parameter] = {}
     formats, endings = traits.formats, traits.outputs
-    declare(
-        "format",
-        str,
-        "table",
+    written = typer.Option(
         "--format",
         metavar="FORMAT",
-        parser=one_of(formats),
-        autocompletion=offer(formats),
+        **choices(formats),
         help=f"{', '.join(formats[:-1])} or {formats[-1]}.",
+        rich_help_panel=OUTPUT,
     )
-    declare(
-        "output",
-        Path | None,
-        None,
+    file = typer.Option(
         "--output",
         "-o",
         metavar="FILE",
         parser=file_to_write(*endings),
         help=f"Write the result to a file: {', '.join(endings)}.",
+        rich_help_panel=OUTPUT,
     )
-    declare("quiet", bool, False, "--quiet", "-q", help="Print the verdict alone.")  # noqa: FBT003 - its default
-    declare("traceback", bool, False, "--traceback", help="Show the traceback of an error.")  # noqa: FBT003 - its default
+    declared: dict[str, tuple[Any, Any]] = {
+        "format": (Annotated[str, written], "table"),
+        "output": (Annotated[Path | None, file], None),
+        "quiet": (Quiet, False),
+        "traceback": (Traceback, False),
+    }
     if traits.joins:
-        declare(
-            "launcher",
-            str,
-            "auto",
-            "--launcher",
-            metavar="NAME",
-            parser=one_of(("auto", "local", *ENGINES)),
-            rich_help_panel=NODES,
-            help=f"Who started this process: auto, local (nobody), {', '.join(ENGINES)}.",
+        declared |= {
+            "launcher": (Launcher, "auto"),
+            "nnodes": (Nodes, None),
+            "node_rank": (NodeRank, None),
+            "master": (Master, None),
+        }
+    return {
+        name: inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
         )
-        declare(
-            "nnodes",
-            int | None,
-            None,
-            "--nnodes",
-            metavar="N",
-            parser=whole(1, "It is the number of nodes."),
-            rich_help_panel=NODES,
-            help="Number of nodes on which you type this command.",
-        )
-        declare(
-            "node_rank",
-            int | None,
-            None,
-            "--node-rank",
-            metavar="NODE",
-            parser=whole(0, "It is the number of this node."),
-            rich_help_panel=NODES,
-            help="Number of this node; node 0 shows the result.",
-        )
-        declare(
-            "master",
-            str | None,
-            None,
-            "--master",
-            metavar="HOST[:PORT]",
-            rich_help_panel=NODES,
-            help="Address of node 0, which opens this port (29500) while it runs.",
-        )
-    return found
+        for name, (kind, default) in declared.items()
+    }
 
 
 # ---------------------------------------------------------------------------------- the result
@@ -198,43 +165,33 @@ def _conclude(session: Session, result: Result) -> int:
     """
     world = result.world or getattr(result.record, "world", None)
     ok = result.record.ok if result.ok is None else result.ok
-    document = _document(session, result, world, ok=ok)
     view = import_module(result.view)
+
+    def document() -> str:
+        from distdemo.encoding import dumps, encode
+
+        errors = list(result.errors)
+        if world is not None and world.verdict is not None:
+            fault = world.verdict
+            errors.insert(
+                0, Error(fault.what, fault.why, fault.hint, fault.ranks, fault.consequences)
+            )
+        content = encode(result.record)
+        return dumps(envelope(session.command, content, ok=ok, errors=encode(errors))) + "\n"
+
+    unwritten: list[DistdemoError] = []
     try:
         with suppress(BrokenPipeError):  # a reader that left does not change the exit code
             _show(session, result, world, document, view)
             sys.stdout.flush()
     finally:  # where standard output is full, the files are all that is left
-        unwritten = list(_write(session, result, document, view))
-    if unwritten:
-        from distdemo.view.console import messages, show
-        from distdemo.view.failure import error_text
-
-        for error in unwritten:
-            show(messages(), error_text(error))
+        # Nothing is written where there is no result: the file may hold an earlier one. Of the
+        # processes of a joined world only rank 0's writes.
+        if session.is_first and (world is None or world.ok or result.partial):
+            unwritten = _write(session, result, document, view)
     if result.interrupted:
-        return code_of_interruption()
+        return signals.exit_code() or EXIT_INTERRUPTED
     return EXIT_OK if ok and not unwritten else EXIT_FAILED
-
-
-def _document(
-    session: Session, result: Result, world: WorldReport | None, *, ok: bool
-) -> Callable[[], str]:
-    """What makes the JSON document."""
-
-    def made() -> str:
-        from distdemo.encoding import dumps, encode
-
-        errors = list(result.errors)
-        if world is not None and world.verdict is not None:
-            verdict = world.verdict
-            errors.insert(
-                0,
-                Error(verdict.what, verdict.why, verdict.hint, verdict.ranks, verdict.consequences),
-            )
-        return dumps(envelope(session.command, encode(result.record), ok=ok, errors=encode(errors)))
-
-    return made
 
 
 def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -252,12 +209,9 @@ def _show(
     document: Callable[[], str],
     view: Any,  # noqa: ANN401 - a module
 ) -> None:
-    if session.format == "json":
-        sys.stdout.write(document() + "\n")
-        return
     if session.format != "table":
-        content = view.FILES[f".{session.format}"](result.record)
-        sys.stdout.write(content)
+        json = session.format == "json"
+        sys.stdout.write(document() if json else view.FILES[f".{session.format}"](result.record))
         return
     from distdemo.view.console import output, show
     from distdemo.view.failure import failure, users_traceback
@@ -282,37 +236,30 @@ def _write(
     result: Result,
     document: Callable[[], str],
     view: Any,  # noqa: ANN401 - a module
-) -> Iterator[DistdemoError]:
-    """Write; what goes wrong with one file keeps no other from being written.
+) -> list[DistdemoError]:
+    """Write every file, also where another could not be written; the errors, which are shown."""
+    files = [(flag, path, make) for flag, path, make in result.files if path is not None]
+    if session.output is not None:
+        ending = session.output.suffix.lower()
+        own = getattr(view, "FILES", {})
 
-    Nothing is written where there is no result: the file may hold an earlier one. Of the
-    processes of a joined world only rank 0's writes.
-    """
-    world = result.world or getattr(result.record, "world", None)
-    if not session.is_first or (world is not None and not world.ok and not result.partial):
-        return
-    files = list(result.files)
-    output = session.output
-    if output is not None:
-        made = {
-            ".json": lambda: document() + "\n",
-            ".txt": lambda: _as_text(result, view),
-            **{
-                ending: lambda make=make: make(result.record)  # type: ignore[misc]  # mypy infers no default
-                for ending, make in getattr(view, "FILES", {}).items()
-            },
-        }
-        files.insert(0, ("--output", output, made[output.suffix.lower()]))
+        def content() -> Content:
+            if ending in own:
+                return own[ending](result.record)  # type: ignore[no-any-return]  # text or bytes
+            if ending == ".json":
+                return document()
+            from distdemo.view.console import as_text
+
+            return as_text(lambda console: view.table(result.record, console, **result.shown))
+
+        files.insert(0, ("--output", session.output, content))
+    failed = []
     for flag, path, make in files:
-        if path is None:
-            continue
         try:
             write_result(flag, path, make)
         except DistdemoError as error:
-            yield error
+            from distdemo.view.failure import show_error
 
-
-def _as_text(result: Result, view: Any) -> str:  # noqa: ANN401 - a module
-    from distdemo.view.console import as_text
-
-    return as_text(lambda console: view.table(result.record, console, **result.shown))
+            show_error(error)
+            failed.append(error)
+    return failed

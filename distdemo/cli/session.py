@@ -278,10 +278,9 @@ class Session:
 
         if isinstance(error, UnheardError):
             from distdemo.launcher.joined.meeting import abort_mpi
-            from distdemo.view.console import messages, show
-            from distdemo.view.failure import error_text
+            from distdemo.view.failure import show_error
 
-            show(messages(), error_text(error))
+            show_error(error)
             abort_mpi()  # the engine may end this process right here
             return False
         if self._other_node is not None and not isinstance(error, NodeZeroLostError):

@@ -4,47 +4,34 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, Terminated
 
+_came: set[int] = set()
 
-class Signals:
-    """SIGTERM as an exception, and the memory of what came, whoever swallowed it.
 
-    Attributes:
-        latest: of this process, which has one handler a signal: its last command's.
-        interrupted: Ctrl-C was pressed.
-        terminated: SIGTERM came.
-    """
+def install() -> None:
+    """From here on SIGTERM is an exception, as Ctrl-C is, and what comes is remembered."""
+    _came.clear()
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _stop):
+        signal.signal(signal.SIGINT, _stop)
 
-    latest: ClassVar[Signals | None] = None
-    interrupted = False
-    terminated = False
 
-    def install(self) -> None:
-        """From here on signals raise an exception and are remembered here."""
-        type(self).latest = self
-        signal.signal(signal.SIGTERM, self._terminate)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupt)
-
-    @property
-    def code(self) -> int:
-        """What to leave with for the sake of a signal; 0 if none came."""
-        return EXIT_INTERRUPTED if self.interrupted else EXIT_FAILED if self.terminated else 0
-
-    def _terminate(self, number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
-        self.terminated = True
-        raise Terminated
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
-        self.interrupted = True
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    _came.add(number)
+    if number == signal.SIGINT:
         raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    raise Terminated
 
 
-def code_of_interruption() -> int:
-    """The exit code of a result that a signal cut short: 130, but 1 after SIGTERM."""
-    known = Signals.latest
-    return (known.code if known is not None else 0) or EXIT_INTERRUPTED
+def interrupted() -> bool:
+    """Whether Ctrl-C was pressed, whoever caught the exception."""
+    return signal.SIGINT in _came
+
+
+def exit_code() -> int:
+    """What to leave with for the sake of a signal; 0 if none came."""
+    return EXIT_INTERRUPTED if interrupted() else EXIT_FAILED if _came else 0

@@ -49,12 +49,15 @@ class BadValue(typer.BadParameter):
         self.example = example
         self.hint = hint
 
-    def usage_error(self, flag: str) -> UsageError:
+    def usage_error(self, flag: str = "") -> UsageError:
         """The same in three lines.
 
         Args:
-            flag: the option, ``--timeout``.
+            flag: the option, ``--timeout``; by default the one that was being parsed.
         """
+        if self.param is not None:
+            usual = str(self.param.metavar or self.param.opts[0])
+            flag = next((name for name in self.param.opts if name.startswith("--")), usual)
         hint = self.hint or (f"Try {flag} {self.example}." if self.example else "")
         return UsageError(f"{flag} {self.text or repr('')}: {self.what}", self.why, hint)
 
@@ -92,10 +95,7 @@ def parse_sizes(text: str) -> Sizes:
 @_parser
 def parse_seconds(text: str) -> float:
     """Seconds, ``30`` or ``0.5s``; more than 0."""
-    try:
-        seconds = float(text.removesuffix("s"))
-    except ValueError:
-        seconds = math.nan
+    seconds = _number(text.removesuffix("s"))
     if not 0 < seconds <= LONGEST:
         raise BadValue(text, "that is no positive number of seconds.", "", "30")
     return seconds
@@ -104,13 +104,18 @@ def parse_seconds(text: str) -> float:
 @_parser
 def parse_share(text: str) -> float:
     """A share between 0 and 1: ``5%`` or ``0.05``."""
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = math.nan
+    share = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 < share < 1:
         raise BadValue(text, "that is no share between 0 and 1.", "", "5%")
     return share
+
+
+def _number(text: str) -> float:
+    """The number; NaN, which is in no range, if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def whole(least: int, what: str, most: int | None = None) -> Callable[[Any], int]:
@@ -351,11 +356,15 @@ def offer(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str],
     """The shell completion that belongs to ``one_of``."""
 
     def complete(incomplete: str) -> list[str]:
-        return [
-            name for name in (names() if callable(names) else names) if name.startswith(incomplete)
-        ]
+        known = names() if callable(names) else names
+        return [name for name in known if name.startswith(incomplete)]
 
     return complete
+
+
+def choices(names: Iterable[str]) -> dict[str, Any]:
+    """Parser and completion of an option that takes one of these names."""
+    return {"parser": one_of(names), "autocompletion": offer(names)}
 
 
 def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> UsageError:

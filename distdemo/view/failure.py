@@ -21,7 +21,7 @@ from distdemo.launcher.records import (
     headline,
 )
 from distdemo.view import colours
-from distdemo.view.console import Signs, signs
+from distdemo.view.console import Signs, messages, show, signs
 from distdemo.view.format import duration, plural
 from distdemo.view.tables import frame
 
@@ -30,9 +30,9 @@ LONGEST = 160  # characters of an exception's text in a cell
 LAST_LINES = 5  # of what the rank at fault wrote
 
 
-def error_text(error: DistdemoError) -> Text:
-    """An error of ours in three lines."""
-    return _three_lines(error.what, error.why, error.hint)
+def show_error(error: DistdemoError) -> None:
+    """An error of ours on standard error, in three lines."""
+    show(messages(), _three_lines(error.what, error.why, error.hint))
 
 
 def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:

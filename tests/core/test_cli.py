@@ -5,18 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shlex
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from distdemo.cli.app import COMMANDS, built, function_of, names, records_of
+from distdemo.cli.app import built, names, records_of
 from distdemo.encoding import document_schema
 
-HERE = Path(__file__).parent
-PROGRAM = HERE.parent / "run" / "programs" / "hello.py"
+PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 CHEAP = {
     "all-reduce": "-n 2",
     "bench": "-n 2 -b 8 -e 512 --iters 4 --launches 1 --no-limits",
@@ -35,21 +36,18 @@ CHEAP = {
     "explain": "scatter",
 }
 """A command line of each command that takes little time. OLD: a file that bench wrote."""
-LISTED = [name for name, _, _ in COMMANDS if name in CHEAP]
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that bench wrote."""
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A file that bench wrote, and the CSV that it printed."""
     from distdemo.cli.main import run
 
     file = tmp_path_factory.mktemp("bench") / "old.json"
-    assert run(shlex.split(f"bench {CHEAP['bench']} -q --output {file}")) == 0
-    return file
-
-
-def line_of(name: str, measured: Path) -> list[str]:
-    return shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured)))
+    line = shlex.split(f"bench {CHEAP['bench']} --format csv --output {file}")
+    with redirect_stdout(io.StringIO()) as printed:
+        assert run(line) == 0
+    return file, printed.getvalue()
 
 
 def test_every_command_has_a_line_here() -> None:
@@ -58,47 +56,43 @@ def test_every_command_has_a_line_here() -> None:
     assert {name for name in names() if ops.find(name) is None} <= set(CHEAP)
 
 
-@pytest.mark.parametrize("name", LISTED)
-def test_json_is_one_valid_document_and_so_is_the_file(
-    name: str, command: Any, measured: Path, tmp_path: Path
+@pytest.mark.parametrize("name", [name for name in names() if name in CHEAP])
+def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
+    name: str, command: Any, measured: tuple[Path, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "result.json"
-    code, out, _ = command(*line_of(name, measured), "--format", "json", "--output", str(file))
-    document = json.loads(out)
+    line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured[0])))
+    code, out, err = command(*line, "--quiet", "--output", str(file))
+    assert 1 <= len(out.splitlines()) <= 4
+    assert err == ""
+    document = json.loads(file.read_text())
     assert (document["schema_version"], document["command"]) == (2, name)
     assert (document["ok"], code) in [(True, 0), (False, 1)]
-    assert json.loads(file.read_text()) == document
     jsonschema.validate(document, document_schema(records_of(name)[0], name))
 
 
-@pytest.mark.parametrize("name", LISTED)
-def test_quiet_prints_the_verdict_alone(name: str, command: Any, measured: Path) -> None:
-    _, out, err = command(*line_of(name, measured), "--quiet")
-    assert 1 <= len(out.splitlines()) <= 4
-    assert err == ""
+def test_json_on_the_screen_is_the_document_of_the_file(command: Any, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    code, out, err = command("explain", "scatter", "--format", "json", "--output", str(file))
+    assert (code, err, out) == (0, "", file.read_text())
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in LISTED if ".csv" in function_of(name).traits.outputs]
-)
-def test_csv_is_plain_csv(name: str, command: Any, measured: Path) -> None:
-    _, out, _ = command(*line_of(name, measured), "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(out)))
+def test_csv_is_plain_csv(measured: tuple[Path, str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(measured[1])))
     assert rows
     assert all(None not in row and all(row.keys()) for row in rows)
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS])
-def test_help_is_one_line_an_option_and_says_it_in_a_sentence(name: str) -> None:
-    for option in built(name).params:
-        text = getattr(option, "help", None) or ""
-        assert text.endswith("."), f"{option.opts}: {text!r}"
-        assert "\n" not in text
-        assert len(text) <= 110, f"{option.opts}: {text!r}"
+def test_help_is_one_line_an_option_and_says_it_in_a_sentence() -> None:
+    for name in names():
+        for option in built(name).params:
+            text = getattr(option, "help", None) or ""
+            assert text.endswith("."), f"{name} {option.opts}: {text!r}"
+            assert "\n" not in text
+            assert len(text) <= 110, f"{name} {option.opts}: {text!r}"
 
 
 BAD = {
-    "": 2,
     "no-such-command": 2,
     "all-reduce --no-such-option": 2,
     "all-gather --root 1": 2,
@@ -115,19 +109,41 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("line", BAD)
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_carried_out_is_refused_in_three_lines(line: str, command: Any) -> None:
-    code, out, err = command(*shlex.split(line))
-    if not line:
-        assert "Usage" in out + err
-        return
-    assert code == BAD[line]
-    if code:
-        assert out == ""
-        assert len(err.strip().splitlines()) >= 3
-        assert "Traceback" not in err
-        code, out, err = command(*shlex.split(line), "--format=json")
-        document = json.loads(out)
-        assert (code, err, document["ok"]) == (2, "", False)
-        assert all(document["errors"][0][part] for part in ("what", "hint"))
+def test_what_can_not_be_carried_out_is_refused_in_three_lines(command: Any) -> None:
+    for line, status in BAD.items():
+        code, out, err = command(*shlex.split(line))
+        assert code == status, line
+        if code:
+            assert out == ""
+            assert len(err.strip().splitlines()) >= 3, line
+            assert "Traceback" not in err
+            code, out, err = command(*shlex.split(line), "--format=json")
+            document = json.loads(out)
+            assert (code, err, document["ok"]) == (2, "", False), line
+            assert all(document["errors"][0][part] for part in ("what", "hint"))
+        else:
+            assert out
+
+
+def test_the_help_of_a_command_lists_only_what_it_takes(command: Any) -> None:
+    text = command("all-gather", "--help")[1]
+    options = set(re.findall(r"^│ +\*? *(--[a-z-]+)", text, flags=re.MULTILINE))
+    assert {"--dtype", "--sizes", "--group", "--async"} <= options
+    assert not {"--root", "--reduce-op", "--factor", "--straggler", "--splits"} & options
+
+
+@pytest.mark.usefixtures("no_rank_starts")
+def test_what_to_type_instead_of_an_option_that_is_not_there(command: Any) -> None:
+    for line, hint in {
+        "all-gather --size 8": "Did you mean --sizes?",
+        "all-reduce --size 8": "Did you mean --shape?",
+        "run x.py --idle 3": "Did you mean --stall?",
+        "bench --write x": "Did you mean --output?",
+        "all-reduce --dtpye": "Did you mean --dtype or --shape?",
+        "run x.py --lr 3": "Try distdemo run FILE.py -n 4 -- --lr ...",
+        "rpc --momentum 0": "It belongs to: train.\nLeave it out.",
+        "check --junit-xml": "Option '--junit-xml' requires an argument.",
+        "chekc": "Did you mean distdemo check",
+    }.items():
+        assert hint in command(*line.split())[2], line

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from distdemo.encoding import decode, derived, document_schema, dumps, encode
 
@@ -55,24 +53,19 @@ class Box:
         return sum(self.times_s)
 
 
-@given(
-    st.builds(
-        Box,
-        ok=st.booleans(),
-        times_s=st.lists(st.floats(allow_nan=False), max_size=4).map(tuple),
-        pair=st.tuples(st.integers(), st.text()),
-        pets=st.lists(st.builds(Cat, st.integers()) | st.builds(Dog), max_size=3).map(tuple),
-        colour=st.none() | st.just(Colour.RED),
-        by_rank=st.dictionaries(st.integers(), st.text(), max_size=3),
-        way=st.sampled_from(["in", "out"]),
-        anything=st.none() | st.text() | st.lists(st.integers(), max_size=3),
-    )
-)
-def test_what_is_encoded_is_valid_and_decodes_to_the_same(box: Box) -> None:
-    data = json.loads(dumps(encode(box)))
-    assert decode(Box, data) == box
-    document = {"schema_version": 2, "command": "box", "errors": [], **data}
-    jsonschema.validate(document, document_schema(Box, "a box"))
+VALID = jsonschema.Draft202012Validator(document_schema(Box, "a box"))
+
+
+def test_what_is_encoded_is_valid_and_decodes_to_the_same() -> None:
+    for box in (
+        Box(True, (), (0, "")),
+        Box(False, (math.inf, -0.0, 1e-300, 2.0), (-(2**70), "ü\n\ud800")),
+        Box(True, (-math.inf,), (1, "a"), (Cat(3), Dog(), Cat()), Colour.RED, {2: "x", -1: ""}),
+        Box(True, (1.5,), (1, "a"), way="out", anything=[1, [None, "NaN"]]),
+    ):
+        data = json.loads(dumps(encode(box)))
+        assert decode(Box, data) == box
+        VALID.validate({"schema_version": 2, "command": "box", "errors": [], **data})
 
 
 def test_the_document() -> None:
@@ -90,9 +83,8 @@ def test_the_document() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [
+def test_other_data_is_refused() -> None:
+    for kind, data in (
         (Box, []),
         (Box, {}),
         (Box, {"ok": "yes", "times_s": [], "pair": [1, "a"]}),
@@ -104,13 +96,8 @@ def test_the_document() -> None:
         (str, None),
         (Colour, "blue"),
         (Literal["in"], "out"),
-    ],
-)
-def test_other_data_is_refused(kind: Any, data: Any) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        decode(kind, data)
-
-
-def test_what_has_no_place_in_a_document_is_refused() -> None:
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            decode(kind, data)  # type: ignore[arg-type]  # any type will do
     with pytest.raises(TypeError):
         encode({"a": object()})

@@ -45,7 +45,7 @@ def addresses_of(pid):
 
 def joined(run):
     """Wait until every rank has a socket; the ranks, and all addresses seen on the way."""
-    ranks, seen = run.ranks(4), set()
+    ranks, seen = run.ranks(4), set[str]()
 
     def connected():
         found = [addresses_of(pid) for pid in (run.process.pid, *ranks)]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 import distdemo
 
@@ -38,127 +36,93 @@ def room(module: str) -> str:
 
 
 @cache
-def imported(module: str) -> frozenset[str]:
-    """Every module of ours, and every other library, that a module imports anywhere."""
-    return frozenset(name for name, _ in _imports(module))
+def imported(module: str) -> dict[str, bool]:
+    """What a module imports anywhere, of ours and others, and whether as it is imported itself."""
+    found: dict[str, bool] = {}
+    nodes: list[tuple[ast.AST, bool]] = [(ast.parse(FILES[module].read_text("utf-8")), True)]
+    while nodes:
+        node, at_once = nodes.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in _named(module, node):
+                found[name] = found.get(name, False) or at_once
+        elif isinstance(node, ast.stmt | ast.mod | ast.excepthandler):
+            later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            below = at_once and not later and not types
+            nodes += [(child, below) for child in ast.iter_child_nodes(node)]
+    return found
 
 
-def _imports(module: str) -> Iterator[tuple[str, bool]]:
-    """What a module imports, and whether it does so as it is imported itself."""
-    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
-    for node, at_once in _walk(tree, at_once=True):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, at_once) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: a relative import hides where it points"
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                package = FILES.get(f"{whole}.__init__")
-                yield (whole if whole in FILES or package else str(node.module)), at_once
+def _named(module: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    assert node.level == 0, f"{module}: a relative import hides where it points"
+    for alias in node.names:
+        whole = f"{node.module}.{alias.name}"
+        yield whole if whole in FILES or f"{whole}.__init__" in FILES else str(node.module)
 
 
-def _walk(node: ast.AST, *, at_once: bool) -> Iterator[tuple[ast.AST, bool]]:
-    for child in ast.iter_child_nodes(node):
-        later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-        types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-        yield child, at_once
-        yield from _walk(child, at_once=at_once and not later and not types)
-
-
-@pytest.mark.parametrize("name", sorted(MAY))
-def test_the_core_imports_no_feature_and_no_room_above_it(name: str) -> None:
-    allowed = MAY[name] | BASE | {name}
-    wrong = [
-        f"{module} imports {other}"
+def ours(modules: Callable[[str], bool]) -> list[tuple[str, str]]:
+    """What of ours these modules import."""
+    return [
+        (module, other)
         for module in FILES
-        if room(module) == name and module not in EXCEPT
-        for other in sorted(imported(module))
-        if other.startswith("distdemo.") and room(other) not in allowed
-    ]
-    assert wrong == []
-
-
-def test_a_feature_takes_neither_views_nor_commands_of_another() -> None:
-    wrong = [
-        f"{module} imports {other}"
-        for module in FILES
-        if room(module) in FEATURES
+        if modules(module)
         for other in sorted(imported(module))
         if other.startswith("distdemo.")
-        and room(other) in FEATURES - {room(module)}
-        and other.split(".")[-1].startswith(("view", "command", "plot"))
     ]
-    assert wrong == []
 
 
-def test_what_a_feature_offers_others_is_named_in_its_docstring() -> None:
-    taken = {
-        (room(other), other.split(".")[-1])
-        for module in FILES
-        if room(module) in FEATURES
-        for other in imported(module)
-        if other.startswith("distdemo.") and room(other) in FEATURES - {room(module)}
-    }
-    silent = {
-        f"{feature}.{part}"
-        for feature, part in taken
-        if part
-        not in (
-            ast.get_docstring(ast.parse(FILES[f"distdemo.{feature}.__init__"].read_text())) or ""
-        )
-    }
-    assert silent == set()
+def test_the_core_imports_no_feature_and_no_room_above_it() -> None:
+    assert [
+        f"{module} imports {other}"
+        for module, other in ours(lambda each: room(each) in MAY and each not in EXCEPT)
+        if room(other) not in MAY[room(module)] | BASE | {room(module)}
+    ] == []
 
 
-@pytest.mark.parametrize(
-    ("library", "homes"),
-    [
-        ("rich", ("view", "plot")),
-        ("typer", ("cli", "command")),
-        ("matplotlib", ("plot", "view")),
-    ],
-)
-def test_a_library_has_its_places(library: str, homes: tuple[str, ...]) -> None:
-    wrong = [
-        module
-        for module in FILES
-        if any(name.split(".")[0] == library for name in imported(module))
-        and room(module) not in homes
-        and not module.split(".")[-1].startswith(homes)
+def test_a_feature_takes_what_another_offers_and_neither_views_nor_commands() -> None:
+    taken = [
+        (module, other)
+        for module, other in ours(lambda each: room(each) in FEATURES)
+        if room(other) in FEATURES - {room(module)}
     ]
-    assert wrong == []
+    parts = {other.split(".")[-1] for _, other in taken}
+    assert [part for part in parts if part.startswith(("view", "command", "plot"))] == [], taken
+    for _, other in taken:
+        offers = ast.get_docstring(ast.parse(FILES[f"distdemo.{room(other)}.__init__"].read_text()))
+        assert other.split(".")[-1] in (offers or ""), f"{other} is taken and not offered"
 
 
-def test_no_view_record_or_command_imports_torch() -> None:
+def test_a_library_has_its_places() -> None:
+    homes = {
+        "rich": ("view", "plot"),
+        "typer": ("cli", "command"),
+        "matplotlib": ("plot", "view"),
+    }
     light = ("view", "records", "command", "plot")
-    wrong = [
-        module
-        for module in FILES
-        if (room(module) in ("view", "cli") or module.split(".")[-1].startswith(light))
-        and any(name.split(".")[0] == "torch" for name in imported(module))
-    ]
-    assert wrong == []
+    for module in FILES:
+        libraries = {name.split(".")[0] for name in imported(module)}
+        last = module.split(".")[-1]
+        for library in libraries & set(homes):
+            assert room(module) in homes[library] or last.startswith(homes[library]), module
+        if room(module) in ("view", "cli") or last.startswith(light):
+            assert "torch" not in libraries, module
 
 
 def test_no_circle() -> None:
-    graph = {
-        module: {
-            found
-            for name, at_once in _imports(module)
-            if at_once
-            for found in (name, f"{name}.__init__")
-            if found in FILES and found != module
-        }
-        for module in FILES
-    }
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         assert module not in path, " → ".join([*path[path.index(module) :], module])
-        if module not in done:
-            for other in sorted(graph[module]):
-                visit(other, (*path, module))
-            done.add(module)
+        if module in done:
+            return
+        for name, at_once in sorted(imported(module).items()):
+            for other in (name, f"{name}.__init__"):
+                if at_once and other in FILES and other != module:
+                    visit(other, (*path, module))
+        done.add(module)
 
-    for module in sorted(graph):
+    for module in sorted(FILES):
         visit(module, ())
