@@ -17,9 +17,9 @@ from distdemo.cli.types import (
     RankList,
     Sizes,
     Split,
-    choices,
     decimal,
     offer,
+    one_of,
     parse_dtype,
     parse_plot,
     parse_ranks,
@@ -54,7 +54,6 @@ def count(text: str, what: str, least: int = 1, most: int | None = None, **more:
 
 
 _BACKENDS = ("auto", *backends.REGISTRY)
-_DEVICES = ("cpu", "cuda")
 
 WorldSize = Annotated[
     int | None,
@@ -68,20 +67,18 @@ WorldSize = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option(
-        "--backend",
-        metavar="NAME",
-        **choices(_BACKENDS),
-        help=f"{', '.join(_BACKENDS)}. auto is nccl with a GPU for every rank, else gloo.",
+    choice(
+        "NAME",
+        _BACKENDS,
+        f"{', '.join(_BACKENDS)}. auto is nccl with a GPU for every rank, else gloo.",
     ),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        **choices(_DEVICES),
-        help="cpu or cuda; by default what the backend is for.",
+    choice(
+        "DEVICE",
+        ("cpu", "cuda"),
+        "cpu or cuda; by default what the backend is for.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -107,11 +104,10 @@ Stall = Annotated[
 ]
 StartMethod = Annotated[
     str,
-    typer.Option(
-        "--start-method",
-        metavar="METHOD",
-        **choices(METHODS),
-        help=f"{', '.join(METHODS)}. auto is the fastest that is safe.",
+    choice(
+        "METHOD",
+        METHODS,
+        f"{', '.join(METHODS)}. auto is the fastest that is safe.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -153,22 +149,14 @@ Destination = Annotated[
 ]
 Pattern = Annotated[
     str,
-    typer.Option(
-        "--pattern",
-        metavar="PATTERN",
-        parser=one_of(PATTERNS),
-        autocompletion=offer(PATTERNS),
-        help="; ".join(f"{name}: {meaning}" for name, meaning in PATTERNS.items()) + ".",
-    ),
+    choice("PATTERN", PATTERNS, "; ".join(map(": ".join, PATTERNS.items())) + "."),
 ]
 Variant = Annotated[
     str | None,
-    typer.Option(
-        "--variant",
-        metavar="VARIANT",
-        parser=one_of(("list", "single")),
-        autocompletion=offer(("list", "single")),
-        help="list (a tensor for each rank) or single (one that holds them all).",
+    choice(
+        "VARIANT",
+        ("list", "single"),
+        "list (a tensor for each rank) or single (one that holds them all).",
     ),
 ]
 Group = Annotated[
@@ -249,11 +237,10 @@ Traceback = Annotated[
 
 Launcher = Annotated[
     str,
-    typer.Option(
-        "--launcher",
-        metavar="NAME",
-        **choices(("auto", "local", *ENGINES)),
-        help=f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}.",
+    choice(
+        "NAME",
+        ("auto", "local", *ENGINES),
+        f"What started this process: auto, local (no launcher), {', '.join(ENGINES)}.",
         rich_help_panel=NODES,
     ),
 ]

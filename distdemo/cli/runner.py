@@ -23,10 +23,11 @@ from distdemo.cli.options import (
     Nodes,
     Quiet,
     Traceback,
+    choice,
 )
 from distdemo.cli.placement import find_placement
 from distdemo.cli.session import Session
-from distdemo.cli.types import choices, file_to_write
+from distdemo.cli.types import file_to_write
 from distdemo.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -119,13 +120,8 @@ def _say_where_ranks_were(stop: BaseException) -> None:
 def _shared(traits: Traits) -> dict[str, inspect.Parameter]:
     """The options that every command takes, and those of a world that others start too."""
     formats, endings = traits.formats, traits.outputs
-    written = typer.Option(
-        "--format",
-        metavar="FORMAT",
-        **choices(formats),
-        help=f"{', '.join(formats[:-1])} or {formats[-1]}.",
-        rich_help_panel=OUTPUT,
-    )
+    listed = f"{', '.join(formats[:-1])} or {formats[-1]}."
+    written = choice("FORMAT", formats, listed, rich_help_panel=OUTPUT)
     file = typer.Option(
         "--output",
         "-o",

@@ -362,11 +362,6 @@ def offer(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str],
     return complete
 
 
-def choices(names: Iterable[str]) -> dict[str, Any]:
-    """Parser and completion of an option that takes one of these names."""
-    return {"parser": one_of(names), "autocompletion": offer(names)}
-
-
 def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> UsageError:
     """The error for a name of this kind that isn't known, with the nearest ones that are."""
     known = list(names)

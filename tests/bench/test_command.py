@@ -27,7 +27,7 @@ REFUSED = (
     ("-f 1", "From -b 8 to -e 64M there are not 1 to 200 sizes.", ""),
     ("-i 0", "From -b 8 to -e 64M there are not 1 to 200 sizes.", ""),
     ("-i 4 -f 2", "-f and -i don't go together.", "Take one."),
-    ("--size 8", "bench has no option --size.", "--sizes or --world-size?"),
+    ("--size 8", "bench has no option --size.", "Did you mean --sizes?"),
     ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),
     ("all-reduc", "There is no operation 'all-reduc'.", "bench all-reduce"),
     ("--backend glo", "There is no backend 'glo'.", "Did you mean --backend gloo?"),
