@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,30 +20,20 @@ from distdemo.cli.options import (
     StartMethod,
     Timeout,
     WorldSize,
+    count,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import BadValue, Sizes, parse_seconds, parse_sizes, whole
+from distdemo.cli.types import Sizes, decimal, parse_seconds, parse_sizes
 from distdemo.errors import UsageError
 from distdemo.view.format import duration
 
 SIZES = Sizes((8, 1 << 20))
-MEETING = 30.0  # seconds without any progress that are too long
+NO_PROGRESS = 30.0  # seconds without any progress that are too long
 UNLIMITED = 7 * 24 * 3600.0  # seconds: a measurement ends by --stall, not by a deadline
 VISIT = 0.004
 """Seconds of a visit with the fewest messages: 64 ranks on two cores took 3 to 10 ms."""
-LONG = 600.0  # seconds that nobody is made to wait who has not asked for it
+LONG = 600.0  # seconds: what takes longer has to be asked for
 BUFFERS = 2  # large messages that a rank holds: one to send from, one to receive into
-
-
-def parse_threshold(text: str | float) -> float:
-    """A number above 1."""
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = math.nan
-    if not 1 < factor < math.inf:
-        raise BadValue(str(text), "that is no number above 1.", "", "2")
-    return factor
 
 
 @command(
@@ -50,14 +41,14 @@ def parse_threshold(text: str | float) -> float:
     record="distdemo.bench.links.records:LinksReport",
     epilog="Try: distdemo bench links; distdemo bench links -n 8 --plot links.svg",
 )
-def links(  # noqa: PLR0913, PLR0917 - its options
+def links(
     session: Session,
+    *,
     world_size: WorldSize = None,
     backend: Backend = "auto",
     sizes: Annotated[
         Sizes,
         typer.Option(
-            "--sizes",
             metavar="SMALL,LARGE",
             parser=parse_sizes,
             show_default="8,1M",
@@ -65,39 +56,29 @@ def links(  # noqa: PLR0913, PLR0917 - its options
         ),
     ] = SIZES,
     rounds: Annotated[
-        int,
-        typer.Option(
-            "--rounds",
-            metavar="N",
-            parser=whole(1, "It counts visits of all pairs.", 1000),
-            help="How often to visit every pair.",
-        ),
+        int, count("Number of visits of every pair.", "It counts visits of all pairs.", 1, 1000)
     ] = 5,
-    factor: Annotated[
+    slow_factor: Annotated[
         float,
         typer.Option(
-            "--slow-factor",
             metavar="TIMES",
-            parser=parse_threshold,
+            parser=decimal(1.01, math.inf, "2"),
             help="A link is slow from this many times the median.",
         ),
     ] = 2.0,
     budget: Annotated[
         float | None,
         typer.Option(
-            "--budget",
-            metavar="SECONDS",
-            parser=parse_seconds,
-            help="Time for all pairs; 8 by default.",
+            metavar="SECONDS", parser=parse_seconds, help="Time for all pairs; 8 by default."
         ),
     ] = None,
     iters: Annotated[
         int | None,
-        typer.Option(
-            "--iters",
-            metavar="N",
-            parser=whole(1, "It counts timed messages of each kind and visit.", 1_000_000),
-            help="Messages of each kind and visit, instead of a budget.",
+        count(
+            "Number of messages of each kind and visit, instead of a budget.",
+            "It counts timed messages.",
+            1,
+            1_000_000,
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -112,26 +93,36 @@ def links(  # noqa: PLR0913, PLR0917 - its options
     One pair at a time sends to each other while all others sleep; every byte is checked.
     """
     size = session.world_size(world_size, smallest=2, why="A link has two ends.")
-    small, large = _messages(sizes)
-    world = session.world(
-        size,
-        backend,
-        device,
-        timeout or UNLIMITED,
-        start_method,
-        stall=stall or MEETING,
-        data_bytes=BUFFERS * large * size,
-    )
+    if len(sizes) != 2 or not 0 < sizes[0] < sizes[1]:
+        raise UsageError(
+            f"--sizes {','.join(map(str, sizes))}: a small size and a larger one are needed.",
+            "One message's time is the latency, the other's gives the bandwidth.",
+            "Try --sizes 8,1M.",
+        )
     if iters is not None and budget is not None:
         raise UsageError(
             "--budget and --iters don't go together.",
             "Either time ends a visit, or the number of messages.",
             "Take one.",
         )
-    spec = LinksSpec(
-        size, world.backend, world.device, small, large, iters, budget or 8.0, rounds, factor
+    world = session.world(
+        size,
+        backend,
+        device,
+        timeout or UNLIMITED,
+        start_method,
+        stall=stall or NO_PROGRESS,
+        data_bytes=BUFFERS * sizes[1] * size,
     )
-    _check_ends(spec)
+    where = size, world.backend, world.device
+    spec = LinksSpec(*where, *sizes, iters, budget or 8.0, rounds, slow_factor)
+    least = VISIT * spec.visits
+    if least > max(LONG, spec.budget_s):
+        raise UsageError(
+            f"{rounds} rounds over all pairs of {size:,} ranks take {duration(least)} or more.",
+            f"They are {spec.visits:,} visits, one at a time, each of some milliseconds at least.",
+            f"Try fewer ranks or --rounds, or --budget {math.ceil(least)}.",
+        )
     from distdemo.view.progress import Progress
 
     shown = not session.quiet and session.is_first
@@ -158,7 +149,7 @@ def links(  # noqa: PLR0913, PLR0917 - its options
     def picture() -> bytes:
         from distdemo.bench.links.view import plot as drawn
 
-        return drawn(report, plot.suffix.lower().removeprefix(".") if plot else "svg")
+        return drawn(report, plot or Path())
 
     return Result(
         report,
@@ -167,37 +158,4 @@ def links(  # noqa: PLR0913, PLR0917 - its options
         interrupted=report.interrupted,
         errors=tuple(errors),
         files=(("--plot", plot if report.links else None, picture),),
-    )
-
-
-def _messages(sizes: Sizes) -> tuple[int, int]:
-    """The two sizes.
-
-    Raises:
-        UsageError: these are not a small one and a larger one.
-    """
-    if len(sizes) != 2 or not 0 < sizes[0] < sizes[1]:
-        raise UsageError(
-            f"--sizes {','.join(map(str, sizes))}: that is no small size and a larger one.",
-            "One message's time is the latency, the other's gives the bandwidth.",
-            "Try --sizes 8,1M.",
-        )
-    return sizes[0], sizes[1]
-
-
-def _check_ends(spec: LinksSpec) -> None:
-    """Refuse so many visits that even with the fewest messages they take very long.
-
-    Raises:
-        UsageError: with what would take less.
-    """
-    takes = VISIT * spec.visits
-    if takes <= max(LONG, spec.budget_s):
-        return
-    fewer = int(spec.rounds * LONG / takes)
-    raise UsageError(
-        f"{spec.rounds} rounds over all pairs of {spec.world_size:,} ranks take "
-        f"{duration(takes)} or more.",
-        f"They are {spec.visits:,} visits, one at a time, each of some milliseconds at least.",
-        f"Try --rounds {fewer}." if fewer else f"Try fewer ranks, or --budget {math.ceil(takes)}.",
     )

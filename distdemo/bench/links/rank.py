@@ -1,6 +1,6 @@
 """bench links on every rank: its turns with each of the others, one pair at a time.
 
-All other ranks sleep meanwhile, so that they take neither cores nor wires from those who measure.
+All other ranks sleep meanwhile, so that they take neither cores nor network from those two.
 A link is measured with bare send and recv::
 
     src  ─ small ─▶ dst        src  ─ large ─▶ dst
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -41,49 +41,32 @@ FAST = 0.1
 delays most messages now and then, a slow link delays all of them always."""
 BLOCK = 1 << 20  # bytes that are compared at once: a buffer may be most of the memory
 SILENT = 2.0  # seconds of a visit after which the launcher is told that it goes on
-PRIME = 251  # the pattern's period: no power of two, so that a shifted block shows
+PRIME = 251  # the pattern's period: not a power of two, so that a shifted block shows
 NAP, LONGEST_NAP = 0.001, 0.05  # seconds for each turn that is still to pass, and in all
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """The host that a rank lives on."""
-
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """What the sender found in one visit.
+class Visited:
+    """What the two ranks of one visit found; the sender tells it.
 
     Attributes:
+        host: of the sender.
         latency_s: of a small message one way: half of a round trip of the fastest tenth.
         bandwidth_bytes_per_s: of a window of the fastest tenth.
+        wrong: elements of the last messages that arrived wrong.
     """
 
     src: int
     dst: int
     round: int
+    host: str
     latency_s: float
     bandwidth_bytes_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What the receiver found in one visit: how many bytes of the last messages were wrong."""
-
-    src: int
-    dst: int
     wrong: int
 
 
-Told = Here | Timed | Checked | None
-"""What ranks tell; None: this one is at work."""
-
-
 def measure(rank: Rank, spec: LinksSpec) -> None:
-    """Collective: measure every pair, and tell what came of each visit as soon as it is over."""
-    rank.tell(Here(socket.gethostname()))
+    """Collective: measure every pair, and tell of each visit as soon as it is over."""
     ends, turn = _Ends(rank, spec), _Turn(rank)
     phase = ""
     for number, (lap, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
@@ -145,8 +128,7 @@ class _Turn:
             self._page.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Messages(NamedTuple):
     """What one visit sends.
 
     Attributes:
@@ -162,7 +144,7 @@ class Plan:
     limit_s: float = inf
 
 
-def plan(spec: LinksSpec, round_trip_s: float, large_s: float) -> Plan:
+def messages(spec: LinksSpec, round_trip_s: float, large_s: float) -> Messages:
     """How much fits into a visit, half of its time for each kind of message.
 
     Args:
@@ -170,14 +152,14 @@ def plan(spec: LinksSpec, round_trip_s: float, large_s: float) -> Plan:
         round_trip_s: of a small message, as far as is known.
         large_s: of a large one.
     """
-    if spec.iters is not None:
-        window = min(WINDOW, spec.iters)
-        return Plan(spec.iters, -(-spec.iters // window), window)
-    half = spec.budget_s / max(1, spec.visits) / 2
-    small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(round_trip_s, 1e-9))))
-    large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
+    small = large = spec.iters
+    half = inf
+    if small is None or large is None:
+        half = spec.budget_s / max(1, spec.visits) / 2
+        small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(round_trip_s, 1e-9))))
+        large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
     window = min(WINDOW, large)
-    return Plan(small, -(-large // window), window, half)
+    return Messages(small, -(-large // window), window, half)
 
 
 class _Ends:
@@ -200,15 +182,15 @@ class _Ends:
         if self._rank.rank == src:
             self._rank.tell(self._send(dst, lap, mark))
         else:
-            self._rank.tell(Checked(src, self._rank.rank, self._receive(src, lap, mark)))
+            self._receive(src, lap, mark)
 
-    def _send(self, dst: int, lap: int, mark: int) -> Timed:
+    def _send(self, dst: int, lap: int, mark: int) -> Visited:
         self._fill(mark)
         if lap == 0:  # not timed: backends connect when two ranks first talk
             for _ in range(2):
                 self._there_and_back(dst)
             self._known[dst] = self._there_and_back(dst), self._window(dst, 1)
-        todo = plan(self._spec, *self._known[dst])
+        todo = messages(self._spec, *self._known[dst])
 
         def small_batches() -> Iterator[list[float]]:
             for sent in range(0, todo.small, BATCH):
@@ -225,7 +207,9 @@ class _Ends:
         self._announce(dst, 0, 0, 0)
         self._known[dst] = trip, window / todo.window
         bandwidth = todo.window * self._spec.large_bytes / window
-        return Timed(self._rank.rank, dst, lap, trip / 2, bandwidth)
+        dist.recv(self._next, dst)
+        wrong, host = int(self._next[0]), socket.gethostname()
+        return Visited(self._rank.rank, dst, lap, host, trip / 2, bandwidth, wrong)
 
     def _fastest(self, batches: Callable[[], Iterator[list[float]]], limit_s: float) -> float:
         """Seconds of the fastest tenth of the messages that there is time for."""
@@ -260,8 +244,8 @@ class _Ends:
         self._rank.synchronize()
         return perf_counter() - began
 
-    def _receive(self, src: int, lap: int, mark: int) -> int:
-        """The other side of ``_send``; how many elements of the last messages were wrong."""
+    def _receive(self, src: int, lap: int, mark: int) -> None:
+        """The other side of ``_send``."""
 
         def answer() -> None:
             dist.recv(self._small, src)
@@ -281,7 +265,9 @@ class _Ends:
             dist.recv(self._next, src)
             small, windows, window = map(int, self._next.tolist())
             if not small + windows:
-                return self._wrong(mark)
+                self._next[0] = self._wrong(mark)
+                dist.send(self._next, src)
+                return
             for _ in range(small):
                 answer()
             for _ in range(windows):
@@ -292,6 +278,7 @@ class _Ends:
             torch.add(pattern, mark % 256, out=held)  # bytes wrap
 
     def _wrong(self, mark: int) -> int:
+        """Number of elements of the last messages that are wrong."""
         wrong = 0
         for held, pattern in zip((self._small, self._large), self._patterns, strict=True):
             held.sub_(mark % 256)  # bytes wrap back

@@ -57,17 +57,7 @@ def judged(
             len(way) > 1 and way.min() > factor and way.max() <= ALIKE * way.min() for way in known
         )
 
-    # A slow rank's links are so against the quickest one too, which is looked at first: in large
-    # worlds medians without each rank in turn take long.
-    beyond = np.zeros(size, dtype=bool)
-    for each in times:
-        above = np.full_like(each, np.nan)
-        for kind in (crosses, ~crosses):
-            above[kind] = each[kind] / np.fmin.reduce(each[kind], initial=np.inf)
-        beyond |= (np.fmin.reduce(above, axis=0) > factor) | (
-            np.fmin.reduce(above, axis=1) > factor
-        )
-    suspects = [rank for rank in range(size) if beyond[rank] and is_slow(rank)]
+    suspects = [rank for rank in range(size) if is_slow(rank)]
     free = others(suspects)
     final = np.ones_like(times)
     for kind in (crosses, ~crosses):

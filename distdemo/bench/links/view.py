@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.color import Color
 from rich.console import Console, Group, RenderableType
@@ -32,11 +33,10 @@ FEW = 16  # links that are named
 MANY = 16  # ranks that are shown one by one; of more, each cell is a block's worst link
 SPREAD = 2.0  # times the best figure that the darkest shade stands for at least: noise stays light
 SHADES = ("#ffffcc", "#fed976", "#fd8d3c", "#e31a1c", "#800026")
-"""From fast to slow: each darker than the one before, for whoever sees no colours."""
+"""From fast to slow: each darker than the one before, for readers who see no colours."""
 LIGHT = 3  # of them that need black letters
 SLOW, WRONG = "!", "x"
-OVERRUN = 1.5  # times the budget, beyond which it is said that it could not hold
-FOUND = "yellow"  # something that is no failure, but has to be looked at
+UNSURE = "yellow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def table(report: LinksReport, console: Console) -> RenderableType:
 
 def summary(report: LinksReport, console: Console) -> RenderableType:
     """Whether all pairs were measured and right, and which ranks or links are slow."""
-    sign, style = signs(console), FOUND
+    sign, style = signs(console), UNSURE
     mark = sign.arrow
     if not report.ok:
         mark, style = sign.wrong, colours.WRONG
@@ -120,10 +120,9 @@ def summary(report: LinksReport, console: Console) -> RenderableType:
 
 def slow_ranks(report: LinksReport) -> str:
     """Which ranks are slow themselves, as a sentence without its end."""
+    one = len(report.slow_ranks) == 1
     names = listing([str(rank) for rank in report.slow_ranks])
-    if len(report.slow_ranks) == 1:
-        return f"Rank {names} is slow with all others"
-    return f"Ranks {names} are slow with all others"
+    return f"{'Rank' if one else 'Ranks'} {names} {'is' if one else 'are'} slow with all others"
 
 
 # ------------------------------------------------------------------------------------------ maps
@@ -193,53 +192,36 @@ def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
     title = "Slow links"
     if not named and (console.width < NARROW or _step(report) > 1):
         named = sorted(report.links, key=badness, reverse=True)[:3]
-        title = "The slowest links" + ", none of them slow" * (not report.slow_ranks)
-    if not named:
-        return
-    yield Text()
-    yield heading(title)
-    sign = signs(console)
+        title = "The slowest links"
+    if named:
+        yield Text()
+        yield heading(title)
     for link in named[:FEW]:
-        why = []
-        for figure, ratio in (("latency", link.latency_ratio), ("bandwidth", link.bandwidth_ratio)):
-            less = " less" * (figure == "bandwidth")
-            if figure in link.slow:
-                why.append(f"{figure} {times(ratio)}{less} than the median of the others")
+        ratios = {"latency": times(link.latency_ratio), "bandwidth": times(link.bandwidth_ratio)}
+        why = [f"{figure} {ratios[figure]} worse than the median" for figure in link.slow]
         figures = f"{duration(link.latency_s)}, {rate(link.bandwidth_bytes_per_s)}"
-        lead = f"{sign.arrow} " * bool(link.slow)
-        reason = f" ({listing(why)})" if why else ""
-        yield Text(f"{lead}{link.src} to {link.dst}: {figures}{reason}")
+        yield Text(f"{link.src} to {link.dst}: {figures}{f' ({listing(why)})' if why else ''}")
     if len(named) > FEW:
-        more = f"{sign.more} {len(named) - FEW:,} more; --format json has them all"
+        more = f"{len(named) - FEW:,} more; --format json has them all"
         yield Text(more, style=colours.QUIET)
 
 
 def _notes(report: LinksReport) -> Iterator[str]:
-    spec = report.spec
     yield "Latency is half of a round trip, so the two directions of a pair share it."
     yield "Figures are those of the fastest tenth of a link's messages, in the best round."
-    if len(set(report.hosts)) > 1:
+    if report.hosts:
         yield "Links within a host and links between hosts are each held against their own kind."
-    took = report.measuring_s
-    if spec.iters is None and took is not None and took > OVERRUN * spec.budget_s:
-        rounds = max(1, int(spec.rounds * spec.budget_s / took))
-        less = f"--rounds {rounds} would take about {duration(took * rounds / spec.rounds)}"
-        yield (
-            f"The {spec.visits:,} visits took {duration(took)}, not the {duration(spec.budget_s)} "
-            "of the budget: each sends a few messages at least; "
-            f"{less if spec.rounds > 1 else '--iters 1 sends the fewest'}."
-        )
 
 
 # ------------------------------------------------------------------------------------------ plot
 
 
-def plot(report: LinksReport, kind: str) -> bytes:
+def plot(report: LinksReport, path: Path) -> bytes:
     """Two heat maps with their numbers; what was not measured is left blank, slow links framed.
 
     Args:
         report: with a link at least.
-        kind: ``png`` or ``svg``.
+        path: of the file; its ending says the kind.
     """
     import matplotlib as mpl
     from matplotlib.colors import LogNorm
@@ -301,4 +283,4 @@ def plot(report: LinksReport, kind: str) -> bytes:
         small += f"; {slow_ranks(report)}" * bool(report.slow_ranks)
         title = f"links · {plural(size, 'rank')} · {spec.backend} · {spec.device}"
         entitle(figure, title, f"{' · '.join(filter(None, about))}\n{small}")
-        return saved(figure, kind)
+        return saved(figure, path.suffix[1:].lower())
