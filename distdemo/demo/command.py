@@ -38,7 +38,7 @@ from distdemo.cli.options import (
     WorldSize,
 )
 from distdemo.cli.session import Session
-from distdemo.cli.types import BadValue, Shape, offer, parse_shape, unknown, whole
+from distdemo.cli.types import BadValue, Shape, decimal, offer, parse_shape, unknown, whole
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 
@@ -47,6 +47,14 @@ COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
 """Options that come with another one."""
 DATA = ("dtype", "shape", "values", "fill", "seed")
 """Of an op that moves data."""
+EXAMPLES = {
+    "splits": "-n 3 --splits 1,0,2",
+    "straggler": "--straggler 2:0.5",
+    "uneven": "--uneven --sizes 3,0,7",
+    "pattern": "--pattern ring -n 5",
+    "reduce_op": "--reduce-op max",
+}
+"""A command line to try, by what the op takes."""
 
 
 class Lengths(tuple[int, ...]):
@@ -62,39 +70,24 @@ class Straggler(NamedTuple):
     delay_s: float
 
 
-def parse_lengths(text: Any) -> Lengths:  # noqa: ANN401 - a text or a default
+def parse_lengths(text: str) -> Lengths:
     """Lengths, 0 or more: ``3,0,7``."""
-    if not isinstance(text, str):
-        return text  # type: ignore[no-any-return]  # typer's default
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise BadValue(text, "these are no lengths.", "A length is 0 or more.", "3,0,7")
+        raise BadValue(text, "these are not lengths.", "A length is 0 or more.", "3,0,7")
     return Lengths(map(int, parts))
 
 
-def parse_straggler(text: Any) -> Straggler:  # noqa: ANN401 - a text or a default
+def parse_straggler(text: str) -> Straggler:
     """A rank and seconds: ``2:0.5``."""
-    if not isinstance(text, str):
-        return text  # type: ignore[no-any-return]  # typer's default
     rank, _, delay = text.partition(":")
     try:
         late = Straggler(int(rank), float(delay.removesuffix("s")))
     except ValueError:
         late = Straggler(0, 0)
     if not 0 < late.delay_s < 1e6:
-        raise BadValue(text, "that is no RANK:SECONDS.", "It says who comes late.", "1:0.5")
+        raise BadValue(text, "that is not RANK:SECONDS.", "It says who comes late.", "1:0.5")
     return late
-
-
-def parse_factor(text: Any) -> float:  # noqa: ANN401 - a text or a default
-    """Any number but an infinite one."""
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = float("nan")
-    if factor - factor != 0:  # neither NaN nor infinite
-        raise BadValue(text, "that is no number.", "premul_sum multiplies with it.", "2")
-    return factor
 
 
 Objects = Annotated[
@@ -125,7 +118,7 @@ class OpOptions:
         float,
         typer.Option(
             metavar="NUMBER",
-            parser=parse_factor,
+            parser=decimal(-1e30, 1e30, "2"),
             help="What --reduce-op premul_sum multiplies each rank's tensor with.",
         ),
     ] = 2.0
@@ -214,10 +207,13 @@ class OpOptions:
         return bool(getattr(self, name) != getattr(OpOptions(), name))
 
 
-NOT_OF_EVERY_OP = frozenset(
-    {"reduce_op", "factor", "root", "src", "dst", "nonblocking", "pattern", "async_op", "variant"}
-    | {"uneven", "sizes", "splits", "objects", "straggler", "monitored", *DATA}
-)
+def _takes(op: Op) -> set[str]:
+    """The options that mean something to an op, beside those of every op."""
+    companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
+    return {*op.takes, *companions, *(() if op.meets else DATA)}
+
+
+OF_SOME_OPS = {name for op in ops.REGISTRY.values() for name in _takes(op)}
 
 
 def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of OpOptions
@@ -237,35 +233,24 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
         report = op_report(op, specs, session.start(world, run_op, (op, specs), meanwhile=view))
     if options.explain:
         report = replace(report, explanation=explain_op(op, specs[0]))
-    noun = "objects" if report.spec.objects else "elements"
-    errors = [
-        Error(
-            f"Rank {each.rank} was let go too early."
-            if each.attendance
-            else f"Rank {each.rank} holds {each.verification.wrong} wrong {noun}.",
-            "The result differs from plain arithmetic on the inputs." * (not each.attendance),
-            ranks=(each.rank,),
-        )
-        for each in report.ranks
-        if not each.verification.ok
-    ]
+    errors = []
+    for each in report.ranks:
+        if each.attendance and not each.verification.ok:
+            what, why = f"Rank {each.rank} was let go too early.", ""
+            errors.append(Error(what, why, ranks=(each.rank,)))
+        elif not each.verification.ok:
+            what = f"Rank {each.rank} holds {each.verification.wrong} wrong {specs[0].noun}s."
+            why = "The result differs from plain arithmetic on the inputs."
+            errors.append(Error(what, why, ranks=(each.rank,)))
     return Result(report, VIEW, errors=tuple(errors), shown=shown)
-
-
-def _taken_by(op: Op) -> set[str]:
-    """The options that mean something to an op."""
-    every = {each.name for each in fields(OpOptions)} - NOT_OF_EVERY_OP
-    companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
-    return {*every, *op.takes, *companions, *(() if op.meets else DATA)}
 
 
 def _command_of(op: Op) -> Callable[..., Result]:
     """The command of an op: the common options, and those that mean something to it."""
-    taken = _taken_by(op)
-    hints = get_type_hints(OpOptions, include_extras=True)
+    own, hints = _takes(op), get_type_hints(OpOptions, include_extras=True)
     parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=Session)]
     for each in fields(OpOptions):
-        if each.name not in taken:
+        if each.name in OF_SOME_OPS - own:
             continue
         kind = hints[each.name]
         if each.name == "root":
@@ -290,14 +275,7 @@ def _command_of(op: Op) -> Callable[..., Result]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # the runner reads it
     run.__name__ = op.name
     run.__doc__ = f"{op.words.summary}\n\nCalls {op.words.call.replace('{OP}', 'SUM')}"
-    examples = {
-        "splits": "-n 3 --splits 1,0,2",
-        "straggler": "--straggler 2:0.5",
-        "uneven": "--uneven --sizes 3,0,7",
-        "pattern": "--pattern ring -n 5",
-        "reduce_op": "--reduce-op max",
-    }
-    example = next((text for name, text in examples.items() if name in op.takes), "-n 3")
+    example = next((text for name, text in EXAMPLES.items() if name in op.takes), "-n 3")
     epilog = f"Try: distdemo {op.command} {example}; distdemo {op.command} --explain"
     record = "distdemo.demo.records:OpReport"
     return command(joins=True, epilog=epilog, record=record)(run)
@@ -394,7 +372,7 @@ def explain(
         variant=variant,
         objects=objects,
     )
-    for option in sorted(NOT_OF_EVERY_OP - _taken_by(op)):
+    for option in sorted(OF_SOME_OPS - _takes(op)):
         if options.is_given(option):
             flag = f"--{option.replace('_', '-')}"
             raise UsageError(

@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from distdemo import backends
 from distdemo.demo.part import Groups, Part, inference, part_of
 from distdemo.demo.records import (
     Attendance,
+    CallStep,
     Event,
     HelloReport,
     Holding,
@@ -37,7 +39,6 @@ from distdemo.demo.records import (
     OpReport,
     Piece,
     RankResult,
-    Step,
     Verification,
 )
 from distdemo.demo.verify import same, verify, verify_objects
@@ -106,7 +107,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         clock=call.clock,
         events=call.events,
         steps=tuple(
-            Step(name, keep(tensors, [None] * len(tensors), listed=True), sent)
+            CallStep(name, keep(tensors, [None] * len(tensors), listed=True), sent)
             for name, tensors, sent in buffers.trail
         ),
         attendance=call.attendance,
@@ -161,17 +162,13 @@ def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | Non
     return replace(call, attendance=Attendance(arrived, left, present))
 
 
-def _clock(rank: Rank, op: Op, spec: OpSpec) -> Clock:
-    """Objects, and those who wait at a barrier, are on the host."""
-    return clock_of("cpu" if spec.objects or op.meets else rank.device)
-
-
 def _call(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Collective: the blocking call, timed."""
+    """Collective: the call, timed."""
     op, spec = part.op, part.spec
+    # Objects, and ranks that wait at a barrier, are on the host.
+    clock = clock_of("cpu" if spec.objects or op.meets else rank.device)
     if spec.async_op:
-        return _watched(rank, part, buffers, group)
-    clock = _clock(rank, op, spec)
+        return _watched(rank, part, buffers, group, clock)
     started = clock.mark()
     op.run(buffers, spec, group, async_op=False)
     seconds = clock.between(started, clock.mark())
@@ -179,7 +176,9 @@ def _call(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) 
     return Call(seconds, clock=clock.name)
 
 
-def _watched(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
+def _watched(
+    rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None, clock: Clock
+) -> Call:
     """Collective: make the non-blocking calls, wait for them, and time both.
 
     When a call gave its handle back is the host's to say; how long the wait was, the device's, for
@@ -208,7 +207,6 @@ def _watched(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | Non
             if made:
                 note(f"{stage.name} returned", stage.tensors, stage.rule)
             rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.group_size)
-    clock = _clock(rank, op, spec)
     began = clock.mark()
     for handle in handles:
         handle.wait()
@@ -303,36 +301,34 @@ def hello_report(world: WorldReport) -> HelloReport:
 
 def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
     """What came of an op on every rank."""
+    spec, form = specs[0], op.form(specs[0])
     results = [each.value for each in world.outcomes if isinstance(each, Returned)]
     return OpReport(
-        spec=specs[0],
-        groups=tuple(spec.members for spec in specs if spec.members is not None),
-        form=op.form(specs[0]).name,
-        calls=op.form(specs[0]).calls,
-        traffic=op.traffic(specs[0]),
+        spec=spec,
+        groups=tuple(each.members for each in specs if each.members is not None),
+        form=form.name,
+        calls=form.calls,
+        traffic=op.traffic(spec),
         world=world,
         ranks=tuple(_since_the_first(results, world.hosts)) if world.ok else (),
         versions=versions() | backends.versions_of(world.world),
     )
 
 
-def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> list[RankResult]:
-    """The results with their moments counted from the first one of the world.
+def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Iterator[RankResult]:
+    """The results with their times counted from the first event of the world.
 
     Where there are several hosts: from the first of each, as their clocks can't be compared.
     """
-    first: dict[str, float] = {}
-    home = [hosts[each.rank] if hosts else "" for each in results]
-    for each, host in zip(results, home, strict=True):
-        moments = [event.at_s for event in each.events]
-        moments += [each.attendance.arrived_s] if each.attendance else []
-        first[host] = min([first.get(host, float("inf")), *moments])
-    counted = []
-    for each, host in zip(results, home, strict=True):
-        events = tuple(replace(event, at_s=event.at_s - first[host]) for event in each.events)
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    home = {each.rank: hosts[each.rank] if hosts else "" for each in results}
+    for each in results:
+        times[home[each.rank]] += [event.at_s for event in each.events]
+        times[home[each.rank]] += [each.attendance.arrived_s] if each.attendance else []
+    for each in results:
+        first = min(times[home[each.rank]], default=0.0)
+        events = tuple(replace(event, at_s=event.at_s - first) for event in each.events)
         came = each.attendance
         if came is not None:
-            arrived, left = came.arrived_s - first[host], came.left_s - first[host]
-            came = replace(came, arrived_s=arrived, left_s=left)
-        counted.append(replace(each, events=events, attendance=came))
-    return counted
+            came = Attendance(came.arrived_s - first, came.left_s - first, came.present)
+        yield replace(each, events=events, attendance=came)

@@ -125,7 +125,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CallStep:
     """One step of an op that is made of several calls.
 
     Attributes:
@@ -176,7 +176,7 @@ class RankResult:
     wait_s: float | None = None
     clock: str = HOST
     events: tuple[Event, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[CallStep, ...] = ()
     attendance: Attendance | None = None
     group: int = 0
     group_rank: int | None = None

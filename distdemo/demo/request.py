@@ -36,19 +36,13 @@ def make_request(
     Raises:
         UsageError: naming the option, the reason and what to try.
     """
-    if session.placement is not None and "-" in (options.values or ()):
-        raise UsageError(
-            "--values - can't be had in a world that others started too.",
-            "Each process would read its own standard input, and most have none.",
-            "Give the values themselves, or a file that every process can read.",
-        )
     rows = _rows(options)
-    told = len(rows) or len(options.sizes or ())
+    given = len(rows) or len(options.sizes or ())
     if options.splits and options.split is None:  # else they are as many as a group has ranks
-        told = max(told, len(options.splits[0]))
+        given = max(given, len(options.splits[0]))
     size = max(op.default_world, max(options.group or (), default=0) + 1)
-    if options.group is None and told >= max(2, op.smallest_world):
-        size = told
+    if options.group is None and given >= max(2, op.smallest_world):
+        size = given
     why = f"{op.command} needs two ranks: one can't send to itself."
     world_size = session.world_size(options.world_size, size, op.smallest_world, why)
     world = session.world(
@@ -59,7 +53,7 @@ def make_request(
     session.check_memory(world, data)
     # On a connection yet to be made a monitored barrier may wait beyond its limit.
     world = replace(world, lazy=op.lazy and not specs[0].monitored)
-    if specs[0].monitored:  # it speaks up before the launcher's time is up
+    if specs[0].monitored:  # it raises before the launcher's time is up
         limit = world.deadline
         limit = max(limit / 2, limit - min(2.0, max(0.3, limit / 4)))
         specs = tuple(replace(spec, monitor_timeout_s=limit) for spec in specs)
@@ -95,14 +89,15 @@ def make_specs(
             f"{op.command} takes one for each rank{alone}.",
             f"Give --values {ranks} times, or a file of {ranks} lines.",
         )
-    numbers: list[Row] = [row for row in rows if not isinstance(row, str)]
     if base.objects or op.meets:
         base = replace(base, shape=())
     else:
+        numbers = [row for row in rows if not isinstance(row, str)]
         base = _with_data(op, base, options, numbers, ranks)
-    highest = max(map(max, groups)) if groups else world_size - 1
     if options.fill is not None:
-        base = replace(base, fill=_fill(options, highest))
+        highest = max(map(max, groups)) if groups else world_size - 1
+        base = replace(base, fill=_fill(options.fill, highest, options.dtype))
+    own_field = "objects_json" if base.objects else "values"
     specs = []
     for members in groups or (None,):
         # One group: what was given is in its order. Several: in the order of the world's ranks.
@@ -113,15 +108,13 @@ def make_specs(
             sizes=base.sizes and _take(base.sizes, places),
             splits=base.splits and _take(base.splits, places),
         )
+        own: dict[str, Any] = {}
         if rows and len(rows) == 1 and lone is not None:
             labels = op.value_labels(spec)
-            own: tuple[Any, ...] = tuple(rows[0] if each == lone else None for each in labels)
-        else:
-            own = _take(rows, places) if rows else ()
-        if own:
-            as_json, as_numbers = (own, None) if base.objects else (None, own)
-            spec = replace(spec, objects_json=as_json, values=as_numbers)
-        specs.append(spec)
+            own[own_field] = tuple(rows[0] if each == lone else None for each in labels)
+        elif rows:
+            own[own_field] = _take(rows, places)
+        specs.append(replace(spec, **own))
     return tuple(specs)
 
 
@@ -145,11 +138,8 @@ def _rows(options: OpOptions) -> Sequence[Row | str]:
 def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
     """What needs no data: the op, its form, root and partners."""
     if options.factor != 2 and options.reduce_op != "premul_sum":
-        raise UsageError(
-            "--factor means nothing without --reduce-op premul_sum.",
-            "It is what premul_sum multiplies each rank's tensor with.",
-            "Leave it out.",
-        )
+        what = "--factor means nothing without --reduce-op premul_sum."
+        raise UsageError(what, "It is what premul_sum multiplies with.", "Leave it out.")
     late = options.straggler
     pairs, src, dst = "pattern" in op.takes, None, None
     if pairs:
@@ -192,11 +182,10 @@ def _refuse_lacking(op: Op, base: OpSpec, options: OpOptions) -> None:
             raise _clash(flag, form.flags, f"{form.calls} has nothing of the kind.")
     if options.shape is not None and base.variant == "uneven":
         raise _clash("--shape", form.flags, "The lengths differ: say them with --sizes 3,0,7.")
-    if options.values and options.fill is not None:
-        raise _clash("--values", "--fill", "Each says what the ranks hold.")
-    if options.seed is not None and (options.values or options.fill is not None):
-        given = "--values" if options.values else "--fill"
-        raise _clash("--seed", given, "It mixes the default values.")
+    data = {"--values": options.values, "--fill": options.fill, "--seed": options.seed}
+    given = [flag for flag, value in data.items() if value not in (None, [])]
+    if len(given) > 1:
+        raise _clash(given[0], given[1], "Each says what the ranks hold.")
 
 
 def _clash(one: str, other: str, why: str) -> UsageError:
@@ -221,11 +210,8 @@ def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ra
         _check_lengths("--splits", splits, base.group_size)
         splits = splits * ranks if len(splits) == 1 else splits
         if len(splits) != ranks:
-            raise UsageError(
-                f"--splits was given {len(splits)} times for {ranks} ranks.",
-                "It is given once for all ranks, or once for each.",
-                f"Give it {ranks} times.",
-            )
+            what = f"--splits was given {len(splits)} times for {ranks} ranks."
+            raise UsageError(what, "It is given once, or once for each rank.", "Give it once.")
         rest = () if asked is None else asked[1:]
         for place, row in enumerate(splits):
             if asked is not None:
@@ -248,18 +234,14 @@ def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ra
     return replace(base, shape=(length // pieces,) if asked is None else tuple(asked))
 
 
-def _check_lengths(flag: str, rows: Iterable[Sequence[int]], ranks: int) -> None:
+def _check_lengths(flag: str, rows: Sequence[Sequence[int]], ranks: int) -> None:
     """Refuse lists of lengths that are not one a rank, and tensors that are empty everywhere."""
-    rows = list(rows)
     for row in rows:
         if len(row) != ranks:
-            text = ",".join(map(str, row))
-            raise UsageError(
-                f"{flag} {text} has {len(row)} lengths for {ranks} ranks.",
-                "It has one for each rank.",
-                f"Give {ranks}, or --world-size {len(row)}.",
-            )
-    if not any(length for row in rows for length in row):
+            what = f"{flag} {','.join(map(str, row))} has {len(row)} lengths for {ranks} ranks."
+            hint = f"Give {ranks}, or --world-size {len(row)}."
+            raise UsageError(what, "It has one for each rank.", hint)
+    if not any(map(any, rows)):
         why = "There would be no element to show and verify."
         raise UsageError(f"{flag}: all lengths are 0.", why, "Give at least one rank something.")
 
@@ -273,17 +255,13 @@ def _check_count(needed: int, given: int, flag: str) -> None:
         )
 
 
-def _fill(options: OpOptions, highest: int) -> Any:  # noqa: ANN401 - a number, or "rank"
+def _fill(text: str, highest: int, dtype: str) -> Any:  # noqa: ANN401 - a number, or "rank"
     """What fills every element: a number, or ``rank`` for each one's number in the world."""
-    text = options.fill or ""
     number = highest if text == "rank" else parse_number(text)
     if number is None:
-        raise UsageError(
-            f"--fill {text}: that is no number.",
-            "It fills every element with one number, or with each rank's own.",
-            "Try --fill 1, or --fill rank.",
-        )
-    check_fit(f"--fill {text}", number, options.dtype)
+        why = "It fills every element with one number, or with each rank's own."
+        raise UsageError(f"--fill {text}: that is not a number.", why, "Try --fill 1 or rank.")
+    check_fit(f"--fill {text}", number, dtype)
     return "rank" if text == "rank" else number
 
 

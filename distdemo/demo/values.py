@@ -35,13 +35,9 @@ def read_numbers(given: Sequence[str], *, uneven: bool = False) -> list[Row]:
     for text, where in _texts(given, "numbers", lambda text: _row(text) is not None):
         row = _row(text)
         if row is None or not (row or uneven):
-            words = text.replace(",", " ").split()
-            wrong = next((word for word in words if parse_number(word) is None), None)
-            raise UsageError(
-                f"{where}: {'there' if wrong is None else repr(wrong)} is no number.",
-                "Values are numbers, separated by commas.",
-                HINTS["numbers"],
-            )
+            wrong = next((word for word in _words(text) if parse_number(word) is None), "")
+            what = f"{where}: {wrong!r} is not a number."
+            raise UsageError(what, "Values are numbers, separated by commas.", HINTS["numbers"])
         rows.append(row)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1 and not uneven:
@@ -63,7 +59,7 @@ def read_objects(given: Sequence[str]) -> list[str]:
     for text, where in _texts(given, "JSON", lambda text: not _json_error(text)):
         error = _json_error(text)
         if error:
-            what = f"{where}: that is no JSON."
+            what = f"{where}: that is not JSON."
             raise UsageError(what, f"{error}. Text needs its double quotes.", HINTS["JSON"])
         found.append(object_text(json.loads(text)))
     return found
@@ -93,7 +89,9 @@ def check_fit(option: str, number: Number, dtype_name: str) -> None:
         roomy = "complex64" if isinstance(number, complex) else "float64"
         if isinstance(number, int) and -(2**63) <= number < 2**63:
             roomy = "int64"
-        raise UsageError(f"{option}: {number} is no {dtype_name}.", reason, f"Try --dtype {roomy}.")
+        raise UsageError(
+            f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {roomy}."
+        )
 
 
 def _misfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return a reason
@@ -106,7 +104,7 @@ def _misfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return 
         return "" if number in (0, 1) else "A bool is true or false, 1 or 0."
     if dtype.kind == "int":
         if not math.isfinite(number) or number != int(number):
-            return "It is no whole number."
+            return "It is not a whole number."
         fits = dtype.lowest <= number <= dtype.exact
         return "" if fits else f"{dtype.name} goes from {dtype.lowest} to {dtype.exact}."
     if isinstance(number, int):
@@ -118,9 +116,13 @@ def _misfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return 
     return ""
 
 
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
 def _row(text: str) -> Row | None:
     """The numbers in a line, separated by commas or blanks; None if one of them is none."""
-    numbers = [parse_number(word) for word in text.replace(",", " ").split()]
+    numbers = [parse_number(word) for word in _words(text)]
     known = tuple(number for number in numbers if number is not None)
     return known if len(known) == len(numbers) else None
 

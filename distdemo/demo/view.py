@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -11,9 +11,12 @@ from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import (
+    Attendance,
+    Event,
     Explanation,
     HelloReport,
     Holding,
+    Introduction,
     ObjectPiece,
     OpList,
     OpReport,
@@ -30,6 +33,7 @@ from distdemo.view.format import (
     duration,
     moved,
     number,
+    origin,
     plural,
     ranks_text,
     shape_text,
@@ -41,10 +45,12 @@ CUT = 17  # columns for a tensor of which only the ends are shown
 SHORT = 16  # elements up to which a tensor may be shown whole
 FEW = 4  # pieces of a holding up to which all are shown
 FIRST, LAST = 2, 1  # else these many from each end
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; those beyond have numbers
 USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
 
 Report = OpReport | HelloReport | OpList | Explanation
+Columns = Sequence[tuple[Column, Callable[[Any], Cell]]]
+"""Each column, and what it says of a row's record."""
 
 
 def table(record: Report, console: Console, ranks: frozenset[int] | None = None) -> RenderableType:
@@ -73,10 +79,10 @@ def summary(record: Report, console: Console) -> Text:
         return Text(record.words.summary)
     if isinstance(record, OpList):
         return Text(", ".join(dict.fromkeys(each.command for each in record.ops)))
-    told = _op_verdict(record, sign) if isinstance(record, OpReport) else _hello_verdict(record)
+    verdict = _op_verdict(record, sign) if isinstance(record, OpReport) else _hello_verdict(record)
     if record.ok:
-        return Text(f"{sign.right} {told}", style=colours.RIGHT)
-    return Text(f"{sign.wrong} {told}", style=colours.WRONG)
+        return Text(f"{sign.right} {verdict}", style=colours.RIGHT)
+    return Text(f"{sign.wrong} {verdict}", style=colours.WRONG)
 
 
 # ------------------------------------------------------------------------------------ what is held
@@ -134,9 +140,8 @@ def _piece(piece: Piece | ObjectPiece, signs: Signs, room: int) -> Text:
     if isinstance(piece, ObjectPiece):
         room = max(room, 12)
         body = json.dumps(piece.value, ensure_ascii=False)
-        return Text(
-            body if len(body) <= room else body[: room - len(signs.more)] + signs.more, style
-        )
+        cut = body[: room - len(signs.more)] + signs.more
+        return Text(body if len(body) <= room else cut, style)
     if not piece.last_values and len(piece.values) <= SHORT:
         body = _nested(piece.values, piece.shape)
         if len(body) <= room or len(piece.values) <= 2:
@@ -172,14 +177,18 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
     shown = list(select(report.ranks, ranks, lambda each: not each.verification.ok))
     parts += [
         heading(_title(report, sign)),
-        fitting(console, lambda room: _ranks(report, shown, sign, room)),
+        fitting(console, lambda room: _grid(list(_columns(report, sign, room)), shown, sign)),
     ]
-    if any(each.events for each in report.ranks):
+    events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
+    if events:
+        if len(events) > 2 * MANY:
+            events[MANY:-MANY] = []
         parts.append(heading("What each buffer held when the call returned"))
-        parts.append(fitting(console, lambda room: _events(report, sign, room)))
+        parts.append(fitting(console, lambda room: _grid(_event_columns(sign, room), events, sign)))
     if any(each.steps for each in report.ranks):
+        stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
         parts.append(heading("Step by step"))
-        parts.append(fitting(console, lambda room: _steps(shown, sign, room)))
+        parts.append(fitting(console, lambda room: _steps(stepping, sign, room)))
     parts += [Text(note, style=colours.QUIET) for note in _notes(report)]
     parts += [Text(line, style=colours.WRONG) for line in _mismatches(report)][:MANY]
     parts.append(summary(report, console))
@@ -187,46 +196,50 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
     return Group(*parts)
 
 
-def _ranks(report: OpReport, shown: Sequence[RankResult | int], sign: Signs, room: int) -> Grid:
-    """A row a rank, in those columns that this run has something to say in."""
-    columns = list(_columns(report, sign, room))
+def _grid(columns: Columns, items: Iterable[Any], sign: Signs) -> Grid:
+    """A row for each record; a number stands for so many ranks that are left out."""
     grid = Grid([column for column, _ in columns])
-    for each in shown:
-        if isinstance(each, RankResult):
-            grid.rows.append([cell(each) for _, cell in columns])
+    for each in items:
+        if isinstance(each, int):
+            left_out = (sign.more, f"{plural(each, 'rank')} more", "all right")
+            grid.rows.append([Text(cell, style=colours.QUIET) for cell in left_out])
         else:
-            more = Text(f"{plural(each, 'rank')} more", style=colours.QUIET)
-            grid.rows.append([Text(sign.more), more, Text("all right", style=colours.QUIET)])
+            grid.rows.append([cell(each) for _, cell in columns])
     return grid
 
 
 def _columns(
     report: OpReport, sign: Signs, room: int
 ) -> Iterator[tuple[Column, Callable[[RankResult], Cell]]]:
-    """Each column, and what it says of a rank."""
+    """Those columns that this run has something to say in."""
     spec, hosts = report.spec, report.world.hosts
-    meets = _meets(report)
+    several = len(report.groups) > 1
 
-    def time(each: RankResult, seconds: float | None) -> str:
-        return duration(seconds or 0.0) if each.takes_part else sign.none
+    def time(name: str, of: Callable[[RankResult], float | None]) -> Any:  # noqa: ANN401 - a column
+        def cell(each: RankResult) -> str:
+            return duration(of(each) or 0.0) if each.takes_part else sign.none
 
-    yield Column("Rank", right=True), lambda each: _rank(each.rank)
+        return Column(name, right=True), cell
+
+    def came(name: str, of: Callable[[Attendance], str]) -> Any:  # noqa: ANN401 - a column
+        return Column(
+            name, right=True
+        ), lambda each: of(each.attendance) if each.attendance else sign.none
+
+    def group(each: RankResult) -> str:
+        if each.group_rank is None:
+            return "none"
+        return f"{_letter(each.group) if several else 'rank'} {each.group_rank}"
+
+    yield Column("Rank", right=True), _rank
     if hosts:
         yield Column("Host", folds=True), lambda each: hosts[each.rank]
     if report.groups:
-        yield Column("Group"), lambda each: _group_name(each, several=len(report.groups) > 1)
-    if meets:
-        for name, field in (("Arrived", "arrived_s"), ("Left", "left_s")):
-            yield (
-                Column(name, right=True),
-                lambda each, field=field: (  # type: ignore[misc]  # mypy infers no default
-                    duration(getattr(each.attendance, field)) if each.attendance else sign.none
-                ),
-            )
-        yield (
-            Column("Had come", right=True),
-            lambda each: str(each.attendance.present) if each.attendance else sign.none,
-        )
+        yield Column("Group"), group
+    if _meets(report):
+        yield came("Arrived", lambda one: duration(one.arrived_s))
+        yield came("Left", lambda one: duration(one.left_s))
+        yield came("Had come", lambda one: str(one.present))
     else:
         yield Column("Before", folds=True), lambda each: held(each.before, sign, room)
         if spec.objects:
@@ -235,30 +248,31 @@ def _columns(
         yield Column("From"), lambda each: _from(each, sign)
     yield Column("Verified"), lambda each: _verified(each, sign)
     if spec.async_op:
-        yield Column("Launch", right=True), lambda each: time(each, each.launch_s)
-        yield Column("Wait", right=True), lambda each: time(each, each.wait_s)
+        yield time("Launch", lambda each: each.launch_s)
+        yield time("Wait", lambda each: each.wait_s)
     else:
-        name = "Waited" if meets else "Time"
-        yield Column(name, right=True), lambda each: time(each, each.time_s)
+        yield time("Waited" if _meets(report) else "Time", lambda each: each.time_s)
+
+
+def _event_columns(sign: Signs, room: int) -> Columns:
+    return [
+        (Column("Clock", right=True), lambda event: duration(event.at_s)),
+        (Column("Rank", right=True), _rank),
+        (Column("Call"), lambda event: event.what),
+        (Column("Buffer", folds=True), lambda event: held(event.buffer, sign, room)),
+        (Column("Which is"), lambda event: event.rule),
+    ]
 
 
 def _meets(report: OpReport) -> bool:
     return any(each.attendance is not None for each in report.ranks)
 
 
-def _rank(rank: int) -> Text:
-    return Text(str(rank), style=colours.of_rank(rank))
-
-
-def _group_name(each: RankResult, *, several: bool) -> str:
-    """The rank's number in its group, and which group if there are several."""
-    if each.group_rank is None:
-        return "none"
-    return f"{_letter(each.group) if several else 'rank'} {each.group_rank}"
+def _rank(each: RankResult | Event | Introduction) -> Text:
+    return Text(str(each.rank), style=colours.of_rank(each.rank))
 
 
 def _letter(group: int) -> str:
-    """What a group of several is called: A, B, ..., Z, then by its number."""
     return LETTERS[group] if group < len(LETTERS) else str(group)
 
 
@@ -268,11 +282,9 @@ def _pickled(piece: Piece | ObjectPiece) -> Text:
 
 
 def _from(each: RankResult, sign: Signs) -> Text:
-    if each.group_rank is None:
-        return Text("itself", style=colours.QUIET)
-    if not each.takes_part:
-        return Text("takes no part", style=colours.QUIET)
-    return sources(each.after, sign)
+    if each.takes_part:
+        return sources(each.after, sign)
+    return Text("itself" if each.group_rank is None else "takes no part", style=colours.QUIET)
 
 
 def _verified(each: RankResult, sign: Signs) -> Text:
@@ -290,44 +302,16 @@ def _verified(each: RankResult, sign: Signs) -> Text:
     return Text(f"{sign.right} {what}", style=colours.RIGHT)
 
 
-def _events(report: OpReport, sign: Signs, room: int) -> Grid:
-    """What each rank's buffer held when its calls returned, in the order of the clock."""
-    grid = Grid(
-        [
-            Column("Clock", right=True),
-            Column("Rank", right=True),
-            Column("Call"),
-            Column("Buffer", folds=True),
-            Column("Which is"),
-        ]
-    )
-    events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
-    shown = events if len(events) <= 2 * MANY else events[:MANY] + events[-MANY:]
-    for event in shown:
-        buffer = held(event.buffer, sign, room)
-        grid.rows.append([duration(event.at_s), _rank(event.rank), event.what, buffer, event.rule])
-    return grid
-
-
-def _steps(shown: Sequence[RankResult | int], sign: Signs, room: int) -> Grid:
+def _steps(stepping: Sequence[RankResult], sign: Signs, room: int) -> Grid:
     """What each rank held after each step, and what it sent."""
-    grid = Grid(
-        [
-            Column("Step"),
-            Column("Rank", right=True),
-            Column("Holds", folds=True),
-            Column("Sent", right=True),
-        ]
-    )
-    stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
+    heads = ("Step", "Rank", "Holds", "Sent")
+    grid = Grid([Column(name, right=name in heads[1::2], folds=name == "Holds") for name in heads])
     for place, step in enumerate(stepping[0].steps if stepping else ()):
         for each in stepping:
-            name = f"{place + 1} {step.name}" if each is stepping[0] else ""
             mine = each.steps[place]
-            sent = Text(sign.none, style=colours.QUIET)
-            if mine.sent_bytes:
-                sent = Text(decimal_size(mine.sent_bytes))
-            grid.rows.append([name, _rank(each.rank), held(mine.buffer, sign, room), sent])
+            name = f"{place + 1} {step.name}" if each is stepping[0] else ""
+            sent = decimal_size(mine.sent_bytes) if mine.sent_bytes else sign.none
+            grid.rows.append([name, _rank(each), held(mine.buffer, sign, room), sent])
     return grid
 
 
@@ -336,44 +320,49 @@ def _steps(shown: Sequence[RankResult | int], sign: Signs, room: int) -> Grid:
 
 def _title(report: OpReport, sign: Signs) -> str:
     """Op, form, reduce op, root, group, ranks, backend, device, dtype and shape."""
-    spec, world = report.spec, report.world.world
-    parts = [spec.op]
-    if report.form not in USUAL_FORMS:
-        parts.append(report.form)
-    if spec.reduce_op is not None:
-        parts.append(spec.reduce_op)
+    spec, world, groups = report.spec, report.world.world, report.groups
+    several = len(groups) > 1
+    root = group = ""
+    if several:
+        group = f"{len(groups)} groups of {plural(spec.group_size, 'rank')}"
+    elif groups:
+        group = f"group {','.join(map(str, groups[0]))}"
     if spec.root is not None:
         root = f"root {spec.root}"
-        if len(report.groups) > 1:
+        if several:
             root += " of each group"
-        elif report.groups:
+        elif groups:
             root += f" of the group, rank {spec.member(spec.root)} of the world"
-        parts.append(root)
-    if spec.pattern == "ring":
-        parts.append("ring")
-    elif spec.src is not None:
-        parts.append(f"{spec.src} to {spec.dst}")
-    if spec.async_op:
-        parts.append("non-blocking" if spec.pattern else "async")
-    if spec.inference:
-        parts.append("inference mode")
-    if len(report.groups) > 1:
-        parts.append(f"{len(report.groups)} groups of {plural(spec.group_size, 'rank')}")
-    elif report.groups:
-        parts.append(f"group {','.join(map(str, report.groups[0]))}")
-    parts += [plural(world.world_size, "rank"), world.backend, world.device]
+    pair = "" if spec.src is None else f"{spec.src} to {spec.dst}"
+    data = shape_text(spec.dtype, spec.shape)
     if spec.sizes is not None:
-        parts.append(f"{spec.dtype}, lengths {','.join(map(str, spec.sizes[:8]))}")
-    elif not (spec.objects or _meets(report)):
-        parts.append(spec.dtype if spec.splits else shape_text(spec.dtype, spec.shape))
-    return f" {sign.dot} ".join(parts)
+        data = f"{spec.dtype}, lengths {','.join(map(str, spec.sizes[:8]))}"
+    elif spec.objects or _meets(report):
+        data = ""
+    elif spec.splits:
+        data = spec.dtype
+    parts = (
+        spec.op,
+        "" if report.form in USUAL_FORMS else report.form,
+        spec.reduce_op,
+        root,
+        "ring" if spec.pattern == "ring" else pair,
+        ("non-blocking" if spec.pattern else "async") if spec.async_op else "",
+        "inference mode" if spec.inference else "",
+        group,
+        plural(world.world_size, "rank"),
+        world.backend,
+        world.device,
+        data,
+    )
+    return f" {sign.dot} ".join(filter(None, parts))
 
 
 def _op_verdict(report: OpReport, sign: Signs) -> str:
     """Right or wrong, how many elements were compared and how."""
     spec, meets = report.spec, _meets(report)
-    told = [each for each in report.ranks if each.takes_part or not spec.objects]
-    checked = sum(each.verification.checked for each in told)
+    compared = [each for each in report.ranks if each.takes_part or not spec.objects]
+    checked = sum(each.verification.checked for each in compared)
     noun = "object" if spec.objects else "element"
     if not report.ok:
         wrong = sum(each.verification.wrong for each in report.ranks)
@@ -396,7 +385,7 @@ def _notes(report: OpReport) -> Iterator[str]:
     """What the op says of this spec, and who is in which group."""
     yield from ops.REGISTRY[report.spec.op].notes(report.spec)
     if report.world.hosts and any(each.events or each.attendance for each in report.ranks):
-        yield "Moments are counted on each host from its own first one."
+        yield "Times are counted on each host from its own first event."
     if len(report.groups) > 1:
         named = (
             f"{_letter(number)} is ranks {ranks_text(members)}"
@@ -440,9 +429,7 @@ def _footer(report: OpReport) -> Iterator[str]:
             padded = "; every pickle padded to the largest" if spec.objects else ""
             yield f"Moves{where}: {moves} ({traffic.payload_is}{padded})."
     names = {"nccl": "NCCL", "cuda": "CUDA", "hip": "HIP"}
-    found = [
-        f"{word} {report.versions[key]}" for key, word in names.items() if key in report.versions
-    ]
+    found = [f"{names[key]} {version}" for key, version in report.versions.items() if key in names]
     if any(each.clock == EVENTS for each in report.ranks):
         found.insert(0, f"Timed by {EVENTS}")
     if found:
@@ -454,33 +441,23 @@ def _footer(report: OpReport) -> Iterator[str]:
 
 def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) -> Group:
     """Who every rank is, and whether it heard from all the others."""
-    sign, size, world = signs(console), len(report.ranks), report.world
-    columns: dict[str, Callable[[Any], Cell]] = {
-        "Rank": lambda each: _rank(each.rank),
-        "of": lambda each: str(each.world_size),
-        "Process": lambda each: str(each.pid),
-        "Host": lambda each: str(each.host),
-        "Backend": lambda each: str(each.backend),
-        "Device": lambda each: str(each.device),
-        "Joined in": lambda each: duration(each.startup_s),
-        "Heard from": lambda each: f"{each.heard_from} of {size}",
-    }
-    right = ("Rank", "of", "Process")
-    grid = Grid([Column(name, right=name in right, folds=name == "Host") for name in columns])
-    for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
-        if isinstance(each, int):
-            grid.rows.append([sign.more])
-        else:
-            grid.rows.append([cell(each) for cell in columns.values()])
-    how = f"Started by {world.start_method}: {world.start_reason}."
-    if world.engine != "local":
-        how = f"Ranks of a world that others started too ({world.engine})."
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    sign, size = signs(console), len(report.ranks)
+    columns: Columns = [
+        (Column("Rank", right=True), _rank),
+        (Column("of", right=True), lambda each: str(each.world_size)),
+        (Column("Process", right=True), lambda each: str(each.pid)),
+        (Column("Host", folds=True), lambda each: str(each.host)),
+        (Column("Backend"), lambda each: str(each.backend)),
+        (Column("Device"), lambda each: str(each.device)),
+        (Column("Joined in"), lambda each: duration(each.startup_s)),
+        (Column("Heard from"), lambda each: f"{each.heard_from} of {size}"),
+    ]
+    shown = list(select(report.ranks, ranks, lambda one: one.heard_from != size))
     return Group(
         heading(f"hello {sign.dot} {plural(size, 'rank')}"),
-        fitting(console, lambda _: grid),
+        fitting(console, lambda _: _grid(columns, shown, sign)),
         summary(report, console),
-        Text(f"{how}\n{versions}", style=colours.QUIET),
+        Text(origin(report.world, report.versions), style=colours.QUIET),
     )
 
 
@@ -494,9 +471,8 @@ def _hello_verdict(report: HelloReport) -> str:
 
 def _op_list(listed: OpList, console: Console) -> Group:
     """A form that flags choose stands under its command."""
-    grid = Grid(
-        [Column("Command"), Column("In torch.distributed"), Column("What it does", folds=True)]
-    )
+    heads = ("Command", "In torch.distributed", "What it does")
+    grid = Grid([Column(name, folds=name == heads[2]) for name in heads])
     for each in listed.ops:
         name = Text(f"  {each.flags}") if each.flags else Text(each.command, style="bold")
         grid.rows.append([name, each.calls, each.summary])

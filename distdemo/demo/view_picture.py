@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group
-from rich.padding import Padding
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from distdemo import ops
-from distdemo.demo.records import Explanation, Holding
+from distdemo.demo.records import Explanation
 from distdemo.demo.view import held, sources
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
 from distdemo.view.format import moved, plural, shape_text
-from distdemo.view.tables import ROOMS, heading, widest
+from distdemo.view.tables import ROOMS, Column, Grid, heading, widest
 
 # The bus: one vertical line that sources flow into from the left and results leave to the right.
 # Keyed by (up, down, left, right).
@@ -36,58 +37,59 @@ _JOINTS = {
 def picture(explanation: Explanation, console: Console) -> Group:
     """The drawing, then when it is used, what it costs, the call and the usual mistake."""
     sign, spec = signs(console), explanation.spec
-    parts = [
+    title = (
         spec.op,
-        *([f"root {spec.root}"] if spec.root is not None else []),
-        *([spec.reduce_op] if spec.reduce_op is not None else []),
+        "" if spec.root is None else f"root {spec.root}",
+        spec.reduce_op,
         plural(spec.group_size, "rank"),
-    ]
-    if not (spec.objects or explanation.meets):
-        parts.append(shape_text(spec.dtype, spec.shape))
-    for room in ROOMS:  # the roomiest drawing that the console is wide enough for
-        drawing = _drawing(explanation, sign, room)
-        if widest(console, drawing) <= console.width:
-            break
+        "" if spec.objects or explanation.meets else shape_text(spec.dtype, spec.shape),
+    )
+    drawings = (_drawing(explanation, sign, room) for room in ROOMS)
+    fitting = (each for each in drawings if widest(console, each) <= console.width)
+    hidden = spec.group_size - len(explanation.ranks)
+    more = [Text(f" {sign.more} {plural(hidden, 'more rank')}", style=colours.QUIET)]
     return Group(
-        heading(f" {sign.dot} ".join(parts)),
+        heading(f" {sign.dot} ".join(filter(None, title))),
         Text(explanation.words.summary),
-        Padding(drawing, (1, 0)),
+        Text(),
+        next(fitting, None) or _listed(explanation, sign, console.width),
+        *(more if hidden else ()),
+        Text(),
         *(Text(note) for note in ops.REGISTRY[spec.op].notes(spec)),
         _facts(explanation),
     )
 
 
-def _drawing(explanation: Explanation, sign: Signs, room: int) -> Table:
-    table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
-    table.add_column("", no_wrap=True)
-    table.add_column("before")
-    moves = "waits for all" if explanation.meets else "moves"
-    table.add_column(explanation.spec.reduce_op or moves, no_wrap=True)
-    table.add_column("after")
-    table.add_column("", no_wrap=True, style=colours.QUIET)
-    for place, each in enumerate(explanation.ranks):
+def _rows(explanation: Explanation, sign: Signs, room: int) -> Iterator[tuple[Text, ...]]:
+    """Of each rank: its name, what it holds before and after, and where that comes from."""
+    for each in explanation.ranks:
         before, after = held(each.before, sign, room), held(each.after, sign, room)
         if explanation.meets:
             before, after = Text("arrives"), Text("goes on")
+        origin = Text()
+        if each.after.pieces and not each.after.undefined:
+            lines = sources(each.after, sign).split("\n")
+            origin = Text("\n").join(Text("from ") + line for line in lines)
+        yield Text(f"rank {each.rank}", style=colours.of_rank(each.rank)), before, after, origin
+
+
+def _listed(explanation: Explanation, sign: Signs, width: int) -> RenderableType:
+    """For a console that is too narrow for the drawing."""
+    grid = Grid([Column(name) for name in ("", "before", "after", "")])
+    grid.rows += [list(row) for row in _rows(explanation, sign, width - 10)]
+    return grid.lines()
+
+
+def _drawing(explanation: Explanation, sign: Signs, room: int) -> Table:
+    table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
+    moves = "waits for all" if explanation.meets else "moves"
+    for head in ("", "before", explanation.spec.reduce_op or moves, "after"):
+        table.add_column(head, no_wrap=True)
+    table.add_column("", no_wrap=True, style=colours.QUIET)
+    for place, (name, before, after, origin) in enumerate(_rows(explanation, sign, room)):
         lines = max(cell.plain.count("\n") for cell in (before, after)) + 1
-        table.add_row(
-            Text(f"rank {each.rank}", style=colours.of_rank(each.rank)),
-            before,
-            Text(_arm(place, lines, explanation, sign)),
-            after,
-            _origin(each.after, sign),
-        )
-    hidden = explanation.spec.group_size - len(explanation.ranks)
-    if hidden:
-        table.add_row(sign.more, Text(f"{plural(hidden, 'rank')} more", style=colours.QUIET))
+        table.add_row(name, before, Text(_arm(place, lines, explanation, sign)), after, origin)
     return table
-
-
-def _origin(after: Holding, sign: Signs) -> Text:
-    if after.undefined or not after.pieces:
-        return Text("")
-    lines = sources(after, sign).split("\n")
-    return Text("\n").join(Text("from ") + line for line in lines)
 
 
 def _arm(place: int, lines: int, explanation: Explanation, sign: Signs) -> str:
@@ -97,14 +99,12 @@ def _arm(place: int, lines: int, explanation: Explanation, sign: Signs) -> str:
     takers = {order[taker] for _, taker in explanation.moves}
     ends = givers | takers or {place}
     up, down = min(ends) < place <= max(ends), min(ends) <= place < max(ends)
-    gives, gets = place in givers, place in takers
-    if not explanation.moves:
-        gives, gets = True, True  # one rank: what it holds stays where it is
-    joint = _JOINTS[(up, down, gives, gets)]
+    alone = not explanation.moves  # one rank: what it holds stays where it is
+    gives, gets = alone or place in givers, alone or place in takers
     left = "──" if gives else "  "
     right = f"──{sign.arrow}" if gets else "   "
     tail = "  │" if down else ""
-    arm = "\n".join([f"{left}{joint}{right}", *[tail] * (lines - 1)])
+    arm = "\n".join([f"{left}{_JOINTS[up, down, gives, gets]}{right}", *[tail] * (lines - 1)])
     if sign.right == "✓":
         return arm
     return "".join({"─": "-", "│": "|"}.get(c, c if ord(c) < 128 else "+") for c in arm)
@@ -113,18 +113,16 @@ def _arm(place: int, lines: int, explanation: Explanation, sign: Signs) -> str:
 def _facts(explanation: Explanation) -> Table:
     words, traffic = explanation.words, explanation.traffic
     moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
-    factor = f"busbw factor {traffic.busbw_formula}"
-    if traffic.busbw_formula == "1":
-        cost = f"{moves} over the busiest link ({traffic.payload_is}; {factor})."
-    else:
-        factor += f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}"
-        cost = f"{moves} over the busiest link (S is {traffic.payload_is}; {factor})."
+    is_one = traffic.busbw_formula == "1"
+    ratio = f" = {traffic.busbw_factor:.4g} at n = {explanation.spec.group_size}" * (not is_one)
+    what = f"{'S is ' * (not is_one)}{traffic.payload_is}"
     table = Table(box=None, show_header=False, padding=(0, 1), show_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("Call", words.call)
     table.add_row("Used to", words.when)
     if not explanation.meets:
-        table.add_row("Costs", cost)
+        factor = f"busbw factor {traffic.busbw_formula}{ratio}"
+        table.add_row("Costs", f"{moves} over the busiest link ({what}; {factor}).")
     table.add_row("Mistake", words.mistake)
     return table

@@ -99,16 +99,16 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("broadcast", {"root": 4}, "--root 4: there is no such rank."),
     ("broadcast", {"root": 2, "group": RankList((1, 3))}, "--root 2: there is no such rank."),
     ("all_reduce", {"values": ["1", "2,3"]}, "--values has rows of 1 and of 2 numbers."),
-    ("all_reduce", {"values": ["1", "x"]}, "--values x: 'x' is no number."),
+    ("all_reduce", {"values": ["1", "x"]}, "--values x: 'x' is not a number."),
     ("all_reduce", {"values": ["no such file"]}, "--values no such file: that is neither numbers"),
     ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
-    ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 is no int8."),
-    ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 is no uint8."),
+    ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 does not fit int8."),
+    ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 does not fit uint8."),
     ("all_reduce", {"values": ["1", "2"], "fill": "1"}, "--values and --fill don't go together."),
     ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape asks for 3 elements"),
-    ("all_reduce", {"fill": "one"}, "--fill one: that is no number."),
-    ("all_reduce", {"fill": "rank", "dtype": "bool"}, "--fill rank: 3 is no bool."),
-    ("all_reduce", {"fill": "1", "seed": 1}, "--seed and --fill don't go together."),
+    ("all_reduce", {"fill": "one"}, "--fill one: that is not a number."),
+    ("all_reduce", {"fill": "rank", "dtype": "bool"}, "--fill rank: 3 does not fit bool."),
+    ("all_reduce", {"fill": "1", "seed": 1}, "--fill and --seed don't go together."),
     ("all_reduce", {"reduce_op": "premul_sum", "factor": 3.0}, "gloo can't do all-reduce"),
     ("all_reduce", {"factor": 3.0}, "--factor means nothing without --reduce-op premul_sum."),
     ("all_reduce", {"dtype": "int32", "reduce_op": "avg"}, "gloo can't do all-reduce --reduce-op"),
@@ -118,7 +118,7 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers a rank for 2"),
     ("scatter", {"objects": True, "async_op": True}, "--async and --objects don't go together."),
     ("scatter", {"objects": True, "shape": Shape((2,))}, "--shape and --objects don't go"),
-    ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: that is no JSON."),
+    ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: that is not JSON."),
     ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven don't go"),
     ("all_gather", {"uneven": True, "variant": "single"}, "--uneven and --variant single don't"),
     ("all_gather", {"sizes": (1, 2), "world_size": 3}, "--sizes 1,2 has 2 lengths for 3 ranks."),
@@ -149,7 +149,7 @@ def test_values_come_from_a_file_with_a_line_a_rank(tmp_path: Path) -> None:
     file.write_text('{"a": 1}\n"ü"\n', encoding="utf-8")
     assert spec("gather", objects=True, values=[str(file)]).objects_json == ('{"a": 1}', '"ü"')
     file.write_text("1\nx\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="line 2: 'x' is no number"):
+    with pytest.raises(UsageError, match="line 2: 'x' is not a number"):
         spec("all_reduce", values=[str(file)])
     file.write_text("# nothing\n", encoding="utf-8")
     with pytest.raises(UsageError, match="there is no line of numbers"):

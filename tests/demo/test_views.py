@@ -17,6 +17,7 @@ from distdemo.demo.part import part_of
 from distdemo.demo.rank import keep, op_report
 from distdemo.demo.records import (
     Attendance,
+    CallStep,
     Event,
     HelloReport,
     Holding,
@@ -27,7 +28,6 @@ from distdemo.demo.records import (
     OpList,
     Piece,
     RankResult,
-    Step,
     Verification,
 )
 from distdemo.demo.view import held, sources, summary, table
@@ -116,7 +116,7 @@ REPORTS = {
     ),
     "uneven": imagined(
         OpSpec("all_gather", 2, shape=(2,), variant="uneven", sizes=(2, 1)),
-        steps=[(Step("pad to the largest", BUFFER, 0), Step("all_gather", BUFFER, 64))] * 2,
+        steps=[(CallStep("pad to the largest", BUFFER, 0), CallStep("all_gather", BUFFER, 64))] * 2,
     ),
     "barrier": imagined(BARRIER, attendance=[Attendance(0.0, 0.5, 2), Attendance(0.5, 0.5, 2)]),
     "open-barrier": imagined(
