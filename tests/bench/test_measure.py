@@ -24,23 +24,33 @@ SHARED = "/dev/shm"  # noqa: S108 - only looked into
 # ----------------------------------------------------------------------- shared memory, the start
 
 
-def share(rank, blind=False):
-    """What a rank sees of the others'; if blind, rank 1 lives in a container of its own."""
-    if blind and rank.rank == 1:
-        timing._open_page = lambda *_: None
+def share(rank):
+    """What a rank sees of the others' memory, how they meet, and how if rank 1 sees none of it."""
     found = timing.shared_page(rank, "here", 64)
-    if found is None:
-        return None, timing.common_start(rank).way
+    assert found is not None
     found.words[rank.rank] = 10 * (rank.rank + 1)
     rank.meet("written")
     held = list(found.words[:3])
+    start, seen = timing.common_start(rank), []
+    for turn in range(200):
+        if rank.rank == turn % 3:
+            found.words[3] = turn
+        start.meet()
+        seen.append(found.words[3])
+        start.meet()
     found.close()
-    return held, [name for name in os.listdir(SHARED) if "distdemo" in name]
+    left = [name for name in os.listdir(SHARED) if "distdemo" in name]
+    if rank.rank == 1:
+        timing._open_page = lambda *_: None
+    none = timing.shared_page(rank, "lacking", 64)
+    ways = start.way, timing.CommonStart(rank, none).way
+    return held, left, seen, none, ways
 
 
-def test_all_ranks_of_a_machine_see_one_memory_that_has_no_name_or_none_does():
-    assert run_world(world(3), share).values == [([10, 20, 30], [])] * 3
-    assert run_world(world(3), share, (True,)).values == [(None, Start.BARRIER)] * 3
+def test_ranks_of_a_machine_meet_in_memory_that_has_no_name_and_nobody_starts_before_all_came():
+    ways = (Start.PAGE, Start.BARRIER)
+    for found in run_world(world(3), share).values:
+        assert found == ([10, 20, 30], [], list(range(200)), None, ways)
 
 
 def test_memory_that_is_not_ours_is_not_taken(tmp_path):
@@ -54,90 +64,72 @@ def test_memory_that_is_not_ours_is_not_taken(tmp_path):
     assert timing._open_page(f"/proc/self/root{file} {token.hex()}", 64) is None
 
 
-def meet_often(rank):
-    start = timing.common_start(rank)
-    found = timing.shared_page(rank, "beside", 8)
-    assert found is not None
-    seen = []
-    for turn in range(200):
-        if rank.rank == turn % 3:
-            found.words[0] = turn
-        start.meet()
-        seen.append(found.words[0])
-        start.meet()
-    return start.way, seen
-
-
-def test_nobody_starts_before_all_have_come():
-    assert run_world(world(3), meet_often).values == [(Start.PAGE, list(range(200)))] * 3
-
-
 # -------------------------------------------------------------------------------- measurements
 
 
-def test_every_size_is_verified_and_timed_as_often_as_was_asked_for():
-    wanted = asked(series(sizes_bytes=(8, 400, 65_536)), series("barrier"), skew=True, iters=12)
-    watched = []
-    report = measure(wanted, [world()], alone, lambda *told: watched.append(told))
+def test_every_size_is_verified_and_timed_until_it_is_steady():
+    wanted = asked(
+        series(sizes_bytes=(8, 400, 65_536)),
+        series("barrier"),
+        iters=None,
+        budget_s=0.05,
+        precision=1000.0,
+        skew=True,
+    )
+    watched, ordered = [], []
+
+    def start(*args, hear, order, resume):
+        """Another node learns from plain data what to run."""
+        target, (spec, plan) = resume(order)
+        ordered.append((target.__name__, spec, plan) == ("bench", *args[2]))
+        return run_world(*args, hear=hear)
+
+    report = measure(wanted, [world()], start, lambda *told: watched.append(told))
     assert report.ok, report.world
     first, barrier = report.series
     assert [row.size_bytes for row in first.rows] == [8, 400, 65_536]
-    assert all(row.iterations == 12 and len(row.times_s) == 6 for row in first.rows)
+    assert all(len(row.times_s) == 6 and row.steady for row in first.rows)
     assert all(row.checked == 2 * row.elements and row.wrong == 0 for row in first.rows)
     assert all(row.interval_s is not None for row in first.rows)
-    assert barrier.rows[0].checked > 0
-    assert barrier.rows[0].wrong == 0
+    assert (barrier.rows[0].checked > 0, barrier.rows[0].wrong) == (True, 0)
     assert len(first.skew) == 2
     (setup,) = report.setups
     assert (setup.launches, setup.limits) == (7, ())
     assert setup.alignment is not None
-    assert setup.alignment.way is Start.PAGE
-    assert setup.alignment.spread_s
+    assert (setup.alignment.way, bool(setup.alignment.spread_s)) == (Start.PAGE, True)
     assert setup.harness is not None
     assert setup.harness.inside_s > 0
-    assert watched
-    assert 0 <= watched[-1][1].done <= 1
+    assert all(0 <= done <= 100 and wrong == 0 for done, wrong, _ in watched)
+    assert ordered == [True] * 7
 
 
-def test_steady_sizes_are_left_alone_and_the_budget_ends_it():
-    report = measure(asked(iters=None, budget_s=0.05, precision=1000.0), [world()], alone)
-    assert report.setups[0].launches == 7
-    assert all(row.steady for row in report.rows)
-
-
-def test_the_deadline_is_that_of_all_worlds_together():
-    once = replace(world(), deadline=1e-9)
-    report = measure(asked(), [once], alone)
-    assert not report.ok
-    assert report.series[0].error.startswith("The time limit of 1e-09 s was reached: 2 of 2")
-
-
-@pytest.mark.parametrize("name", ops.REGISTRY)
-def test_every_operation_can_be_measured(name):
-    sizes = (0,) if ops.REGISTRY[name].meets else (120,)
-    wanted = asked(series(name, 3, sizes_bytes=sizes), iters=2, launches=1)
-    report = measure(wanted, [world(3)], alone)
+def test_every_operation_is_measured_as_often_as_was_asked_for():
+    every = [
+        series(name, 3, sizes_bytes=(0,) if op.meets else (120,))
+        for name, op in ops.REGISTRY.items()
+    ]
+    report = measure(asked(*every, iters=5, launches=2, check_every=2), [world(3)], alone)
     assert report.ok, report.world
-    assert report.rows[0].iterations == 2
-    assert report.rows[0].checked
+    for each in report.series:
+        assert [list(map(len, row.times_s)) for row in each.rows] == [[3, 2]], each.spec.op
+        assert each.rows[0].checked, each.spec.op
+    (found,) = (each.rows[0] for each in report.series if each.spec.op == "all_reduce")
+    # Once before anything is timed, twice within three iterations, once within two.
+    assert found.checked == (1 + 2 + 1) * 3 * found.elements
 
 
-def test_a_handle_is_waited_for_and_what_computing_hides_is_told_also_if_a_rank_is_outside():
-    outside = series(async_op=True, world_size=3, groups=((0, 2),))
-    for wanted, size in ((series(async_op=True), 2), (outside, 3)):
-        report = measure(asked(wanted, iters=1, overlap=True, skew=True), [world(size)], alone)
-        assert report.ok, report.world
-        for row in report.rows:
-            assert row.overlap is not None
-            assert min(row.overlap.alone_s, row.overlap.compute_s) > 0
-            assert 0 <= row.overlap.hidden_share <= 1
-
-
-def test_verification_is_repeated_as_often_as_was_asked_for():
-    once = measure(asked(iters=1), [world()], alone).rows[0]
-    often = measure(asked(iters=6, launches=1, check_every=2), [world()], alone).rows[0]
-    assert often.iterations == 6
-    assert often.checked == 4 * once.checked
+def test_what_computing_hides_is_told_and_groups_run_at_once_while_ranks_outside_wait():
+    halves = series(world_size=4, groups=((0, 1), (2, 3)), sizes_bytes=(8,))
+    some = series(async_op=True, world_size=4, groups=((0, 2),), sizes_bytes=(8,))
+    wanted = asked(halves, some, iters=1, overlap=True, skew=True)
+    report = measure(wanted, [world(4)], alone)
+    assert report.ok, report.world
+    assert [row.checked for row in report.rows] == [8, 4]
+    assert report.rows[0].overlap is None
+    overlap = report.rows[1].overlap
+    assert overlap is not None
+    assert min(overlap.alone_s, overlap.compute_s) > 0
+    assert 0 <= overlap.hidden_share <= 1
 
 
 def test_long_measurements_tell_that_they_go_on(monkeypatch):
@@ -157,24 +149,13 @@ def test_long_measurements_tell_that_they_go_on(monkeypatch):
 
 
 def test_one_world_can_do_it_all_in_blocks_in_which_the_ranks_agree_on_what_fits():
-    report = measure(asked(iters=16), [world()], alone, once=True)
-    assert report.ok
-    assert report.setups[0].launches == 1
-    assert all(len(row.times_s) == 6 and row.iterations == 16 for row in report.rows)
-    assert "blocks of one world" in report.notes[0]
     report = measure(asked(iters=None, budget_s=0.2), [world()], alone, once=True)
     assert report.ok
+    assert report.setups[0].launches == 1
+    assert "blocks of one world" in report.notes[0]
     for row in report.rows:
         assert len(row.times_s) == 8
         assert all(3 <= len(launch) <= 500 for launch in row.times_s)
-
-
-def test_groups_run_at_once_and_ranks_outside_wait():
-    halves = series(world_size=4, groups=((0, 1), (2, 3)), sizes_bytes=(8,))
-    some = series(world_size=4, groups=((0, 2),), sizes_bytes=(8,))
-    report = measure(asked(halves, some, iters=1), [world(4)], alone)
-    assert report.ok, report.world
-    assert [row.checked for row in report.rows] == [8, 4]
 
 
 # -------------------------------------------------------------------------------- what goes wrong
@@ -233,7 +214,7 @@ def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
 
 def test_the_rank_that_comes_late_is_named(monkeypatch):
     monkeypatch.setitem(ops.REGISTRY, "all_reduce", Dawdling())
-    wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=20, launches=2, skew=True)
+    wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=16, launches=1, skew=True)
     found = measure(wanted, [world(3)], alone).series[0].skew
     assert [each.is_late for each in found] == [False, True, False]
     assert found[1].late_s > 5e-4
@@ -273,29 +254,18 @@ def test_what_was_measured_is_kept_if_no_further_world_can_be_started():
         measure(asked(other, iters=1), worlds, start)
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, Terminated])
-def test_a_signal_leaves_what_was_measured(kind):
-    worlds = []
+def test_a_signal_or_the_deadline_leaves_what_was_measured():
+    for kind in (KeyboardInterrupt, Terminated):
+        worlds = iter(range(3))
 
-    def interrupted(*args, hear, **_):
-        worlds.append(args)
-        if len(worlds) == 3:
-            raise kind
-        return run_world(*args, hear=hear)
+        def interrupted(*args, hear, worlds=worlds, kind=kind, **_):
+            if next(worlds) == 2:
+                raise kind
+            return run_world(*args, hear=hear)
 
-    report = measure(asked(), [world()], interrupted)
-    assert report.interrupted
+        report = measure(asked(), [world()], interrupted)
+        assert (report.interrupted, report.ok) == (True, False)
+        assert [row.iterations for row in report.rows] == [1, 1]
+    report = measure(asked(), [replace(world(), deadline=1e-9)], alone)
     assert not report.ok
-    assert [row.iterations for row in report.rows] == [1, 1]
-
-
-def test_another_node_learns_from_plain_data_what_to_run():
-    ordered = []
-
-    def start(*args, hear, order, resume):
-        target, (spec, plan) = resume(order)
-        ordered.append((target.__name__, spec, plan) == ("bench", *args[2]))
-        return run_world(*args, hear=hear)
-
-    assert measure(asked(iters=2), [world()], start).ok
-    assert ordered == [True] * 3
+    assert report.series[0].error.startswith("The time limit of 1e-09 s was reached: 2 of 2")
