@@ -1,31 +1,21 @@
-"""A measurement as people read it: the answer, a table a series, the reasons; CSV; live."""
+"""A measurement as people read it: the answer, a table a series, the reasons; CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.answer import FEW, answer, labels, names_of, traits, where
-from distdemo.bench.records import (
-    BenchReport,
-    Judgement,
-    Limit,
-    Row,
-    Series,
-    Setup,
-    Start,
-    Verdict,
-)
+from distdemo.bench.answer import answer, labels, names_of, traits, where
+from distdemo.bench.records import BenchReport, Limit, Row, Series, Setup, Start, Verdict
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
 from distdemo.view import colours
@@ -40,10 +30,10 @@ from distdemo.view.format import (
     rate,
     short_size,
 )
-from distdemo.view.tables import NARROW, Cell, Column, Grid, fitting, frame, heading, select, widest
+from distdemo.view.tables import Cell, Column, Grid, fitting, heading, select, widest
 
 UNSURE = "yellow"
-LISTED = 3  # what goes before this is not in a list on a narrow terminal, either
+LISTED = 3  # columns that go before this one are not in a list, either
 WIDE = "!"  # behind an interval that is wider than was asked for
 
 
@@ -71,23 +61,27 @@ def table(report: BenchReport, console: Console) -> Group:
     parts: list[RenderableType] = [summary(report, console)]
     for series in report.series:
         parts += [Text(), *_series(series, console)]
-    if len(report.measured) > 1 and console.width >= NARROW:
+    if len(report.measured) > 1:
         parts += _side_by_side(report, console)
     parts += _titled("Is this normal?", _verdicts(report), console)
     parts += _titled("Overlap", _overlaps(report), console)
     for series in report.series:
         parts += _skew(series, report, console)
-    parts += _facts(report, console)
+    for title, tell in (("Measured", _how), ("Limits", _limits)):
+        lines = (
+            Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
+            for setup in report.setups
+            for line in tell(setup, report)
+        )
+        parts += _titled(title, lines, console)
     parts += [Text(note) for note in report.notes]
-    moving = [each for each in report.measured if each.rows[-1].busbw_bytes_per_s]
-    if moving:  # as nccl-tests ends with it, over the sizes
-        told = []
-        for words, each in zip(labels(moving), moving, strict=True):
-            average = fmean(row.busbw_bytes_per_s for row in each.rows) / 1e9
-            name = f"{' '.join(words)} " if len(moving) > 1 else ""
-            told.append(f"{name}{digits(average)} GB/s")
-        told[FEW:] = [sign.more] * (len(told) > FEW)
-        parts += [Text(), Text(f"Average busbw: {', '.join(told)}", style=colours.QUIET)]
+    averages = [  # as nccl-tests ends with it, over the sizes
+        f"{name} {digits(average / 1e9)} GB/s".strip()
+        for name, each in zip(map(" ".join, labels(report.measured)), report.measured, strict=True)
+        if (average := fmean(row.busbw_bytes_per_s for row in each.rows))
+    ]
+    if averages:
+        parts += [Text(), Text(f"Average busbw: {', '.join(averages)}", style=colours.QUIET)]
     host = (str(report.environment.get(name, "")) for name in ("host", "processor"))
     took = [duration(report.elapsed_s), *filter(None, host)]
     took += [f"{name} {version}" for name, version in report.versions.items()]
@@ -99,23 +93,18 @@ def _series(series: Series, console: Console) -> Iterator[RenderableType]:
     sign, spec = signs(console), series.spec
     yield heading(f" {sign.dot} ".join(filter(None, traits(spec).values())))
     if spec.refused:
-        why = spec.refused.rstrip(".")
-        yield Text(f"{sign.none} Not measured: {why}.", style=colours.QUIET)
+        yield Text(f"{sign.none} Not measured: {spec.refused}", style=colours.QUIET)
     if series.rows:
-        drawn, left_out = _rows_table(series.rows, console)
-        yield drawn
-        notes = []
+        yield _rows_table(series.rows, console)
+        timed_by = "the host's clock" if series.clock == HOST else series.clock
+        note = f"Timed by {timed_by}."
         if spec.dtype:
             factor = "" if series.busbw_formula == "1" else f"{series.busbw_formula} × "
-            notes.append(f"algbw is S / median, busbw {factor}algbw; S is {series.payload_is}")
-        if series.clock:
-            timed_by = "the host's clock" if series.clock == HOST else series.clock
-            notes.append(f"timed by {timed_by}" if notes else f"Timed by {timed_by}")
+            busbw = f"algbw is S / median, busbw {factor}algbw; S is {series.payload_is}."
+            note = f"{busbw} {note}"
         if not all(row.steady for row in series.rows):
-            notes.append(f"{WIDE} wider than asked for")
-        if left_out:
-            notes.append(f"--format json has {', '.join(left_out)} too")
-        yield Text("; ".join(notes) + ".", style=colours.QUIET)
+            note += f" {WIDE}: wider than asked for."
+        yield Text(note, style=colours.QUIET)
     if series.error:
         yield Text(f"{sign.wrong} {series.error}", style=colours.WRONG)
 
@@ -136,33 +125,22 @@ class Figure:
     right: bool = True
 
 
-def _rows_table(rows: Sequence[Row], console: Console) -> tuple[RenderableType, list[str]]:
-    """The rows as a table, or on narrow terminals as a list; and the columns left out."""
+def _rows_table(rows: Sequence[Row], console: Console) -> RenderableType:
+    """As many columns as there is room for; on a narrow terminal a list."""
     sign = signs(console)
-    told = [figure for figure in FIGURES if any(map(figure.told, rows))]
-    shown = list(told)
-    while True:
-        drawn = _grid(shown, rows, sign).table()
-        goes = max(shown, key=lambda figure: figure.goes)
-        if widest(console, drawn) <= console.width or not goes.goes:
-            break
-        shown.remove(goes)
-    if widest(console, drawn) > console.width:
-        shown = [figure for figure in told if figure.goes <= LISTED]
-        return _grid(shown, rows, sign, " ").lines(), _names_but(told, shown)
-    return drawn, _names_but(told, shown)
 
+    def grid(most: int, line: str = "\n") -> Grid:
+        """Without the columns that go before that."""
+        told = [each for each in FIGURES if each.goes <= most and any(map(each.told, rows))]
+        names = [each.name.replace("±", _half(sign)).replace("\n", line) for each in told]
+        columns = [Column(name, right=f.right) for name, f in zip(names, told, strict=True)]
+        return Grid(columns, [[each.cell(row, sign) for each in told] for row in rows])
 
-def _names_but(told: Sequence[Figure], shown: Sequence[Figure]) -> list[str]:
-    return [
-        figure.name.split("\nGB/s")[0].replace("\n", " ") for figure in told if figure not in shown
-    ]
-
-
-def _grid(shown: Sequence[Figure], rows: Sequence[Row], sign: Signs, line: str = "\n") -> Grid:
-    names = (figure.name.replace("±", _half(sign)).replace("\n", line) for figure in shown)
-    columns = [Column(name, right=f.right) for name, f in zip(names, shown, strict=True)]
-    return Grid(columns, [[figure.cell(row, sign) for figure in shown] for row in rows])
+    for most in range(9, -1, -1):
+        drawn = grid(most).table()
+        if widest(console, drawn) <= console.width:
+            return drawn
+    return grid(LISTED, " ").lines()
 
 
 def _half(sign: Signs) -> str:
@@ -186,6 +164,10 @@ def _wrong(row: Row, sign: Signs) -> Cell:
     if row.wrong:
         return Text(f"{sign.wrong} {row.wrong:,}", style=colours.WRONG)
     return "0" if row.checked else Text(sign.none, style=colours.QUIET)
+
+
+def _verdict_of(row: Row) -> Verdict:
+    return row.judgement.verdict if row.judgement else Verdict.UNKNOWN
 
 
 def _verdict(row: Row, _: Signs) -> Text:
@@ -220,60 +202,34 @@ FIGURES: Sequence[Figure] = (
     Figure("Verdict", _verdict, 3, lambda row: bool(_verdict(row, ASCII_SIGNS)), right=False),
 )
 
-# ----------------------------------------------------------------------------------- side by side
-
 
 def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableType]:
-    """A row a size, a column a series, the fastest of each op marked; several tables if needed."""
+    """A row a size, a column a series, the fastest of each op marked."""
     sign = signs(console)
-    counts = Counter(row.size_bytes for row in report.rows)
-    sizes = sorted(size for size, count in counts.items() if count > 1)
-    series = [s for s in report.measured if any(row.size_bytes in sizes for row in s.rows)]
-    if not sizes:
-        return
-    yield Text()
-    yield heading("Side by side: median, and busbw in GB/s")
     best = "*" if sign == ASCII_SIGNS else "★"
-    names = dict(zip(map(id, report.series), map("\n".join, labels(report.series)), strict=True))
+    rows = [{row.size_bytes: row for row in series.rows} for series in report.measured]
+    sizes = sorted({size for each in rows for size in each})
 
-    def draw(shown: Sequence[Series]) -> Table:
-        made = frame()
-        made.add_column("Size", justify="right", no_wrap=True, style="bold")
-        for each in shown:
-            made.add_column(names[id(each)], justify="right", no_wrap=True)
-        for size in sizes:
-            rows = [_at(each, size) for each in shown]
-            if any(rows):
-                cells = map(cell, shown, rows)
-                made.add_row(exact_size(size), *cells)
-        return made
-
-    def cell(own: Series, row: Row | None) -> Text:
+    def cell(place: int, size: int) -> Cell:
+        row, op = rows[place].get(size), report.measured[place].spec.op
         if row is None:
             return Text(sign.none, style=colours.QUIET)
         text = f"{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
-        same = [s for s in series if s.spec.op == own.spec.op and s is not own]
-        others = [found for each in same if (found := _at(each, row.size_bytes))]
-        if not others:
+        same = [each for each, s in zip(rows, report.measured, strict=True) if s.spec.op == op]
+        others = [each[size] for each in same if size in each and each[size] is not row]
+        if not others or any(_is_faster(other, row) for other in others):
             return Text(text)
-        if any(_is_faster(other, row) for other in others):
-            return Text(f"  {text}")
         return Text(f"{best} ", style=colours.RIGHT) + Text(text, style="bold")
 
-    chunk: list[Series] = []
-    for each in series:
-        if chunk and widest(console, draw([*chunk, each])) > console.width:
-            yield draw(chunk)
-            chunk = []
-        chunk.append(each)
-    yield draw(chunk)
-    if len({each.spec.op for each in series}) < len(series):
-        text = f"{best} fastest of its op; several where their intervals meet: any of them may be."
-        yield Text(text, style=colours.QUIET)
-
-
-def _at(series: Series, size: int) -> Row | None:
-    return next((row for row in series.rows if row.size_bytes == size), None)
+    names = map(" ".join, labels(report.measured))
+    grid = Grid([Column("Size", right=True), *(Column(name, right=True) for name in names)])
+    grid.rows += [
+        [exact_size(size), *(cell(place, size) for place in range(len(rows)))] for size in sizes
+    ]
+    yield Text()
+    yield heading("Side by side: median, and busbw in GB/s")
+    yield fitting(console, lambda _: grid)
+    yield Text(f"{best} may be the fastest of its op.", style=colours.QUIET)
 
 
 def _is_faster(one: Row, other: Row) -> bool:
@@ -286,65 +242,51 @@ def _is_faster(one: Row, other: Row) -> bool:
 # -------------------------------------------------------------------------------------- the reasons
 
 
-def _titled(
-    title: str, lines: Iterable[RenderableType], console: Console
-) -> Iterator[RenderableType]:
+def _titled(title: str, lines: Iterable[Text], console: Console) -> Iterator[RenderableType]:
     """A heading and its lines with a dot before each; nothing where there are none."""
-    for place, line in enumerate(lines):
-        if not place:
-            yield Text()
-            yield heading(title)
-        hanging = Table.grid(padding=(0, 1))
-        hanging.add_column(no_wrap=True)
-        hanging.add_column(overflow="fold")
-        dot = "-" if signs(console) == ASCII_SIGNS else "•"
-        hanging.add_row(Text(dot, style=colours.QUIET), line)
-        yield hanging
-
-
-def _verdict_of(row: Row) -> Verdict:
-    return row.judgement.verdict if row.judgement else Verdict.UNKNOWN
+    hanging = Table.grid(padding=(0, 1))
+    hanging.add_column(no_wrap=True)
+    hanging.add_column(overflow="fold")
+    for line in lines:
+        hanging.add_row(Text("-" if signs(console) == ASCII_SIGNS else "•"), line)
+    if hanging.row_count:
+        yield from (Text(), heading(title), hanging)
 
 
 def _verdicts(report: BenchReport) -> Iterator[Text]:
-    """A line for each run of sizes with one verdict; unsteady rows get no advice.
+    """A line for each verdict on each backend, with the reason of its last size.
 
-    Series of one backend with the same runs share a line. The reason is that of the last size.
+    Unsteady rows get no advice.
     """
-    names, hints = names_of(report), set[str]()
-    found: dict[tuple[Verdict, str, int, int], dict[str, list[Row]]] = {}
+    names = names_of(report)
+    found: dict[tuple[Verdict, str], list[tuple[str, Row]]] = {}
     for series in report.series:
-        for verdict, run in itertools.groupby(series.rows, _verdict_of):
-            rows = list(run)
-            if verdict is not Verdict.UNKNOWN:
-                span = rows[0].size_bytes, rows[-1].size_bytes
-                key = (verdict, series.spec.backend, *span)
-                found.setdefault(key, {})[names[id(series)]] = rows
-    for (verdict, *_), by_name in found.items():
-        rows = min(by_name.values(), key=lambda each: each[-1].busbw_bytes_per_s)
-        judgement = rows[-1].judgement or Judgement(verdict, "")
-        line = Text(f"{where(by_name, rows, report)}: ", style="bold")
+        for row in series.rows:
+            key = _verdict_of(row), series.spec.backend
+            found.setdefault(key, []).append((names[id(series)], row))
+    for (verdict, _), pairs in found.items():
+        rows = [row for _, row in pairs]
+        last = rows[-1].judgement
+        if last is None or verdict is Verdict.UNKNOWN:
+            continue
+        line = Text(f"{where({name for name, _ in pairs}, rows, report)}: ", style="bold")
         line.append(verdict.value, style=colours.RIGHT if verdict.is_normal else UNSURE)
         at = f"At {short_size(rows[-1].size_bytes)}: " if len(rows) > 1 else ""
-        line.append(f". {at}{judgement.why}", style="not bold")
-        if judgement.hint and judgement.hint not in hints and all(row.steady for row in rows):
-            hints.add(judgement.hint)
-            line.append(f" {judgement.hint}", style="not bold")
-        yield line
+        advice = f" {last.hint}" if all(row.steady for row in rows) and last.hint else ""
+        yield line.append(f". {at}{last.why}{advice}", style="not bold")
 
 
 def _overlaps(report: BenchReport) -> Iterator[Text]:
     """How much of the communication was hidden, of each series the best size, with its times."""
-    names = names_of(report)
     for series in report.series:
         rows = [(row, row.overlap) for row in series.rows if row.overlap]
         if rows:
             row, lap = max(rows, key=lambda each: float(each[1].hidden_share))
-            lead = f"{names[id(series)]}: " if len(report.series) > 1 else ""
             yield Text(
-                f"{lead}at best {percent(lap.hidden_share)} of the communication is hidden, at "
-                f"{short_size(row.size_bytes)}: alone {duration(lap.alone_s)}, computing "
-                f"{duration(lap.compute_s)}, together {duration(lap.together_s)}."
+                f"{names_of(report)[id(series)]}: at best {percent(lap.hidden_share)} of the "
+                f"communication is hidden, at {short_size(row.size_bytes)}: alone "
+                f"{duration(lap.alone_s)}, computing {duration(lap.compute_s)}, together "
+                f"{duration(lap.together_s)}."
             )
 
 
@@ -353,108 +295,70 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
     if not series.skew:
         return
     sign = signs(console)
-    names = ("Rank", "Comes late by", "p99", "Last in", "Op took", "Waited")
+    names = ("Rank", "Late by", "p99", "Last in", "Op took", "Waited")
     grid = Grid([Column(name, right=True) for name in names])
     for each in select(series.skew, None, lambda one: one.is_late):
         if isinstance(each, int):
             grid.rows.append([sign.more])
             continue
-        style = colours.WRONG if each.is_late else ""
-        lead = Text(f"{sign.arrow} " if each.is_late else "", style=style)
-        grid.rows.append(
-            [
-                lead + Text(str(each.rank), style=colours.of_rank(each.rank)),
-                Text(duration(each.late_s), style=style),
-                duration(each.late_p99_s),
-                percent(each.last_share),
-                duration(each.took_s),
-                duration(each.waited_s),
-            ]
-        )
+        times = (each.late_s, each.late_p99_s, each.took_s, each.waited_s)
+        late, p99, took, waited = map(duration, times)
+        rank = Text(f"{sign.arrow} " * each.is_late + str(each.rank))
+        rank.stylize(colours.of_rank(each.rank))
+        grid.rows.append([rank, late, p99, percent(each.last_share), took, waited])
     yield Text()
-    yield heading("Who comes late" + f": {names_of(report)[id(series)]}" * (len(report.series) > 1))
+    yield heading(f"Late ranks: {names_of(report)[id(series)]}")
     yield fitting(console, lambda _: grid)
-    late = [
-        f"rank {each.rank} comes {duration(each.late_s)} late and is the last in "
-        f"{percent(each.last_share)} of the iterations"
-        for each in series.skew
-        if each.is_late
-    ]
-    if late:
-        yield Text(f"{sign.arrow} The others wait: {'; '.join(late)}.", style=colours.WRONG)
+    late_ranks = ", ".join(str(each.rank) for each in series.skew if each.is_late)
+    if late_ranks:
+        yield Text(f"{sign.arrow} The others wait for rank {late_ranks}.", style=colours.WRONG)
     else:
-        yield Text(f"{sign.right} No rank comes late often and by much.", style=colours.RIGHT)
+        yield Text(f"{sign.right} No rank is often and much later.", style=colours.RIGHT)
 
 
 # --------------------------------------------------------------------------------- how it was done
 
 
-def _facts(report: BenchReport, console: Console) -> Iterator[RenderableType]:
-    """How each backend was measured, and what it is held against; what all share is told once."""
-    how = partial(_how, profile=report.spec.profile_harness)
-    facts: tuple[tuple[str, Callable[[Setup], Iterator[str]]], ...] = (
-        ("Measured", how),
-        ("Limits", _limits),
-    )
-    for title, tell in facts:
-        told: dict[str, list[str]] = {}
-        for setup in report.setups:
-            for text in tell(setup):
-                told.setdefault(text, []).append(setup.backend)
-        lines = (
-            ("" if len(names) == len(report.setups) else f"{', '.join(names)}: ") + text
-            for text, names in told.items()
-        )
-        yield from _titled(title, (Text(line, style=colours.QUIET) for line in lines), console)
-
-
-def _how(setup: Setup, *, profile: bool) -> Iterator[str]:
+def _how(setup: Setup, report: BenchReport) -> Iterator[str]:
     if setup.launches:
-        purpose = ", the first to verify and to calibrate" if setup.launches > 1 else ""
+        launches = "launch" if setup.launches == 1 else "launches"
         ranks = plural(setup.world_size, "rank")
-        launches = "1 launch" if setup.launches == 1 else f"{setup.launches:,} launches"
-        yield f"in {launches} of {ranks}{purpose}"
+        yield f"{setup.launches:,} {launches} of {ranks}, the first to verify and to calibrate"
     start, harness = setup.alignment, setup.harness
     if start is not None:
-        page = start.way is Start.PAGE
-        way = "through shared memory" if page else "through the group's barrier"
+        way = "shared memory" if start.way is Start.PAGE else "the group's barrier"
         end = "; their clocks can't be compared"
         if start.spread_s is not None:
-            p99 = "" if start.spread_p99_s is None else f", p99 {duration(start.spread_p99_s)}"
-            end = f"; the last one starts {duration(start.spread_s)} after the first{p99}"
-        yield f"ranks start each iteration together {way}: {duration(start.cost_s)}, not timed{end}"
+            p99 = duration(start.spread_p99_s or 0.0)
+            end = f"; the last starts {duration(start.spread_s)} after the first, p99 {p99}"
+        yield f"common start through {way}: {duration(start.cost_s)}, not timed{end}"
     if harness is not None:
         text = f"the loop adds {duration(harness.inside_s)} to each time"
-        if profile:
+        if report.spec.profile_harness:
             count = f"{harness.iterations:,} iterations with an empty op"
             text += f", and takes {duration(harness.outside_s)} beside it ({count})"
         yield text
 
 
-def _limits(setup: Setup) -> Iterator[str]:
+def _limits(setup: Setup, _: BenchReport) -> Iterator[str]:
     """A line a transport: one alone, then all at once; the bound is named."""
     for transport, group in itertools.groupby(setup.limits, lambda limit: limit.transport):
         limits = list(group)
-        alone = sorted(
-            (limit for limit in limits if not limit.at_once),
-            key=lambda limit: limit.bandwidth_bytes_per_s,
-        )
+        alone = [limit for limit in limits if not limit.at_once]
         parts = []
         if alone:
-            slowest, fastest = alone[0], alone[-1]
-            who = "one rank alone"
-            if len(slowest.ranks) == 2:
-                who = f"rank {slowest.ranks[0]} to {slowest.ranks[1]}"
-            speed = rate(slowest.bandwidth_bytes_per_s)
+            slowest = min(alone, key=lambda limit: limit.bandwidth_bytes_per_s)
+            who = f"rank {' to '.join(map(str, slowest.ranks))} alone"
             if len(alone) > 1:
-                speed += f" to {rate(fastest.bandwidth_bytes_per_s)} over {len(alone)} pairs alone"
-                who = f"the slowest {who}"
-            delay = "" if slowest.latency_s is None else f", 8 B in {duration(slowest.latency_s)}"
-            parts.append(f"{speed}, {who}{delay}")
-        for limit in limits:
-            if limit.at_once:
-                each = "both ranks" if len(limit.ranks) == 2 else f"all {len(limit.ranks):,} ranks"
-                parts.append(f"{rate(limit.bandwidth_bytes_per_s)} each with {each} at once")
+                who += f", the slowest of {len(alone)} pairs"
+            if slowest.latency_s is not None:
+                who += f", 8 B in {duration(slowest.latency_s)}"
+            parts.append(f"{rate(slowest.bandwidth_bytes_per_s)}, {who}")
+        parts += [
+            f"{rate(limit.bandwidth_bytes_per_s)} each with all {len(limit.ranks):,} ranks at once"
+            for limit in limits
+            if limit.at_once
+        ]
         bound = setup.bound is not None and setup.bound.transport is transport
         end = "; busbw is held against it" if bound else ""
         size = short_size(limits[0].size_bytes)
@@ -464,14 +368,12 @@ def _limits(setup: Setup) -> Iterator[str]:
 def bounds(report: BenchReport) -> list[tuple[str, float]]:
     """The limits that busbw is held against, in words and in bytes a second, for the plot."""
     found: dict[Limit, list[str]] = {}
-    used = {series.spec.backend for series in report.measured}
     for setup in report.setups:
-        if setup.backend in used and setup.bound is not None:
+        if setup.bound is not None:
             found.setdefault(setup.bound, []).append(setup.backend)
     return [
         (
-            f"{bound.transport.value} {rate(bound.bandwidth_bytes_per_s)}"
-            + ("" if len(names) == len(used) else f" ({', '.join(names)})"),
+            f"{bound.transport.value} {rate(bound.bandwidth_bytes_per_s)} ({', '.join(names)})",
             bound.bandwidth_bytes_per_s,
         )
         for bound, names in found.items()
@@ -480,41 +382,30 @@ def bounds(report: BenchReport) -> list[tuple[str, float]]:
 
 # -------------------------------------------------------------------------------------------- CSV
 
-_OF_SERIES = (
+_COLUMNS = (
     *("backend", "device", "op", "form", "in_place", "async_op", "world_size", "group_size"),
     *("dtype", "reduce_op", "root", "pattern", "src", "dst"),
-)
-_OF_ROW = (
     *("size_bytes", "elements", "iterations", "median_s", "p10_s", "p90_s", "p99_s", "min_s"),
     *("max_s", "steady", "algbw_bytes_per_s", "busbw_bytes_per_s", "checked", "wrong"),
+    *("interval_low_s", "interval_high_s", "limit_share", "verdict", "hidden_share"),
+    *("host", "processor", "torch"),
 )
-_ENVIRONMENT = ("host", "processor", "torch")
 
 
 def to_csv(report: BenchReport) -> str:
     """A line a size, in the document's names (RFC 4180). What does not apply is empty."""
     memory = io.StringIO(newline="")
-    more = ("interval_low_s", "interval_high_s", "limit_share", "verdict", "hidden_share")
-    writer = csv.DictWriter(memory, (*_OF_SERIES, *_OF_ROW, *more, *_ENVIRONMENT))
+    writer = csv.DictWriter(memory, _COLUMNS, extrasaction="ignore")
     writer.writeheader()
-    facts = {**report.environment, **report.versions}
     for series in report.series:
-        of_series = encode(series.spec)
         for row in series.rows:
-            of_row = encode(replace(row, times_s=()))
             low, high = row.interval_s or (None, None)
-            judgement = of_row["judgement"] or {}
-            values = {
-                **{name: of_series[name] for name in _OF_SERIES},
-                **{name: of_row[name] for name in _OF_ROW},
-                "iterations": row.iterations,
-                "interval_low_s": low,
-                "interval_high_s": high,
-                "limit_share": judgement.get("limit_share"),
-                "verdict": judgement.get("verdict"),
-                "hidden_share": (of_row["overlap"] or {}).get("hidden_share"),
-                **{name: facts.get(name) for name in _ENVIRONMENT},
-            }
+            parts = encode((series.spec, replace(row, times_s=()), row.judgement, row.overlap))
+            values: dict[str, Any] = {**report.environment, **report.versions}
+            for part in parts:
+                values |= part or {}
+            values |= {"interval_low_s": low, "interval_high_s": high}
+            values |= {"iterations": row.iterations}
             writer.writerow(
                 {k: str(v).lower() if isinstance(v, bool) else v for k, v in values.items()}
             )

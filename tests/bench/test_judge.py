@@ -150,6 +150,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def everything():
     """A report with all that there can be in one."""
+    other_pair = Limit(Transport.TCP, (1, 0), False, 9e9, 1 << 22, 3e-6)
     whole = report(rows({8: 56e-6, 65536: 77e-6, MIB: 210e-6}))
     first = whole.series[0]
     overlapped = tuple(replace(each, overlap=Overlap(1e-4, 1e-4, 1.2e-4)) for each in first.rows)
@@ -160,7 +161,10 @@ def everything():
         whole,
         series=(replace(first, rows=overlapped, skew=late), other, refused),
         spec=replace(whole.spec, profile_harness=True),
-        setups=(setup(), replace(setup(12e9, transport=Transport.SHARED_MEMORY), backend="mpi")),
+        setups=(
+            replace(setup(), limits=(*setup().limits, other_pair)),
+            replace(setup(12e9, transport=Transport.SHARED_MEMORY), backend="mpi"),
+        ),
         notes=("A note.",),
     )
 
@@ -177,10 +181,3 @@ def everything():
 )
 def test_the_report(name, made):
     golden(GOLDEN / f"{name}.txt", lambda console: view.table(made, console))
-
-
-def test_limits_of_many_pairs_are_one_line():
-    pairs = tuple(Limit(Transport.TCP, (r, r + 1), False, (r + 1) * 1e9, 1 << 22) for r in range(8))
-    (line,) = view._limits(replace(setup(), limits=pairs, bound=None))
-    expected = "TCP stream: 1.00 GB/s to 8.00 GB/s over 8 pairs alone, the slowest rank 0 to 1"
-    assert line == f"{expected} (4 MiB at a time)"
