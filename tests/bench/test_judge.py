@@ -42,48 +42,29 @@ def test_a_healthy_backend_is_normal_and_one_that_takes_five_times_as_long_is_no
 DEVICE = setup(1.4e12, latency=None, transport=Transport.DEVICE_COPY, device="cuda", cores=16)
 
 
-@pytest.mark.parametrize(
-    ("times", "where", "expected", "why"),
-    [
-        ({MIB: MIB / 7e9 / 0.9}, setup(), [CLOSE], "90% of the 7.00 GB/s of a TCP stream"),
-        ({MIB: MIB / 14e9}, setup(), [CLOSE], "more, as its data stays in the cache"),
-        ({8: 56e-6, 8192: 60e-6}, setup(), [LATENCY] * 2, "a fixed cost per message"),
-        ({8: 1e-3, MIB: 4e-3}, setup(2e9, ranks=4), [CROWDED] * 2, "4 ranks share 2 cores"),
-        ({65536: 77e-6}, setup(), [BELOW], "as is usual"),
-        ({8: 15e-6, 1 << 26: 5e-3}, DEVICE, [LATENCY, BELOW], "no link between two GPUs"),
-        ({1 << 26: 5e-3}, setup(1e9, device="cuda"), [CLOSE], "other ways than TCP"),
-        (
-            {8: 20e-6, 1 << 16: 21e-6, 1 << 18: 300e-6},
-            setup(1e11, latency=None),
-            [LATENCY, LATENCY, SLOW],
-            "the smallest sizes' time",
-        ),
-        (
-            {8: 1e-4},
-            Setup("gloo", "cpu", 2, cores=2, ranks_per_host=2),
-            [Verdict.UNKNOWN],
-            "not me",
-        ),
-        ({8: 1e-4}, Setup("gloo", "cpu", 4, cores=2, ranks_per_host=4), [CROWDED], "take turns"),
-    ],
-)
-def test_the_verdict_and_its_reason(times, where, expected, why):
-    n = where.world_size
-    made = rows(times, n)
-    assert verdicts(made, where, n) == expected
-    last = judge(made[-1], made, where, n)
-    assert last is not None
-    assert why in last.why
+def test_the_verdict_of_every_size():
+    alone = Setup("gloo", "cpu", 2, cores=2, ranks_per_host=2)
+    for times, where, expected in (
+        ({MIB: MIB / 7e9 / 0.9}, setup(), [CLOSE]),
+        ({MIB: MIB / 14e9}, setup(), [CLOSE]),
+        ({8: 56e-6, 8192: 60e-6}, setup(), [LATENCY] * 2),
+        ({8: 1e-3, MIB: 4e-3}, setup(2e9, ranks=4), [CROWDED] * 2),
+        ({65536: 77e-6}, setup(), [BELOW]),
+        ({8: 15e-6, 1 << 26: 5e-3}, DEVICE, [LATENCY, BELOW]),
+        ({1 << 26: 5e-3}, setup(1e9, device="cuda"), [CLOSE]),
+        ({8: 20e-6, 1 << 18: 300e-6}, setup(1e11, latency=None), [LATENCY, SLOW]),
+        ({8: 1e-4}, alone, [Verdict.UNKNOWN]),
+        ({8: 1e-4}, replace(alone, ranks_per_host=4), [CROWDED]),
+    ):
+        n = where.world_size
+        assert verdicts(rows(times, n), where, n) == expected
 
 
 def test_a_median_that_others_spoil_is_not_the_backends():
     """Half of the iterations waited for a core; the others show what the backend does."""
     made = rows(GLOO)[:-3]
     spoiled = replace(row(4e-3, MIB), p10_s=0.2e-3)
-    found = judge(spoiled, [*made, spoiled], setup(), 2)
-    assert found is not None
-    assert found.verdict is Verdict.DISTURBED
-    assert "something else takes the cores" in found.why
+    assert verdicts([*made, spoiled], setup())[-1] is Verdict.DISTURBED
 
 
 def test_where_no_bytes_travel_there_is_nothing_to_judge():
