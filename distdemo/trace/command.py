@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -21,6 +22,7 @@ from distdemo.cli.options import (
     Plot,
     Ranks,
     ReduceOp,
+    Root,
     Seed,
     SizeList,
     Stall,
@@ -57,9 +59,7 @@ if TYPE_CHECKING:
         TraceReport,
         TraceSpec,
     )
-    from distdemo.trace.schedule import Plan
 
-SIDE_BY_SIDE = "Algorithms side by side"
 RUN_SIZES = (1 << 10, 1 << 16, 1 << 20, 16 << 20)
 PAPER_SIZES = (1 << 10, 1 << 20, 1 << 30)
 MOST_SIZES = 50
@@ -75,6 +75,15 @@ FAULTS: dict[FaultKind, str] = {
     "twice": "it is reduced twice",
 }
 """What can be done wrong on purpose, and what that means."""
+RUN, COMPARE, SIMULATE, LIST = "run", "compare", "simulate", "list"
+MODES = {
+    RUN: "animate speed spoil shape values fill seed ranks",
+    f"{COMPARE} {SIMULATE}": "plot alpha beta fit",
+    COMPARE: "budget",
+    f"{RUN} {COMPARE}": "factor reduce_op backend device timeout stall",
+    f"{RUN} {COMPARE} {SIMULATE}": "algorithm world_size sizes root chunks",
+}
+"""Options that mean something in these modes alone."""
 
 _OPS = tuple(
     op.command for op in ops.REGISTRY.values() if not op.meets and "pattern" not in op.takes
@@ -110,7 +119,7 @@ def parse_spoil(text: Any) -> Spoil:  # noqa: ANN401 - a text or a default
     known = next((each for each in FAULTS if each == kind), None)
     if known is None or len(rest) > 2 or not all(part.isdecimal() for part in rest):
         why = f"It is KIND, KIND:ROUND or KIND:ROUND:RANK; KIND is {', '.join(FAULTS)}."
-        raise BadValue(text, "that is no message to spoil.", why, "drop:2:1")
+        raise BadValue(text, "this is not a message to spoil.", why, "drop:2:1")
     return Spoil(known, *map(int, rest))
 
 
@@ -122,7 +131,9 @@ def parse_alpha(text: Any) -> float:  # noqa: ANN401 - a text or a default
     if text.strip() == "0":
         return 0.0
     if match is None:
-        raise BadValue(text, "that is no time.", "It is what a message costs, with a unit.", "5us")
+        raise BadValue(
+            text, "this is not a time.", "It is what a message costs, with a unit.", "5us"
+        )
     return float(match[1]) * _UNITS[match[2].lower()]
 
 
@@ -139,7 +150,7 @@ def parse_beta(text: Any) -> float:  # noqa: ANN401 - a text or a default
     elif word == "0" or _TIME.fullmatch(word):
         return float(parse_alpha(word))
     why = "It is what each byte of a message costs, or the bandwidth, with a unit."
-    raise BadValue(text, "that is neither a time nor a bandwidth.", why, "10GB/s")
+    raise BadValue(text, "this is neither a time nor a bandwidth.", why, "10GB/s")
 
 
 def _algorithm_names() -> list[str]:
@@ -147,6 +158,14 @@ def _algorithm_names() -> list[str]:
     from distdemo.trace import algorithms
 
     return list(dict.fromkeys(each.name for each in algorithms.REGISTRY))
+
+
+def _option(panel: str, flag: str, metavar: str, what: str, parser: Any = None) -> Any:  # noqa: ANN401 - typer's own
+    return typer.Option(flag, metavar=metavar, parser=parser, help=what, rich_help_panel=panel)
+
+
+_beside = partial(_option, "Algorithms side by side")
+_advanced = partial(_option, ADVANCED)
 
 
 # ------------------------------------------------------------------------------------ the command
@@ -162,6 +181,7 @@ def _algorithm_names() -> list[str]:
 )
 def trace(  # noqa: PLR0913, PLR0917 - each is an option
     session: Session,
+    context: typer.Context,
     op: Annotated[
         str | None,
         typer.Argument(metavar="OP", help=f"{', '.join(_OPS)}.", autocompletion=offer(_OPS)),
@@ -179,15 +199,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     world_size: WorldSize = None,
     sizes: SizeList = None,
     reduce_op: ReduceOp = "sum",
-    root: Annotated[
-        int | None,
-        typer.Option(
-            "--root",
-            metavar="RANK",
-            parser=whole(0, "It is a rank."),
-            help="Rank that gives or receives; 0 by default.",
-        ),
-    ] = None,
+    root: Root = 0,
     list_: Annotated[
         bool, typer.Option("--list", help="List the algorithms, their formulas and sources.")
     ] = False,
@@ -195,7 +207,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     speed: Annotated[
         float | None,
         typer.Option(
-            "--speed", metavar="FACTOR", min=0.1, max=50, help="With --animate: times as fast."
+            "--speed", metavar="FACTOR", min=0.1, max=50, help="Play it so many times as fast."
         ),
     ] = None,
     spoil: Annotated[
@@ -210,109 +222,61 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     ] = None,
     chunks: Annotated[
         int | None,
-        typer.Option(
+        _advanced(
             "--chunks",
-            metavar="NUMBER",
-            parser=whole(1, "Each more costs a round.", MOST_CHUNKS),
-            help="Chunks of an algorithm that leaves it open: chain.",
-            rich_help_panel=ADVANCED,
+            "NUMBER",
+            "Number of chunks of the algorithm chain.",
+            whole(1, "Each more costs a round.", MOST_CHUNKS),
         ),
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option(
-            "--compare",
-            help="Run, verify and time all algorithms and the backend's own call.",
-            rich_help_panel=SIDE_BY_SIDE,
-        ),
+        _beside("--compare", "", "Run, verify and time all algorithms and the backend's own call."),
     ] = False,
     simulate: Annotated[
-        bool,
-        typer.Option(
-            "--simulate",
-            help=f"Count them on paper, on up to {MOST_RANKS:,} ranks.",
-            rich_help_panel=SIDE_BY_SIDE,
-        ),
+        bool, _beside("--simulate", "", f"Count them on paper, on up to {MOST_RANKS:,} ranks.")
     ] = False,
     budget: Annotated[
-        float | None,
-        typer.Option(
-            "--budget",
-            metavar="SECONDS",
-            parser=parse_seconds,
-            help="With --compare: time for each size; 2 by default.",
-            rich_help_panel=SIDE_BY_SIDE,
-        ),
-    ] = None,
+        float,
+        _beside("--budget", "SECONDS", "With --compare: time for each size.", parse_seconds),
+    ] = 2.0,
     alpha: Annotated[
         float | None,
-        typer.Option(
-            "--alpha",
-            metavar="TIME",
-            parser=parse_alpha,
-            help="α, the cost of a message: 5us. --compare measures α and β by default.",
-            rich_help_panel=SIDE_BY_SIDE,
-        ),
+        _beside("--alpha", "TIME", "Cost of a message: 5us; measured by default.", parse_alpha),
     ] = None,
     beta: Annotated[
         float | None,
-        typer.Option(
-            "--beta",
-            metavar="TIME",
-            parser=parse_beta,
-            help="β, the cost of each byte: 0.1ns, or 10GB/s.",
-            rich_help_panel=SIDE_BY_SIDE,
-        ),
+        _beside("--beta", "TIME", "Cost of each byte: 0.1ns, or 10GB/s.", parse_beta),
     ] = None,
     fit: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--fit",
-            metavar="FILE.json",
-            help="Fit α and β to a file of bench --output; may be repeated.",
-            rich_help_panel=SIDE_BY_SIDE,
-        ),
+        _beside("--fit", "FILE.json", "Fit α and β to a file of bench --output; may be repeated."),
     ] = None,
     plot: Plot = None,
     dtype: DType = "float32",
     shape: Annotated[
         Shape | None,
-        typer.Option(
+        _advanced(
             "--shape",
-            metavar="SHAPE",
-            parser=parse_shape,
-            help="Shape of one tensor, or of one part: 4, 2,3 or scalar.",
-            rich_help_panel=ADVANCED,
+            "SHAPE",
+            "Shape of one tensor, or part: 4, 2,3 or scalar.",
+            parse_shape,
         ),
     ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option(
-            "--values",
-            metavar="NUMBERS|FILE",
-            help="Your own data, once a rank; or a file with a line a rank.",
-            rich_help_panel=ADVANCED,
+        _advanced(
+            "--values", "NUMBERS|FILE", "Your own data, once a rank; or a file with a line a rank."
         ),
     ] = None,
     fill: Annotated[
         str | None,
-        typer.Option(
-            "--fill",
-            metavar="NUMBER|rank",
-            help="The same number in every element, or each rank's own number.",
-            rich_help_panel=ADVANCED,
-        ),
+        _advanced("--fill", "NUMBER|rank", "One number in every element, or each rank's own."),
     ] = None,
     seed: Seed = None,
     factor: Annotated[
-        float | None,
-        typer.Option(
-            "--factor",
-            metavar="NUMBER",
-            help="What premul_sum multiplies with; 2 by default.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
+        float, _advanced("--factor", "NUMBER", "What premul_sum multiplies each tensor with.")
+    ] = 2.0,
     ranks: Ranks = None,
     backend: Backend = "auto",
     device: Device = None,
@@ -325,125 +289,75 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     An algorithm is a schedule of messages. It is run with isend and irecv, shown round by round
     with whose contribution is where, verified, and held against its formulas.
     """
-    run, both, real = ("run",), ("compare", "simulate"), ("run", "compare")
-    mode = _mode(
-        {"list": list_, "compare": compare, "simulate": simulate},
-        {
-            "--algorithm": (algorithm, (*run, *both)),
-            "--world-size": (world_size, (*run, *both)),
-            "--sizes": (sizes, (*run, *both)),
-            "--root": (root, (*run, *both)),
-            "--chunks": (chunks, (*run, *both)),
-            "--animate": (animate, run),
-            "--speed": (speed, run),
-            "--spoil": (spoil, run),
-            "--shape": (shape, run),
-            "--values": (values, run),
-            "--fill": (fill, run),
-            "--seed": (seed, run),
-            "--ranks": (ranks, run),
-            "--plot": (plot, both),
-            "--alpha": (alpha, both),
-            "--beta": (beta, both),
-            "--fit": (fit, both),
-            "--budget": (budget, ("compare",)),
-            "--factor": (factor, real),
-            "--reduce-op": (reduce_op != "sum", real),
-            "--backend": (backend != "auto", real),
-            "--device": (device, real),
-            "--timeout": (timeout, real),
-            "--stall": (stall, real),
-        },
-    )
-    if mode in ("list", "simulate") and not session.is_first:
+    given = _given(context)
+    mode = _mode({LIST: list_, COMPARE: compare, SIMULATE: simulate}, given)
+    if mode in (LIST, SIMULATE) and not session.is_first:
         raise typer.Exit(EXIT_OK)  # nothing is run: rank 0 alone says what there is to say
-    if mode == "list":
+    if mode == LIST:
         return _listed(op)
     kind = _op(op or "all-reduce")
-    for flag, given, taken in (
-        ("--reduce-op", reduce_op != "sum", "reduce_op"),
-        ("--factor", factor is not None, "reduce_op"),
-        ("--root", root is not None, "root"),
-    ):
-        if given and taken not in kind.takes:
-            raise UsageError(
-                f"{flag} means nothing to {kind.command}.", kind.words.summary, "Leave it out."
-            )
-    named = _algorithms(kind, algorithm, several=mode != "run")
-    if factor is not None and reduce_op != "premul_sum":
-        raise UsageError(
-            "--factor means nothing without --reduce-op premul_sum.",
-            "It is what premul_sum multiplies each rank's tensor with.",
-            "Leave it out.",
-        )
-    if chunks is not None and not any(each.chunked for each in named):
-        raise UsageError(
-            f"--chunks: {named[0].name} of {kind.command} cuts as it must.",
-            "The algorithm chain leaves it open, of broadcast and reduce.",
-            "Leave it out.",
-        )
-    if mode == "simulate":
+    named = _algorithms(kind, algorithm, several=mode != RUN)
+    _check_meaning(kind, named, given, reduce_op)
+    if mode == SIMULATE:
         n = _simulated_ranks(world_size, chunks)
     else:
         lone = "One rank sends nothing, by whatever algorithm."
-        n = session.world_size(world_size, 4, 2 if mode == "compare" else 1, lone)
+        n = session.world_size(world_size, 4, 2 if mode == COMPARE else 1, lone)
     template = OpSpec(
         op=kind.name,
         group_size=n,
         dtype=dtype,
         shape=(1,),
         reduce_op=reduce_op if "reduce_op" in kind.takes else None,
-        root=check_rank("--root", root or 0, n) if "root" in kind.takes else None,
-        variant=("list" if mode == "run" else "single") if "variant" in kind.takes else None,
-        factor=2.0 if factor is None else factor,
+        root=check_rank("--root", root, n) if "root" in kind.takes else None,
+        variant=("list" if mode == RUN else "single") if "variant" in kind.takes else None,
+        factor=factor,
         seed=seed,
     )
-    _check_arithmetic(template)
-    settings = {"backend": backend, "device": device, "start_method": start_method, "stall": stall}
-    if mode == "run":
-        if speed is not None and not animate:
-            raise UsageError(
-                "--speed means nothing without --animate.",
-                "It is how fast the rounds are played.",
-                "Add --animate.",
-            )
-        spec = _shaped(kind, template, named[0], chunks, sizes, shape, values, fill)
-        traced = _spec(spec, named[0], chunks, spoil)
-        world = _world(session, n, {**settings, "deadline": timeout}, footprint(kind, spec))
-        report = _run(session, traced, world)
+    check_arithmetic(template)
+    settings = {"backend": backend, "device": device, "start_method": start_method}
+    if mode == RUN:
+        if values:
+            spec = _with_values(kind, template, shape, values)
+        else:
+            spec = _shaped(kind, template, named[0], chunks, sizes, shape)
+        if fill is not None:
+            spec = replace(spec, fill=_filled(fill, template))
+        asked = _spec(spec, named[0], chunks, spoil)
+        limits = {"deadline": timeout, "stall": stall}
+        world = _world(session, n, {**settings, **limits}, footprint(kind, spec))
+        report = _run(session, asked, world)
         shown = {
             "ranks": None if ranks is None else ranks.check("--ranks", n),
-            "speed": (speed or 1.0) if animate else None,
+            "speed": speed or (1.0 if animate else None),
         }
-        errors = tuple(_wrong_ranks(report))
-        return Result(report, "distdemo.trace.view", shown=shown, errors=errors)
-
-    from distdemo.trace.records import ComparisonSpec
-
-    usual = RUN_SIZES if mode == "compare" else PAPER_SIZES
+        return Result(report, "distdemo.trace.view", shown=shown, errors=_wrong_ranks(report))
     _check_page(session, kind, named, n, mode)
+    usual = RUN_SIZES if mode == COMPARE else PAPER_SIZES
     if _writes_page(session) and sizes is None:
         specs = [_readable(template, named[0], chunks)]
     else:
         specs = [_at_size(kind, template, size) for size in _sizes(kind, template, sizes, usual)]
-    asked = ComparisonSpec(
+    from distdemo.trace.records import ComparisonSpec
+
+    several = ComparisonSpec(
         tuple(dict.fromkeys(specs)),
         tuple(each.name for each in named),
         chunks,
-        budget or 2.0,
+        budget,
         _link(alpha, beta, fit or [], kind.name),
     )
-    if mode == "simulate":
+    if mode == SIMULATE:
         from distdemo.trace.compare import simulate as count_all
         from distdemo.view.progress import spinner
 
         with spinner(f"Counting {n:,} ranks", enabled=not session.quiet):
-            compared = count_all(asked)
+            compared = count_all(several)
     else:
         data = (len(named) + 1) * memory_of_all(kind, specs[-1]) // n * session.ranks_here(n)
         limits = {"deadline": timeout or WEEK_S, "stall": stall or max(30.0, 0.3 * n)}
         world = _world(session, n, {**settings, **limits}, data)
-        compared = _compare(session, asked, replace(world, lazy=False))
+        compared = _compare(session, several, replace(world, lazy=False))
 
     def picture() -> bytes:
         from distdemo.trace.plot import plot as drawn
@@ -455,7 +369,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         "distdemo.trace.view_compare",
         partial=bool(compared.sizes),
         interrupted=compared.interrupted,
-        errors=tuple(_wrong_rows(compared)),
+        errors=_wrong_rows(compared),
         files=(("--plot", plot, picture),),
     )
 
@@ -493,39 +407,48 @@ def _listed(op: str | None) -> Result:
     return Result(AlgorithmList(infos(found)), "distdemo.trace.view_list")
 
 
-def _mode(asked: Mapping[str, bool], given: Mapping[str, tuple[Any, Sequence[str]]]) -> str:
-    """One run, several, several on paper, or the list; refuses what means nothing there.
+# --------------------------------------------------------------------------- what is asked for
 
-    Args:
-        asked: the modes that were asked for.
-        given: by option its value, and the modes in which it means something.
-    """
+
+def _given(context: typer.Context) -> dict[str, str]:
+    """The options on this command line: by parameter its flag."""
+    sources = ((each, context.get_parameter_source(each.name)) for each in context.command.params)
+    return {
+        each.name: each.opts[0]
+        for each, source in sources
+        if source is not None and source.name == "COMMANDLINE"
+    }
+
+
+def _mode(asked: Mapping[str, bool], given: Mapping[str, str]) -> str:
+    """One run, several, several on paper, or the list; refuses what means nothing there."""
     chosen = [mode for mode, is_asked in asked.items() if is_asked]
     if len(chosen) > 1:
-        raise UsageError(
-            f"--{chosen[0]} and --{chosen[1]} don't go together.",
-            "Each says what to see instead of one run.",
-            "Take one.",
-        )
-    mode = chosen[0] if chosen else "run"
-    for flag, (value, modes) in given.items():
-        if value in (None, False, []) or mode in modes:
-            continue
-        if mode == "run":
+        raise _clash(f"--{chosen[0]}", f"--{chosen[1]}")
+    mode = chosen[0] if chosen else RUN
+    for modes, names in MODES.items():
+        for flag in (given[name] for name in names.split() if name in given):
+            if mode in modes.split():
+                continue
+            if mode != RUN:
+                raise _clash(flag, f"--{mode}")
             raise UsageError(
-                f"{flag} means nothing without {' or '.join(f'--{each}' for each in modes)}.",
+                f"{flag} means nothing without --{' or --'.join(modes.split())}.",
                 "It is about several algorithms side by side.",
-                f"Add --{modes[0]}, or leave it out.",
+                f"Add --{modes.split()[0]}, or leave it out.",
             )
-        raise UsageError(
-            f"{flag} and --{mode} don't go together.",
-            "A list is the same for every run." if mode == "list" else "It means nothing there.",
-            f"Leave out {flag}, or --{mode}.",
-        )
+    for one, other in (("sizes", "shape"), ("sizes", "values"), ("values", "fill")):
+        if one in given and other in given:
+            raise _clash(given[one], given[other])
     return mode
 
 
-# --------------------------------------------------------------------------- what is asked for
+def _clash(one: str, other: str) -> UsageError:
+    return UsageError(
+        f"{one} and {other} don't go together.",
+        "What one asks for leaves no room for the other.",
+        "Take one of them.",
+    )
 
 
 def _op(word: str) -> Op:
@@ -533,13 +456,6 @@ def _op(word: str) -> Op:
     from distdemo.trace import algorithms
 
     found = ops.resolve(word)
-    having = [ops.REGISTRY[each.op].command for each in algorithms.REGISTRY if each.name == word]
-    if found is None and having:
-        raise UsageError(
-            f"{word} is an algorithm, no operation.",
-            f"Operations done by it: {', '.join(having)}.",
-            f"Try distdemo trace {having[0]} --algorithm {word}.",
-        )
     if found is None:
         raise unknown("operation", _OPS, word, "distdemo trace")
     algorithms.find(found[0].name)  # refuses an op that has none
@@ -555,12 +471,37 @@ def _algorithms(op: Op, text: str | None, *, several: bool) -> tuple[Algorithm, 
     words = [word for word in text.split(",") if word.strip()] or [text]
     found = tuple(dict.fromkeys(algorithms.find(op.name, word) for word in words))
     if len(found) > 1 and not several:
-        raise UsageError(
-            f"--algorithm {text}: one at a time.",
-            "Rounds are shown of one algorithm; several are compared.",
-            f"Try --algorithm {found[0].name}, or add --compare or --simulate.",
-        )
+        raise _one_at_a_time(f"--algorithm {text}", f"--algorithm {found[0].name}")
     return found
+
+
+def _one_at_a_time(what: str, one: str) -> UsageError:
+    why = "Rounds are shown of one run; several are compared."
+    return UsageError(f"{what}: one at a time.", why, f"Try {one}, or add --compare or --simulate.")
+
+
+def _check_meaning(
+    op: Op, named: Sequence[Algorithm], given: Mapping[str, str], reduce_op: str
+) -> None:
+    """Refuse options that the op, or the algorithm, has no use for."""
+    for name, taken in (("reduce_op", "reduce_op"), ("factor", "reduce_op"), ("root", "root")):
+        if name in given and taken not in op.takes:
+            summary = op.words.summary
+            raise UsageError(
+                f"{given[name]} means nothing to {op.command}.", summary, "Leave it out."
+            )
+    if "factor" in given and reduce_op != "premul_sum":
+        raise UsageError(
+            "--factor means nothing without --reduce-op premul_sum.",
+            "It is what premul_sum multiplies each rank's tensor with.",
+            "Leave it out.",
+        )
+    if "chunks" in given and not any(each.chunked for each in named):
+        raise UsageError(
+            f"--chunks means nothing to {named[0].name} of {op.command}.",
+            "The algorithm chain of broadcast and reduce leaves it open.",
+            "Leave it out.",
+        )
 
 
 def _simulated_ranks(asked: int | None, chunks: int | None) -> int:
@@ -574,7 +515,7 @@ def _simulated_ranks(asked: int | None, chunks: int | None) -> int:
     return n
 
 
-def _check_arithmetic(spec: OpSpec) -> None:
+def check_arithmetic(spec: OpSpec) -> None:
     """Refuse what no rank could reduce: the ranks do it by themselves, with torch's arithmetic."""
 
     def why_not(dtype: str) -> str | None:
@@ -596,27 +537,19 @@ def _check_arithmetic(spec: OpSpec) -> None:
 
 def _link(alpha: float | None, beta: float | None, files: Sequence[Path], op: str) -> Link | None:
     """α and β of the predictions, if the user says them."""
-    if files and (alpha is not None or beta is not None):
+    if (alpha is None) != (beta is None) or (files and alpha is not None):
         raise UsageError(
-            "--fit and --alpha or --beta don't go together.",
-            "Both say what a message costs.",
-            "Take --fit alone, or --alpha and --beta.",
+            "--alpha and --beta belong together, and --fit stands alone.",
+            "A message costs α, and β for each byte.",
+            "Try --alpha 5us --beta 10GB/s, or --fit FILE.json.",
         )
+    from distdemo.trace.records import Link
+
     if files:
         from distdemo.trace.compare import link_of_files
 
         return link_of_files(files, op)
-    if alpha is None and beta is None:
-        return None
-    if alpha is None or beta is None:
-        raise UsageError(
-            "--alpha and --beta belong together.",
-            "A message costs α, and β for each byte.",
-            "Try --alpha 5us --beta 10GB/s.",
-        )
-    from distdemo.trace.records import Link
-
-    return Link(alpha, beta)
+    return None if alpha is None or beta is None else Link(alpha, beta)
 
 
 # -------------------------------------------------------------------------------------- the tensors
@@ -629,32 +562,15 @@ def _shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
     chunks: int | None,
     sizes: Sequence[int] | None,
     shape: Shape | None,
-    values: Sequence[str] | None,
-    fill: str | None,
 ) -> OpSpec:
-    """The op with the shape and the data of one run."""
-    if sizes and (shape is not None or values):
-        raise UsageError(
-            f"--sizes and {'--values' if values else '--shape'} don't go together.",
-            "Both say how large the tensors are.",
-            "Take one.",
-        )
+    """The op with the shape of one run."""
     if sizes and len(sizes) > 1:
-        raise UsageError(
-            "--sizes: one at a time.",
-            "Rounds are shown of one run; several sizes are compared.",
-            f"Try --sizes {sizes[0]}, or add --compare or --simulate.",
-        )
-    if values:
-        return _with_values(op, template, shape, values, fill)
-    spec = template
-    if fill is not None:
-        spec = replace(spec, fill=_filled(fill, template))
+        raise _one_at_a_time("--sizes", f"--sizes {sizes[0]}")
     if shape is not None:
-        return replace(spec, shape=tuple(shape))
+        return replace(template, shape=tuple(shape))
     if sizes:
-        return _at_size(op, spec, _sizes(op, template, sizes, ())[0])
-    return _readable(spec, algorithm, chunks)
+        return _at_size(op, template, _sizes(op, template, sizes, ())[0])
+    return _readable(template, algorithm, chunks)
 
 
 def _readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
@@ -670,22 +586,21 @@ def _readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
 
 def _at_size(op: Op, template: OpSpec, size: int) -> OpSpec:
     """The op with this payload, cut down to whole elements on every rank."""
-    part = op.traffic(replace(template, shape=(1,))).payload_bytes
-    return replace(template, shape=(size // part,))
+    return replace(template, shape=(size // op.traffic(template).payload_bytes,))
 
 
 def _sizes(
     op: Op, template: OpSpec, asked: Sequence[int] | None, usual: Sequence[int]
 ) -> list[int]:
     """Payloads in bytes, the smallest first; of the usual ones those that have an element each."""
-    part = op.traffic(replace(template, shape=(1,))).payload_bytes
+    part = op.traffic(template).payload_bytes
     if asked is None:
         return [size for size in usual if size >= part] or [part]
     itemsize = DTYPES[template.dtype].itemsize
     for size in asked:
         if size < part or size % itemsize:
             raise UsageError(
-                f"--sizes {size}: that is no whole number of {template.dtype} elements.",
+                f"--sizes {size}: this is not a whole number of {template.dtype} elements.",
                 f"{op.command} on {template.group_size} ranks moves {part:,} bytes at least.",
                 f"Try --sizes {max(part, size // itemsize * itemsize)}.",
             )
@@ -703,7 +618,7 @@ def _filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "ran
     number = spec.group_size - 1 if text == "rank" else parse_number(text)
     if number is None:
         raise UsageError(
-            f"--fill {text}: that is no number.",
+            f"--fill {text}: this is not a number.",
             "It fills every element with one number, or with each rank's own.",
             "Try --fill 1, or --fill rank.",
         )
@@ -711,38 +626,25 @@ def _filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "ran
     return "rank" if text == "rank" else number
 
 
-def _with_values(
-    op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str], fill: str | None
-) -> OpSpec:
+def _with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
     """The op with the user's own data."""
     from distdemo.demo.values import check_fit, read_numbers
 
-    if fill is not None or spec.seed is not None:
-        raise UsageError(
-            f"--values and {'--fill' if fill is not None else '--seed'} don't go together.",
-            "Each says what the ranks hold.",
-            "Take one.",
-        )
     rows = read_numbers(values)
     for number in (number for row in rows for number in row):
         check_fit("--values", number, spec.dtype)
     lone, n = op.lone_label(spec), spec.group_size
-    if len(rows) != n and not (len(rows) == 1 and lone is not None):
-        raise UsageError(
-            f"--values has {len(rows)} rows for {n} ranks.",
-            f"{op.command} takes one for each rank.",
-            f"Give --values {n} times, or a file of {n} lines.",
-        )
-    pieces = op.row(0, replace(spec, shape=(1,)))
+    alone = len(rows) == 1 and lone is not None
+    pieces = op.row(0, spec)
     length = math.prod(shape) if shape is not None else len(rows[0]) // pieces
-    if len(rows[0]) != length * pieces or not length:
+    if (len(rows) != n and not alone) or len(rows[0]) != length * pieces or not length:
         raise UsageError(
-            f"--values has {len(rows[0])} numbers a rank.",
-            f"{op.command} holds {pieces} equal pieces of them, of one shape on every rank.",
-            f"Give {pieces} or {2 * pieces} numbers a rank.",
+            f"--values has {len(rows)} rows for {n} ranks, of {len(rows[0])} numbers each.",
+            f"{op.command} takes {pieces} equal pieces for each rank.",
+            f"Give --values {n} times, with {pieces} or {2 * pieces} numbers.",
         )
     own: tuple[Any, ...] = tuple(rows)
-    if len(rows) == 1 and lone is not None:
+    if alone:
         own = tuple(rows[0] if label == lone else None for label in op.value_labels(spec))
     return replace(spec, values=own, shape=(length,) if shape is None else tuple(shape))
 
@@ -753,7 +655,7 @@ def _spec(op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: Spoil | N
     from distdemo.trace.play import find_fault
     from distdemo.trace.records import TraceSpec
 
-    plan: Plan = algorithms.plan(op, algorithm.name, chunks)
+    plan = algorithms.plan(op, algorithm.name, chunks)
     rounds = sum(1 for _ in plan.rounds())
     held = sum(max(len(plan.given(rank)), len(plan.due(rank))) for rank in range(plan.n))
     if rounds * held > MOST_CELLS:
@@ -810,20 +712,20 @@ def _check_page(session: Session, op: Op, named: Sequence[Algorithm], n: int, mo
         )
 
 
-def _wrong_ranks(report: TraceReport) -> list[Error]:
+def _wrong_ranks(report: TraceReport) -> tuple[Error, ...]:
     """An error for each rank with wrong chunks or elements."""
     if report.world is not None and not report.world.ok:
-        return []
-    found = {}
+        return ()
+    names: dict[int, list[str]] = {}
     for each in report.wrong:
-        names = [report.chunk_names[e.chunk] for e in report.wrong if e.rank == each.rank]
-        found[each.rank] = Error(
-            f"Rank {each.rank} holds wrong chunks: {', '.join(names)}.", ranks=(each.rank,)
-        )
-    return [found[rank] for rank in sorted(found)]
+        names.setdefault(each.rank, []).append(report.chunk_names[each.chunk])
+    return tuple(
+        Error(f"Rank {rank} holds wrong chunks: {', '.join(names[rank])}.", ranks=(rank,))
+        for rank in sorted(names)
+    )
 
 
-def _wrong_rows(report: Comparison) -> list[Error]:
+def _wrong_rows(report: Comparison) -> tuple[Error, ...]:
     """An error for each row with wrong elements, and one where it was interrupted."""
     found = [
         Error(
@@ -836,4 +738,4 @@ def _wrong_rows(report: Comparison) -> list[Error]:
     ]
     if report.interrupted:
         found.append(Error("The measurement was interrupted."))
-    return found
+    return tuple(found)

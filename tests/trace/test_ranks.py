@@ -26,7 +26,7 @@ from distdemo.ops.buffers import expected
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
-from distdemo.trace.command import _check_arithmetic
+from distdemo.trace.command import check_arithmetic
 from distdemo.trace.compare import compare
 from distdemo.trace.compare_rank import compared as compared_in_windows
 from distdemo.trace.count import count_by_rank
@@ -150,7 +150,7 @@ def test_every_dtype_and_reduce_op_that_is_not_refused_works() -> None:
         for reduction in REDUCTIONS:
             spec = spec_of("reduce_scatter", 3, 3, reduction, dtype=dtype)
             try:
-                _check_arithmetic(spec)
+                check_arithmetic(spec)
             except UsageError:
                 continue
             specs.append(TraceSpec(spec, "halving"))
