@@ -145,7 +145,9 @@ class Backend(ABC):
         return self._refuses_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
-        """What holds for arithmetic everywhere; backends add their own."""
+        """What holds everywhere; backends add their own."""
+        if kind == "complex" and reduce_op not in ("sum", "avg"):
+            return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."
         return why_undefined(kind, reduce_op)
 
 

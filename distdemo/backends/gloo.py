@@ -52,8 +52,6 @@ class Gloo(Backend):
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op == "premul_sum":
             return "premul_sum is NCCL's alone."
-        if kind == "complex" and reduce_op not in ("sum", "avg"):
-            return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."
         if kind == "bool" and reduce_op == "sum":
             return "gloo adds bool tensors as bytes: 256 times True would be False."
         return super()._refuses_reduction(kind, reduce_op)

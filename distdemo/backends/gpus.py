@@ -58,13 +58,9 @@ def why_none() -> tuple[str, str]:
             f"CUDA_VISIBLE_DEVICES={hidden} leaves none of this machine's.",
             "Unset it, or let it name GPUs that nvidia-smi -L lists.",
         )
-    hint = "See whether nvidia-smi works here, and in a container whether it was given the GPUs."
-    if "too old" in warned:
-        older = f"a torch for an older CUDA than {torch.version.cuda}"
-        hint = f"Update the NVIDIA driver, or install {older}."
-    elif "NVML" in warned:
-        hint = "See whether nvidia-smi works: after an update of the driver it needs a reboot."
-    return f"torch can use none: {warned or 'The driver tells of none.'}", hint
+    hint = "the driver may be too old for this torch, or need a reboot after an update."
+    why = f"torch can use none: {warned or 'The driver finds none.'}"
+    return why, f"See whether nvidia-smi works here: {hint}"
 
 
 def nccl_version() -> str:

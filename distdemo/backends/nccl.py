@@ -65,6 +65,4 @@ class Nccl(Backend):
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op in _BITWISE:
             return "NCCL has no bitwise reductions."
-        if kind == "complex" and reduce_op not in ("sum", "avg"):
-            return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."
         return super()._refuses_reduction(kind, reduce_op)

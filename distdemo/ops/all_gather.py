@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from distdemo.ops.contract import (
     Buffers,
@@ -19,9 +19,6 @@ from distdemo.ops.contract import (
     objects_form,
 )
 from distdemo.ops.spec import OpSpec
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class AllGather(Op):
@@ -138,8 +135,8 @@ def _gather_uneven(buffers: Buffers, group: Group) -> None:
 
     buffers.trail.clear()
 
-    def note(name: str, tensors: list[Tensor], sent: int) -> None:
-        buffers.trail.append((name, tensors, sent))
+    def note(*step: Any) -> None:  # noqa: ANN401 - a step's name, its tensors and the bytes sent
+        buffers.trail.append(step)
 
     gathered = all_gather_uneven(buffers.send[0], group, note=note)
     for place, tensor in zip(buffers.recv, gathered, strict=True):

@@ -52,22 +52,17 @@ def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
         return Buffers(held, held if in_place else [None] * len(received_shapes(op, rank, spec)))
     buffers = laid_out(op, rank, spec, device)
     if not op.is_in_place(spec):
-        _spoil(op, rank, spec, buffers.recv)
+        # Outputs differ from the result in every element, so that a gap in it shows.
+        own_data = spec.values is not None or spec.fill is not None
+        wanted = expected(op, rank, spec) if own_data else None
+        for number, place in enumerate(buffers.recv):
+            if wanted is None:
+                poison(place)
+            else:
+                place.copy_(_unlike(wanted[number].tensor))
     for place, values in zip(buffers.send, held, strict=True):
         place.copy_(values)
     return buffers
-
-
-def _spoil(op: Op, rank: int, spec: OpSpec, recv: Sequence[Tensor]) -> None:
-    """Let outputs differ from the result in every element, so that a gap in it shows."""
-    own_data = spec.values is not None or spec.fill is not None
-    wanted = expected(op, rank, spec) if own_data else None
-    if wanted is None:
-        for place in recv:
-            poison(place)
-        return
-    for place, each in zip(recv, wanted, strict=True):
-        place.copy_(_unlike(each.tensor))
 
 
 def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
@@ -169,15 +164,21 @@ def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
         total = reduce(combine, _collapsed(block, reduction, total))
         if rounds:
             magnitude = reduce(combine, _collapsed(block.abs(), reduction, magnitude))
-            whole = whole and _is_whole(block)
+            whole = whole and bool((_parts(block) == _parts(block).trunc()).all())
     assert total is not None  # noqa: S101 - a source has at least one rank
-    if spec.reduce_op == "avg":
-        total = _divided(total, count)
-        magnitude = None if magnitude is None else magnitude / count
+    averages = spec.reduce_op == "avg"
+    if averages:  # each part of a complex number by itself, so that it is rounded once
+        parts = _parts(total) / count
+        total = torch.view_as_complex(parts) if total.is_complex() else parts
     result = total.to(dtype)
-    if magnitude is None or (spec.reduce_op != "avg" and _is_exact(whole, magnitude, spec)):
+    if magnitude is None:
         return Expected(result)
-    return Expected(result, magnitude * (count * DTYPES[spec.dtype].epsilon))
+    # Whether every partial result, in any order, is a whole number that the dtype holds.
+    exact = whole and bool((magnitude <= DTYPES[spec.dtype].exact).all())
+    if exact and not averages:
+        return Expected(result)
+    each = magnitude / count if averages else magnitude
+    return Expected(result, each * (count * DTYPES[spec.dtype].epsilon))
 
 
 def _blocks(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Iterator[Tensor]:
@@ -214,29 +215,16 @@ def _number(number: Number, dtype: torch.dtype) -> Number:
     return int(number) if isinstance(number, float) else number
 
 
-def _divided(total: Tensor, count: int) -> Tensor:
-    """Each part of a complex number by itself, so that it is rounded once."""
-    if total.is_complex():
-        return torch.view_as_complex(torch.view_as_real(total) / count)
-    return total / count
-
-
-def _is_exact(whole: bool, magnitude: Tensor, spec: OpSpec) -> bool:
-    """Whether every partial result, in any order, is a whole number that the dtype holds."""
-    return whole and bool((magnitude <= DTYPES[spec.dtype].exact).all())
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return bool((tensor == tensor.trunc()).all())
+def _parts(tensor: Tensor) -> Tensor:
+    """The real and imaginary parts of complex numbers, each by itself; others as they are."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def torch_dtype(spec: OpSpec) -> torch.dtype:
     """The torch dtype of this spec."""
     dtype = getattr(torch, spec.dtype)
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"torch.{spec.dtype} is no dtype")
+        raise TypeError(f"torch.{spec.dtype} is not a dtype")
     return dtype
 
 
@@ -252,8 +240,12 @@ def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
     got = received_shapes(op, rank, spec)
     recv_joined, recv = _room(got, spec, device, joined=op.list_after)
     shared = op.overlay(rank, spec) if spec.in_place else None
-    if shared is not None:
-        _overlay(send, recv, shared, into_send=send_joined is not None)
+    if shared is not None:  # the one that is part of a joined tensor stays there
+        give, take = shared
+        if send_joined is not None:
+            recv[take] = send[give]
+        else:
+            send[give] = recv[take]
     return Buffers(send, recv, send_joined, recv_joined)
 
 
@@ -288,14 +280,3 @@ def _room(
     lengths = [shape[0] for shape in shapes]
     whole = torch.empty((sum(lengths), *shapes[0][1:]), dtype=dtype, device=device)
     return whole, list(torch.split(whole, lengths))
-
-
-def _overlay(
-    send: list[Tensor], recv: list[Tensor], shared: tuple[int, int], *, into_send: bool
-) -> None:
-    """Let a piece given and a piece got be one: where it is part of a joined tensor, there."""
-    give, take = shared
-    if into_send:
-        recv[take] = send[give]
-    else:
-        send[give] = recv[take]

@@ -20,7 +20,6 @@ from distdemo.ops.contract import (
     at_once,
     handles,
     in_turn,
-    nothing,
     objects_form,
 )
 from distdemo.ops.spec import OpSpec
@@ -31,6 +30,15 @@ PATTERNS = {
     "exchange": "with both neighbours at once",
 }
 """Who talks to whom."""
+RING = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
+NOTES: dict[Any, str] = {
+    ("ring", False): f"{RING} Even ranks send, then receive; odd ranks receive, then send: no two "
+    "wait in a circle.",
+    ("ring", True): f"{RING} Every rank posts irecv, then isend, then waits for both.",
+    "exchange": "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n). "
+    "A batch has no order that could deadlock.",
+}
+"""How the calls of a pattern are ordered, and of a ring (blocking or not)."""
 
 
 class PointToPoint(Op):
@@ -122,20 +130,8 @@ class PointToPoint(Op):
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
         """How the calls of a ring or an exchange are ordered."""
-        if _is_pair(spec):
-            return ()
-        if spec.pattern == "exchange":
-            route = (
-                "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n)."
-            )
-            return (f"{route} A batch has no order that could deadlock.",)
-        route = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
-        if spec.async_op:
-            return (f"{route} Every rank posts irecv, then isend, then waits for both.",)
-        order = (
-            "Even ranks send, then receive; odd ranks receive, then send: no two wait in a circle."
-        )
-        return (f"{route} {order}",)
+        note = NOTES.get(spec.pattern) or NOTES.get((spec.pattern, spec.async_op))
+        return (note,) if note else ()
 
     # ------------------------------------------------------------------------- running it
 
@@ -143,25 +139,18 @@ class PointToPoint(Op):
         """The calls of the pair or the ring, in an order that can't deadlock."""
         import torch.distributed as dist
 
-        rank = dist.get_rank(group)
-        if spec.objects:
-            src, dst = _pair(spec)
-            if rank == src:
-                give = buffers.send
-                return partial(dist.send_object_list, give, group=group, group_dst=dst)
-            if rank == dst:
-                take = buffers.recv
-                return partial(dist.recv_object_list, take, group=group, group_src=src)
-            return nothing
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
         if async_op:
             receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
             return at_once(*receives, *sends)
-        receives, sends = _calls(dist.recv, dist.send, buffers, spec, group)
+        receive = dist.recv_object_list if spec.objects else dist.recv
+        send = dist.send_object_list if spec.objects else dist.send
+        receives, sends = _calls(receive, send, buffers, spec, group)
         # An even rank of a ring sends first, an odd one receives first: with an odd number of
         # ranks the last and the first both send first, but then rank 1 receives and frees them.
-        return in_turn(*sends, *receives) if rank % 2 == 0 else in_turn(*receives, *sends)
+        even = dist.get_rank(group) % 2 == 0
+        return in_turn(*sends, *receives) if even else in_turn(*receives, *sends)
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
         """All receives are posted, then all sends; or all in one batch."""
@@ -190,9 +179,12 @@ def _calls(
     import torch.distributed as dist
 
     gives, takes = _peers(dist.get_rank(group), spec)
+    give, take = (
+        (buffers.send, buffers.recv) if spec.objects else (buffers.send[0], buffers.recv[0])
+    )
     return (
-        [partial(receive, buffers.recv[0], group=group, group_src=peer) for peer in takes],
-        [partial(send, buffers.send[0], group=group, group_dst=peer) for peer in gives],
+        [partial(receive, take, group=group, group_src=peer) for peer in takes],
+        [partial(send, give, group=group, group_dst=peer) for peer in gives],
     )
 
 
