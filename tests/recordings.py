@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from distdemo.backends.contract import Transport
-from distdemo.bench.recording import Recording, read
+from distdemo.bench.recording import Recording, comparable
 from distdemo.bench.records import BenchReport, BenchSpec, Limit, Row, Series, SeriesSpec, Setup
 from distdemo.cli.runner import envelope
 from distdemo.encoding import dumps, encode
@@ -32,7 +32,7 @@ def document(*series: Series, **more: Any) -> BenchReport:
 
 
 def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
-    """A machine that copies and sends at so many times the usual speed."""
+    """A machine that copies and sends at a multiple of the usual speed."""
     limits = (
         Limit(Transport.MEMORY_COPY, (0,), False, 8e9 * speed, 1 << 26),
         Limit(Transport.MEMORY_COPY, (0, 1), True, 6e9 * speed, 1 << 26),
@@ -105,7 +105,7 @@ def written(path: Path, report: BenchReport) -> str:
     return str(path)
 
 
-def recording(path: Path, *series: Series, **more: Any) -> Recording:
-    """The same, written and read."""
-    written(path, document(*series, **more))
-    return read(path)
+def recording(file: str, *series: Series, **more: Any) -> Recording:
+    """The same as it is read, without a file."""
+    report = document(*series, **more)
+    return Recording(file, report, {comparable(each.spec): each for each in report.series})

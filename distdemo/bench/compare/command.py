@@ -25,7 +25,7 @@ def parse_percent(text: str | float) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= MOST:
-        raise BadValue(text, "that is no percentage.", f"It is 0% to {MOST}%.", "10%")
+        raise BadValue(text, "that is not a percentage.", f"It is 0% to {MOST}%.", "10%")
     if 0 < value < 1 and "%" not in text:
         why = f"It could mean {value:g}% or {100 * value:g}%."
         raise BadValue(text, "percent, or a share?", why, f"{100 * value:g}%")
@@ -33,7 +33,7 @@ def parse_percent(text: str | float) -> float:
 
 
 @command(
-    record="distdemo.bench.compare.records:Comparison",
+    record="distdemo.bench.compare.records:CompareReport",
     epilog="Try: distdemo bench --output old.json; distdemo bench --output new.json; "
     "distdemo bench compare old.json new.json --fail-over 10%",
 )

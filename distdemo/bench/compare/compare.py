@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 from statistics import NormalDist, fmean, median
 from typing import NamedTuple
@@ -22,12 +21,12 @@ from distdemo.backends.contract import Transport
 from distdemo.bench.compare.records import (
     THRESHOLD,
     Change,
-    Compared,
     ComparedRow,
     ComparedSeries,
-    Comparison,
+    CompareReport,
     Gate,
     LimitShift,
+    RatioVerdict,
     Unmatched,
 )
 from distdemo.bench.recording import Recording, differences, launches, title
@@ -61,7 +60,7 @@ def compare(
     new: Recording,
     threshold: float = THRESHOLD,
     fail_over: float | None = None,
-) -> Comparison:
+) -> CompareReport:
     """What changed from the old to the new file.
 
     Args:
@@ -73,15 +72,23 @@ def compare(
     Raises:
         UsageError: they have no size of any series in common.
     """
-    pairs = [(old.series[key], each) for key, each in new.series.items() if key in old.series]
-    both = [(other.spec, common) for one, other in pairs if (common := _common(one, other))]
+    both = [
+        (series.spec, common)
+        for key, series in new.series.items()
+        if key in old.series and (common := _common(old.series[key], series))
+    ]
     if not both:
         raise _nothing_in_common(old, new)
     limits = tuple(_limits(old.report, new.report))
     count = sum(len(common) for _, common in both)
     found = []
     for spec, common in both:
-        judge = _Judge(threshold, fail_over, _relevant(limits, new.report, spec.backend))
+        judge = partial(
+            verdict,
+            threshold=threshold,
+            fail_over=fail_over,
+            limits=_relevant(limits, new.report, spec.backend),
+        )
         rows = []
         for before, after in common:
             sample = list(launches(before).values()), list(launches(after).values())
@@ -92,7 +99,7 @@ def compare(
         error = error_of(len(sample[0]), len(sample[1]), len(both), ERROR)
         overall = judge(*sample, error, SERIES_DRIFT, common[-1][1].size_bytes)
         found.append(ComparedSeries(spec, tuple(rows), overall))
-    return Comparison(
+    return CompareReport(
         old_file=old.file,
         new_file=new.file,
         threshold=threshold,
@@ -158,7 +165,7 @@ def critical(m: int, n: int, error: float) -> int:
 
 
 def error_of(m: int, n: int, count: int, most: float) -> float:
-    """The probability of missing that one of so many intervals gets.
+    """The probability of missing that each of several intervals gets.
 
     Args:
         m: launches of the old sample.
@@ -197,58 +204,50 @@ def means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
 # -------------------------------------------------------------------------------------- verdicts
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """Says what is known of one series' ratios.
+def verdict(  # noqa: PLR0917 - two samples, and how they are judged
+    old: Sequence[float],
+    new: Sequence[float],
+    error: float,
+    drift: float,
+    size_bytes: int,
+    *,
+    threshold: float,
+    fail_over: float | None,
+    limits: Sequence[LimitShift],
+) -> RatioVerdict:
+    """The verdict on two samples of times.
 
-    Attributes:
+    Args:
+        old: a time a launch, seconds.
+        new: likewise.
+        error: probability that the interval may miss the ratio with.
+        drift: runs differ by this share anyway.
+        size_bytes: of the largest message.
         threshold: how far a ratio has to be from 1 to be called a change, a share.
         fail_over: how much slower is a failure; None: nothing is.
         limits: of the machine itself, that may explain a change.
     """
-
-    threshold: float
-    fail_over: float | None
-    limits: Sequence[LimitShift] = ()
-
-    def __call__(
-        self,
-        old: Sequence[float],
-        new: Sequence[float],
-        error: float,
-        drift: float,
-        size_bytes: int,
-    ) -> Compared:
-        """The verdict on two samples of times.
-
-        Args:
-            old: a time a launch, seconds.
-            new: likewise.
-            error: probability that the interval may miss the ratio with.
-            drift: runs differ by this share anyway.
-            size_bytes: of the largest message.
-        """
-        ratio, interval = shift(old, new, error)
-        excuse = _excuse(ratio, self.limits, size_bytes)
-        change, gate = change_of(ratio, interval, self.threshold, drift), None
-        excused = excuse is not None and change in (Change.SLOWER, Change.FASTER)
-        if self.fail_over is not None:
-            gate = Gate.UNKNOWN
-            if change_of(ratio, interval, self.fail_over, drift) is Change.SLOWER:
-                gate = Gate.UNKNOWN if excuse else Gate.FAILS
-                excused = excused or excuse is not None
-            elif interval and max(ratio, (interval[1] - 1) / REACH + 1) <= 1 + self.fail_over:
-                gate = Gate.PASSES
-        return Compared(
-            ratio=ratio,
-            interval=interval,
-            confidence=None if interval is None else 1 - error,
-            change=Change.UNKNOWN if excused and change is not Change.NONE else change,
-            old_launches=len(old),
-            new_launches=len(new),
-            gate=gate,
-            explained_by=excuse if excused else None,
-        )
+    ratio, interval = shift(old, new, error)
+    excuse = _excuse(ratio, limits, size_bytes)
+    change, gate = change_of(ratio, interval, threshold, drift), None
+    excused = excuse is not None and change in (Change.SLOWER, Change.FASTER)
+    if fail_over is not None:
+        gate = Gate.UNKNOWN
+        if change_of(ratio, interval, fail_over, drift) is Change.SLOWER:
+            gate = Gate.UNKNOWN if excuse else Gate.FAILS
+            excused = excused or excuse is not None
+        elif interval and max(ratio, (interval[1] - 1) / REACH + 1) <= 1 + fail_over:
+            gate = Gate.PASSES
+    return RatioVerdict(
+        ratio=ratio,
+        interval=interval,
+        confidence=None if interval is None else 1 - error,
+        change=Change.UNKNOWN if excused and change is not Change.NONE else change,
+        old_launches=len(old),
+        new_launches=len(new),
+        gate=gate,
+        explained_by=excuse if excused else None,
+    )
 
 
 def change_of(
@@ -350,14 +349,12 @@ def _unmatched(old: Recording, new: Recording) -> Iterator[Unmatched]:
 
 def _nothing_in_common(old: Recording, new: Recording) -> UsageError:
     first, second = (next(iter(each.series.values())) for each in (old, new))
-    words = [title(each.spec) for each in (first, second)]
-    if words[0] == words[1]:
-        words = [
-            f"{each.rows[0].size_bytes} to {each.rows[-1].size_bytes} bytes"
-            for each in (first, second)
-        ]
+    one, other = (
+        f"{title(each.spec)}, {each.rows[0].size_bytes} to {each.rows[-1].size_bytes} bytes"
+        for each in (first, second)
+    )
     return UsageError(
         f"{old.file} and {new.file} have no row in common.",
-        f"The old one has {words[0]}; the new one has {words[1]}.",
+        f"The old one has {one}; the new one has {other}.",
         "Measure the same op, backend, ranks, dtype and sizes in both.",
     )

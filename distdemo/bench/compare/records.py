@@ -64,7 +64,7 @@ class LimitShift:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class RatioVerdict:
     """A ratio of new to old times, and what to think of it.
 
     Attributes:
@@ -93,7 +93,7 @@ class ComparedRow:
     size_bytes: int
     old_median_s: float
     new_median_s: float
-    outcome: Compared
+    outcome: RatioVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class ComparedSeries:
 
     spec: SeriesSpec
     rows: tuple[ComparedRow, ...]
-    overall: Compared
+    overall: RatioVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CompareReport:
     """Two files of ``bench`` side by side.
 
     Attributes:
@@ -152,7 +152,7 @@ class Comparison:
         """Of all series."""
         return tuple(row for series in self.series for row in series.rows)
 
-    def every(self) -> Iterator[Compared]:
+    def every(self) -> Iterator[RatioVerdict]:
         """Each series as a whole, and its sizes."""
         for series in self.series:
             yield series.overall
@@ -164,7 +164,7 @@ class Comparison:
         known = [each for row in self.rows if (each := row.outcome.confidence) is not None]
         return max(0.0, 1 - sum(1 - each for each in known)) if known else None
 
-    def is_suspect(self, found: Compared) -> bool:
+    def is_suspect(self, found: RatioVerdict) -> bool:
         """Whether it looks slower by more than is allowed, and that cannot be told."""
         return found.gate is Gate.UNKNOWN and found.ratio > 1 + (self.fail_over or 0.0)
 

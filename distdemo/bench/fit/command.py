@@ -9,19 +9,16 @@ import typer
 
 from distdemo.bench.fit.records import MESSAGE
 from distdemo.cli.contract import Result, command
-from distdemo.cli.options import Plot
+from distdemo.cli.options import Plot, SizeList, choice, count
 from distdemo.cli.session import Session
-from distdemo.cli.types import Sizes, one_of, parse_sizes, whole
 from distdemo.errors import UsageError
 from distdemo.trace import algorithms
 
 MOST_RANKS = 1_000_000
 """Their schedules take minutes to count; those of 100,000 some seconds."""
-PREDICTING = "Predictions"
 
 
-def _names() -> list[str]:
-    return list(dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE]))
+NAMES = dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE])
 
 
 @command(
@@ -29,8 +26,9 @@ def _names() -> list[str]:
     epilog="Try: distdemo bench fit two.json four.json; distdemo bench fit two.json four.json "
     "--predict 1000 --sizes 1K,1M",
 )
-def fit(  # noqa: PLR0913, PLR0917 - its options
+def fit(
     session: Session,
+    *,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -40,40 +38,23 @@ def fit(  # noqa: PLR0913, PLR0917 - its options
     ],
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            parser=one_of(_names),
-            help="Algorithm to fit; by default the one that fits best.",
-        ),
+        choice("NAME", NAMES, "Algorithm to fit; by default the one that fits best."),
     ] = None,
     predict: Annotated[
         list[int] | None,
-        typer.Option(
-            "--predict",
-            metavar="N",
-            parser=whole(2, "It is the number of ranks; one alone sends nothing.", MOST_RANKS),
-            help="Predict what N ranks would take; may be repeated.",
-            rich_help_panel=PREDICTING,
+        count(
+            "Predict what N ranks would take; may be repeated.",
+            "It is the number of ranks; one alone sends nothing.",
+            2,
+            MOST_RANKS,
         ),
     ] = None,
-    sizes: Annotated[
-        Sizes | None,
-        typer.Option(
-            "--sizes",
-            metavar="BYTES",
-            parser=parse_sizes,
-            help="Sizes to predict, 1K,16M; by default three of those measured.",
-            rich_help_panel=PREDICTING,
-        ),
-    ] = None,
+    sizes: SizeList = None,
     against: Annotated[
         list[Path] | None,
         typer.Option(
-            "--against",
             metavar="FILE.json",
             help="Predict a run that is not fitted, and show its times beside; may be repeated.",
-            rich_help_panel=PREDICTING,
         ),
     ] = None,
     plot: Plot = None,
@@ -106,8 +87,8 @@ def fit(  # noqa: PLR0913, PLR0917 - its options
         )
     if sizes and min(sizes) < 1:
         raise UsageError(
-            "--sizes 0: nothing takes no time to send.",
-            "The model speaks of messages with something in them.",
+            "--sizes 0: a message needs a byte at least.",
+            "The model says nothing of empty ones.",
             "Try --sizes 1K,16M.",
         )
     recordings, beside = [read(path) for path in files], [read(path) for path in others]
@@ -124,6 +105,6 @@ def fit(  # noqa: PLR0913, PLR0917 - its options
     def picture() -> bytes:
         from distdemo.bench.fit.view import plot as drawn
 
-        return drawn(report, plot.suffix.lower().removeprefix(".") if plot else "svg")
+        return drawn(report, plot or Path())
 
     return Result(report, view="distdemo.bench.fit.view", files=(("--plot", plot, picture),))

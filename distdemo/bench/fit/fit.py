@@ -14,6 +14,7 @@ from statistics import median
 
 import numpy as np
 
+from distdemo import ops
 from distdemo.bench.fit.records import (
     MESSAGE,
     Fit,
@@ -31,22 +32,27 @@ from distdemo.errors import UsageError
 from distdemo.trace import algorithms
 from distdemo.trace.count import Cost, costs, crossovers
 
+HOCKNEY = ("1", "Hockney 1994")
+"""Rounds and source of a message."""
 APART = 1.25
-"""Algorithms are told apart where the worst fits so many times worse than the best."""
+"""Algorithms are told apart where the worst fits this many times worse than the best."""
 FEWEST_SIZES = 3
 """Two unknowns go through any two points."""
 
 
 def costs_of(op: str, ranks: int) -> list[Cost]:
-    """What each algorithm of this op costs, by torch's name of it; none for a barrier."""
-    return [Cost(MESSAGE, 1, Fraction(1))] if op == "p2p" else costs(op, ranks)
+    """What each algorithm of this op costs; none for a barrier.
+
+    Where the op takes a sender, one message is all there is.
+    """
+    sends = op in ops.REGISTRY and "src" in ops.REGISTRY[op].takes
+    return [Cost(MESSAGE, 1, Fraction(1))] if sends else costs(op, ranks)
 
 
-def described(op: str) -> list[tuple[str, str, str]]:
-    """Name of each of the op's algorithms, its number of rounds as people write it, its source."""
-    if op == "p2p":
-        return [(MESSAGE, "1", "Hockney 1994")]
-    return [(each.name, each.formulas.rounds.words, each.source) for each in algorithms.of_op(op)]
+def _described(op: str) -> dict[str, tuple[str, str]]:
+    """Of each algorithm of the op its number of rounds as people write it, and its source."""
+    found = {each.name: (each.formulas.rounds.words, each.source) for each in algorithms.of_op(op)}
+    return {each.algorithm: found.get(each.algorithm, HOCKNEY) for each in costs_of(op, 2)}
 
 
 # --------------------------------------------------------------------------------------- fitting
@@ -132,7 +138,7 @@ def fit(
             key=lambda point: (point.ranks, point.size_bytes),
         )
         why = ""
-        if not described(smallest.op):
+        if not _described(smallest.op):
             why = f"No algorithm is known for {smallest.command}."
         elif not points:
             why = "One rank sends nothing."
@@ -155,23 +161,13 @@ def _fitted(spec: SeriesSpec, points: Sequence[Point], wanted: str | None) -> Fi
     ranks = tuple(sorted({point.ranks for point in points}))
     known = {n: {each.algorithm: each for each in costs_of(spec.op, n)} for n in ranks}
     fits = []
-    for name, rounds, source in described(spec.op):
+    for name, (rounds, source) in _described(spec.op).items():
         paid = [(known[point.ranks][name], point.size_bytes) for point in points]
         pairs = [(each.rounds, float(each.share) * size) for each, size in paid]
         alpha, beta, errors = solve(pairs, [point.median_s for point in points])
         sizes = [abs(each) for each in errors]
-        fits.append(
-            Fit(
-                name,
-                rounds,
-                source,
-                alpha,
-                beta,
-                median(sizes),
-                max(sizes),
-                tuple(errors),
-            )
-        )
+        about = name, rounds, source, alpha, beta
+        fits.append(Fit(*about, median(sizes), max(sizes), tuple(errors)))
     squares = {fit.algorithm: sum(each * each for each in fit.residuals) for fit in fits}
     # On one number of ranks any times can be had from any algorithm, with another α and β.
     apart = len(ranks) > 1 and max(squares.values()) > APART**2 * min(squares.values())
@@ -238,7 +234,7 @@ def _predictions(
 def predict(
     series: FittedSeries, ranks: int, sizes: Sequence[int], measured: dict[int, float]
 ) -> Prediction:
-    """One op on so many ranks, by each of its algorithms.
+    """One op on this number of ranks, by each of its algorithms.
 
     Args:
         series: as fitted.

@@ -114,7 +114,7 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One op on so many ranks, by each of its algorithms.
+    """One op on this number of ranks, by each of its algorithms.
 
     Attributes:
         fit: that α and β come from.

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.bench.fit.records import (
-    GOOD,
-    Fit,
-    FitReport,
-    FittedSeries,
-    Prediction,
-    Reason,
-)
+from distdemo.bench.fit.records import GOOD, Fit, FitReport, FittedSeries, Prediction, Reason
 from distdemo.bench.recording import title
 from distdemo.view import colours
-from distdemo.view.console import ASCII_SIGNS, Signs, signs
-from distdemo.view.format import (
-    duration,
-    exact_size,
-    listing,
-    percent,
-    plural,
-    rate,
-    short_size,
-)
-from distdemo.view.tables import Cell, Column, Grid, fitting
+from distdemo.view.console import Signs, signs
+from distdemo.view.format import duration, exact_size, listing, percent, plural, rate, short_size
+from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 UNSURE = "yellow"
 ASSUMPTIONS = (
-    "Every message costs the measured α + s·β, within a machine and between two.",
+    "Every message costs the measured α, and β a byte, within a machine and between two.",
     "Messages at the same time share no link.",
     "All ranks start at once, none is late, and no two rounds overlap.",
     "More ranks than cores, and what reducing costs, are in α and β and stay as measured.",
@@ -45,18 +31,6 @@ REASONS = {
     Reason.BEST: "which fits best",
     Reason.ASSUMED: "the usual one, as no other fits clearly better",
 }
-_SPELLED = str.maketrans(
-    {
-        "α": "alpha ",
-        "β": "beta",
-        "½": "1/2",
-        "·": "*",
-        "µ": "u",
-        "−": "-",
-        "⌊": "",
-        "⌋": "",
-    }
-)
 PANEL = (6.4, 4.2)  # inches
 ACROSS = 2  # panels in a row
 MOST = 12  # panels
@@ -67,21 +41,19 @@ def table(report: FitReport, console: Console) -> RenderableType:
     parts: list[RenderableType] = []
     lone = [each for each in report.series if len(each.ranks) == 1]
     if lone:
-        parts += [_overview(lone, console), *_assumed(lone, console), Text()]
+        parts += [*_overview(lone, console), Text()]
     for series in report.series:
         if len(series.ranks) > 1:
             parts += [*_algorithms(series, console), Text()]
     for prediction in report.predictions:
         parts += [*_prediction(prediction, console), Text()]
+    notes = [f"Left out: {title(each.spec)}: {each.why}" for each in report.skipped]
     if report.predictions:
-        parts.append(_said("It is assumed that:", console, colours.QUIET))
-        parts += [_said(f"· {text}", console, colours.QUIET) for text in ASSUMPTIONS]
-        parts.append(Text())
-    for each in report.skipped:
-        parts.append(_said(f"Left out: {title(each.spec)}: {each.why}", console, colours.QUIET))
+        notes = ["It is assumed that:", *(f"- {text}" for text in ASSUMPTIONS), "", *notes]
+    parts += [Text(note, style=colours.QUIET) for note in notes]
     for file, differences in report.differences.items():
         found = ", ".join(f"{each.name} {each.new}, not {each.old}" for each in differences)
-        parts.append(_said(f"! {file} differs from {report.files[0]}: {found}.", console, UNSURE))
+        parts.append(Text(f"! {file} differs from {report.files[0]}: {found}.", style=UNSURE))
     return Group(*parts, summary(report, console))
 
 
@@ -92,11 +64,10 @@ def summary(report: FitReport, console: Console) -> RenderableType:
         best, good = series.best, series.best.is_good
         mark, style = (signs(console).right, colours.RIGHT) if good else ("!", UNSURE)
         text = (
-            f"{mark} {title(series.spec, ranks=False)}, {_worlds(series)}: {best.algorithm} "
-            f"{'fits' if good else 'does not fit'}, {link_text(best)}, median error "
-            f"{percent(best.median_error)}."
+            f"{mark} {_name(series)}: {best.algorithm} {'fits' if good else 'does not fit'}, "
+            f"{link_text(best)}, median error {percent(best.median_error)}."
         )
-        lines.append(_said(text, console, style))
+        lines.append(Text(text, style=style))
     return Group(*lines)
 
 
@@ -109,77 +80,59 @@ def _bandwidth(fit: Fit) -> str:
     return rate(1 / fit.beta_s_per_byte) if fit.beta_s_per_byte > 0 else "without limit"
 
 
-def _worlds(series: FittedSeries) -> str:
-    return f"{listing([str(n) for n in series.ranks])} ranks"
+def _name(series: FittedSeries) -> str:
+    ranks = listing([str(n) for n in series.ranks])
+    return f"{title(series.spec, ranks=False)}, {ranks} ranks"
 
 
 # ------------------------------------------------------------------------------------------ fits
 
 
-def _overview(series: list[FittedSeries], console: Console) -> RenderableType:
+def _overview(series: list[FittedSeries], console: Console) -> Iterator[RenderableType]:
     """A row a series that was measured on one number of ranks: by the algorithm assumed."""
-
-    def draw(_: int) -> Grid:
-        columns = [Column("Series", folds=True), Column("Algorithm")]
-        columns += [Column(_letters(name, console), right=True) for name in ("α", "1/β", "Error")]
-        grid = Grid(columns)
-        for each in series:
-            name = f"{title(each.spec, ranks=False)}, {_worlds(each)}"
-            grid.rows.append([name, each.chosen, *_figures(each.best, console)])
-        return grid
-
-    return fitting(console, draw)
-
-
-def _assumed(series: list[FittedSeries], console: Console) -> Iterator[Text]:
+    columns = [Column("Series", folds=True), Column("Algorithm")]
+    columns += [Column(name, right=True) for name in ("α", "1/β", "Error")]
+    rows = [[_name(each), each.chosen, *_figures(each.best)] for each in series]
+    yield fitting(console, lambda _: Grid(columns, rows))
     if any(each.reason is Reason.ASSUMED for each in series):
-        yield _said(
+        text = (
             "On one number of ranks timing cannot tell algorithms apart: the usual one is assumed. "
-            "Give files of other numbers of ranks too, or say --algorithm.",
-            console,
-            UNSURE,
+            "Give files of other numbers of ranks too, or say --algorithm."
         )
+        yield Text(text, style=UNSURE)
     if not all(each.best.is_good for each in series):
-        yield _said(f"! The median error is beyond {percent(GOOD)}.", console, UNSURE)
+        yield Text(f"! The median error is beyond {percent(GOOD)}.", style=UNSURE)
 
 
 def _algorithms(series: FittedSeries, console: Console) -> Iterator[RenderableType]:
     """Every algorithm of a series that was measured on several numbers of ranks."""
-    sign = signs(console)
-    yield _said(f"{title(series.spec, ranks=False)}, {_worlds(series)}", console, "bold")
-
-    def draw(_: int) -> Grid:
-        names = ("α", "1/β", "Error", "Largest")
-        columns = [Column(_letters(name, console), right=True) for name in names]
-        grid = Grid([Column("Algorithm"), *columns])
-        for fit in series.fits:
-            chosen = fit.algorithm == series.chosen
-            name = Text(f"{sign.arrow if chosen else ' '} {fit.algorithm}", "bold" * chosen)
-            grid.rows.append([name, *_figures(fit, console), percent(fit.max_error)])
-        return grid
-
-    yield fitting(console, draw)
-    best = series.best
+    sign, best = signs(console), series.best
+    figures = [Column(name, right=True) for name in ("α", "1/β", "Error", "Largest")]
+    grid = Grid([Column("Algorithm"), *figures])
+    for fit in series.fits:
+        chosen = fit is best
+        name = Text(f"{sign.arrow if chosen else ' '} {fit.algorithm}", "bold" * chosen)
+        grid.rows.append([name, *_figures(fit), percent(fit.max_error)])
+    yield heading(_name(series))
+    yield fitting(console, lambda _: grid)
     style = UNSURE if series.reason is Reason.ASSUMED else ""
-    rounds = f"{best.rounds} rounds" if best.rounds != "1" else "1 round"
-    yield _said(
-        f"{sign.arrow} {best.algorithm}, {REASONS[series.reason]}: {rounds}; {best.source}.",
-        console,
-        style,
-    )
+    text = f"{sign.arrow} {best.algorithm}, {REASONS[series.reason]}: {best.source}."
+    yield Text(text, style=style)
     if not best.is_good:
-        yield _said(
+        text = (
             f"! It does not fit: half of its times are more than {percent(GOOD)} off. Another "
-            "algorithm, one that changes with the size, or ranks that share cores would do that.",
-            console,
-            UNSURE,
+            "algorithm, one that changes with the size, or ranks that share cores would do that."
         )
+        yield Text(text, style=UNSURE)
 
 
-def _figures(fit: Fit, console: Console) -> list[Cell]:
-    error = Text(f"{percent(fit.median_error)}{'' if fit.is_good else ' !'}")
-    error.style = "" if fit.is_good else UNSURE
-    return [_letters(duration(fit.alpha_s), console), _bandwidth(fit), error]
+def _figures(fit: Fit) -> list[Cell]:
+    error = f"{percent(fit.median_error)}{'' if fit.is_good else ' !'}"
+    return [
+        duration(fit.alpha_s),
+        _bandwidth(fit),
+        Text(error, style="" if fit.is_good else UNSURE),
+    ]
 
 
 # ----------------------------------------------------------------------------------- predictions
@@ -187,55 +140,40 @@ def _figures(fit: Fit, console: Console) -> list[Cell]:
 
 def _prediction(prediction: Prediction, console: Console) -> Iterator[RenderableType]:
     where = f"{title(prediction.spec, ranks=False)} on {plural(prediction.ranks, 'rank')}"
-    yield _said(f"PREDICTION, on paper: {where}", console, "bold")
+    yield heading(f"PREDICTION, on paper: {where}")
     measured = any(row.measured_s is not None for row in prediction.rows)
-    draw = _beside if measured else _by_algorithm
-    yield fitting(console, lambda _: draw(prediction, signs(console)))
+    grid = _beside(prediction, signs(console)) if measured else _by_algorithm(prediction)
+    yield fitting(console, lambda _: grid)
     found, fastest = prediction.crossovers, ""
     if found:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in found]
         fastest = f" Fastest: {', '.join(parts)}, {found[-1].above} beyond."
     elif len(prediction.rows[0].predicted_s) > 1:
         fastest = f" Fastest at any size: {prediction.rows[0].fastest}."
-    yield _said(
-        f"From {prediction.fit.algorithm}'s {link_text(prediction.fit)}.{fastest}",
-        console,
-    )
+    yield Text(f"From {prediction.fit.algorithm}'s {link_text(prediction.fit)}.{fastest}")
     if not prediction.fit.is_good:
-        yield _said("! The model did not fit what was measured.", console, UNSURE)
+        yield Text("! The model did not fit what was measured.", style=UNSURE)
 
 
-def _by_algorithm(prediction: Prediction, sign: Signs) -> Grid:
+def _by_algorithm(prediction: Prediction) -> Grid:
     """A row an algorithm, a column a size; the fastest of a size is marked."""
-    columns = [Column("Algorithm")]
-    columns += [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
+    sizes = [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
+    grid = Grid([Column("Algorithm"), *sizes])
     names = list(prediction.rows[0].predicted_s)
-    best = ("*" if sign == ASCII_SIGNS else "★") + " " if len(names) > 1 else ""
-    return Grid(
-        columns,
-        [
-            [
-                name,
-                *(
-                    f"{best * (name == row.fastest)}{duration(row.predicted_s[name])}"
-                    for row in prediction.rows
-                ),
-            ]
-            for name in names
-        ],
-    )
+    for name in names:
+        times = (
+            f"{'★ ' * (name == row.fastest and len(names) > 1)}{duration(row.predicted_s[name])}"
+            for row in prediction.rows
+        )
+        grid.rows.append([name, *times])
+    return grid
 
 
 def _beside(prediction: Prediction, sign: Signs) -> Grid:
     """What was measured, beside what the fitted algorithm should take."""
-    heads = (
-        "Size",
-        "Measured",
-        f"Predicted ({prediction.fit.algorithm})",
-        "Off by",
-        "Fastest",
-    )
-    grid = Grid([Column(name, right=name != heads[-1]) for name in heads])
+    predicted = f"Predicted ({prediction.fit.algorithm})"
+    columns = [Column(name, right=True) for name in ("Size", "Measured", predicted, "Off by")]
+    grid = Grid([*columns, Column("Fastest")])
     for row in prediction.rows:
         time, known = row.predicted_s[prediction.fit.algorithm], row.measured_s
         off = f"{round(100 * (time / known - 1)):+d}%" if known else sign.none
@@ -244,27 +182,15 @@ def _beside(prediction: Prediction, sign: Signs) -> Grid:
     return grid
 
 
-# ----------------------------------------------------------------------------------------- words
-
-
-def _said(text: str, console: Console, style: str = "") -> Text:
-    return Text(_letters(text, console), style=style)
-
-
-def _letters(text: str, console: Console) -> str:
-    """With Greek letters and fractions spelled out where the terminal has none."""
-    return text.translate(_SPELLED) if signs(console) == ASCII_SIGNS else text
-
-
 # ------------------------------------------------------------------------------------------ plot
 
 
-def plot(report: FitReport, kind: str) -> bytes:
+def plot(report: FitReport, path: Path) -> bytes:
     """Measured times and fitted curves: a panel a series, logarithmic axes.
 
     Args:
         report: with a series at least; beyond ``MOST`` the others are left out.
-        kind: ``png`` or ``svg``.
+        path: of the file; its ending says the kind.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -277,10 +203,8 @@ def plot(report: FitReport, kind: str) -> bytes:
     down = math.ceil(len(shown) / across)
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(PANEL[0] * across, PANEL[1] * down), layout="constrained")
-        panels = list(figure.subplots(down, across, squeeze=False).flat)
-        for axes in panels[len(shown) :]:
-            axes.set_axis_off()
-        for axes, series in zip(panels, shown, strict=False):
+        for place, series in enumerate(shown, start=1):
+            axes = figure.add_subplot(down, across, place)
             model = dict(zip(series.points, series.best.residuals, strict=True))
             for at, n in enumerate(series.ranks):
                 points = [point for point in series.points if point.ranks == n]
@@ -300,7 +224,6 @@ def plot(report: FitReport, kind: str) -> bytes:
                 axis.set_minor_formatter(NullFormatter())
             axes.set_xlabel("Size")
             axes.set_ylabel("Time")
-            name = f"{title(series.spec, ranks=False)}, {_worlds(series)}"
-            axes.set_title(f"{name}\n{link_text(series.best)}", fontsize=9)
+            axes.set_title(f"{_name(series)}\n{link_text(series.best)}", fontsize=9)
             axes.legend(frameon=False, fontsize=9)
-        return saved(figure, kind)
+        return saved(figure, path.suffix[1:].lower())
