@@ -55,10 +55,10 @@ def tensor(rank: int, dtype: str = "float32", count: int = 3) -> torch.Tensor:
     return torch.tensor(held(rank, dtype, count), dtype=torch.float64).to(getattr(torch, dtype))
 
 
-def same(found: torch.Tensor, wanted: list[Any]) -> None:
+def same(found: torch.Tensor, wanted: Any) -> None:
     """Element for element, the wanted numbers rounded as the dtype rounds them."""
     wide = torch.complex128 if found.is_complex() else torch.float64
-    rounded = torch.tensor(wanted, dtype=wide).to(found.dtype).to(wide)
+    rounded = torch.as_tensor(wanted, dtype=wide).to(found.dtype).to(wide).flatten()
     got = found.detach().to(wide).flatten()
     assert torch.equal(bits(got), bits(rounded)), f"{got.tolist()} != {rounded.tolist()}"
 
@@ -146,17 +146,19 @@ def nan_wins_on_every_rank(rank: int, n: int) -> None:
 def over_all(mine: torch.Tensor, op: Any, wanted: list[float]) -> None:
     """Reduce in every form; compare as far as the wanted numbers go, the rest with the last."""
     rank, n = dist.get_rank(), dist.get_world_size()
-    whole = [*wanted, *wanted[-1:] * (mine.numel() - len(wanted))]
+    whole = torch.full((mine.numel(),), wanted[-1], dtype=torch.float64)
+    whole[: len(wanted)] = torch.tensor(wanted, dtype=torch.float64)
+    before = mine.clone()
     found = mine.clone()
     dist.all_reduce(found, op)
     same(found, whole)
     rooted = mine.clone()
     dist.reduce(rooted, n - 1, op)
-    same(rooted, whole if rank == n - 1 else mine.double().tolist())
+    same(rooted, whole if rank == n - 1 else before)
     part, parts = torch.empty_like(mine), [mine] * n
     dist.reduce_scatter(part, parts, op)
     same(part, whole)
-    same(mine, mine.double().tolist())
+    same(mine, before)
 
 
 @case

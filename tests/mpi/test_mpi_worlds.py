@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,26 +19,7 @@ from distdemo.errors import EXIT_OK, EXIT_USAGE
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 PROGRAM = str(Path(__file__).with_name("launched.py"))
-SCENES = ("add", "killed", "raises", "absent", "listening")
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    """What became of every scene; all of them are played by one program."""
-    return ended(tmp_path_factory.mktemp("scenes"), "fork", *SCENES)
-
-
-def ended(temporary, start_method, *scenes):
-    """What became of each scene; nothing may be left of them."""
-    with warmed([PROGRAM, start_method, *scenes], temporary) as run:
-        code, out, err = run.finish()
-        assert code == EXIT_OK, out + err
-        assert err == ""
-        lines = [json.loads(line) for line in out.splitlines()]
-        used = [line["segments"] for line in lines if "segments" in line]
-        assert len(used) == len(scenes)
-        assert_gone(run, {name for names in used for name in names})
-    return dict(zip(scenes, [line for line in lines if "segments" not in line], strict=True))
+SCENES = ("add", "killed", "absent")
 
 
 def assert_gone(run, used):
@@ -52,33 +32,24 @@ def assert_gone(run, used):
     assert not used & segments()
 
 
-def test_ranks_compute_together_in_groups_and_with_objects(scenes):
-    assert scenes["add"]["values"] == [[6, 6, 2, 1], [6, 6, 1, 1], [6, 6, 2, 1]]
-
-
-def test_so_they_do_when_a_forkserver_starts_them(tmp_path):
-    found = ended(tmp_path, "forkserver", "add")
-    assert found["add"]["values"] == [[6, 6, 2, 1], [6, 6, 1, 1], [6, 6, 2, 1]]
-
-
-@pytest.mark.parametrize(
-    ("scene", "rank", "words"),
-    [
-        ("killed", 1, ("Rank 1 was killed by SIGKILL.",)),
-        ("raises", 2, ("Rank 2 raised KeyError: 'weights'",)),
-        ("absent", 1, ("rank 1 never arrived", "waiting in all_reduce at launched.py")),
-    ],
-)
-def test_the_rank_at_fault_is_named(scenes, scene, rank, words):
-    assert scenes[scene]["rank"] == rank
-    assert [each for each in words if each not in scenes[scene]["what"]] == []
-
-
-@pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss of iproute2")
-def test_nothing_listens_where_another_machine_could_reach_it(scenes):
-    found = scenes["listening"]["values"][0]
-    outside = [each for each in found if "%lo:" not in each]
+def test_ranks_of_a_forkserver_compute_together_and_the_one_at_fault_is_named(tmp_path):
+    """All scenes are played by one program; nothing may be left of them."""
+    with warmed([PROGRAM, "forkserver", *SCENES], tmp_path) as run:
+        code, out, err = run.finish()
+        assert (code, err) == (EXIT_OK, ""), out
+        lines = [json.loads(line) for line in out.splitlines()]
+        used = [line["segments"] for line in lines if "segments" in line]
+        assert len(used) == len(SCENES)
+        assert_gone(run, {name for names in used for name in names})
+    add, killed, absent = [line for line in lines if "segments" not in line]
+    numbers, listening = zip(*add["values"], strict=True)
+    assert numbers == ([6, 6, 2, 1], [6, 6, 1, 1], [6, 6, 2, 1])
+    outside = [each for each in listening[0] if "%lo:" not in each]
     assert [each for each in outside if not each.startswith(("127.0.0.1:", "[::1]:"))] == []
+    assert (killed["rank"], absent["rank"]) == (1, 1)
+    assert "Rank 1 was killed by SIGKILL." in killed["what"]
+    assert "rank 1 never arrived" in absent["what"]
+    assert "waiting in all_reduce at launched.py" in absent["what"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 import sys
@@ -48,19 +49,6 @@ def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
     in_a_child(work)
 
 
-@needs_mpi
-def test_an_import_begins_nothing_and_can_be_repeated() -> None:
-    def work() -> None:
-        import distdemo.mpi
-
-        mpi = importlib.import_module("mpi4py.MPI")
-        assert not mpi.Is_initialized()
-        assert dist.is_mpi_available()
-        assert importlib.reload(distdemo.mpi).provided_by == "mpi4py"
-
-    in_a_child(work)
-
-
 def test_torchs_own_mpi_backend_stays_as_it_is() -> None:
     class ProcessGroupMPI:
         """As good as torch's: another one."""
@@ -86,70 +74,42 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
     from torch.distributed import init_process_group  # bound before the backend is there
 
     def work() -> None:
-        import distdemo.mpi  # noqa: F401
+        import distdemo.mpi
 
-        init_process_group("mpi")
-        assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
-        found = torch.ones(2)
-        dist.all_reduce(found)
-        assert found.tolist() == [1, 1]
-
-    in_a_child(work)
-
-
-@needs_mpi
-def test_a_group_of_another_backend_needs_a_store() -> None:
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-
-        dist.init_process_group("mpi")
-        assert "needs a store" in usage_error(lambda: dist.new_group(backend="gloo"))
-
-    in_a_child(work)
-
-
-@needs_mpi
-def test_mpi_is_not_one_backend_of_several() -> None:
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-
+        mpi = importlib.import_module("mpi4py.MPI")
+        assert dist.is_mpi_available()
+        assert importlib.reload(distdemo.mpi).provided_by == "mpi4py"
         text = usage_error(lambda: dist.init_process_group("cpu:mpi,cuda:nccl"))
         assert 'Make the world with "mpi"' in text
-
-    in_a_child(work)
-
-
-@needs_mpi
-def test_numbers_that_contradict_mpi_are_a_mixed_installation() -> None:
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-
+        assert not mpi.Is_initialized()
         text = usage_error(lambda: dist.init_process_group("mpi", rank=1, world_size=4))
         assert "was to be rank 1 of 4, but MPI says that it is rank 0 of 1" in text
         assert "mixed installation" in text
+        init_process_group("mpi")
+        assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
+        assert "needs a store" in usage_error(lambda: dist.new_group(backend="gloo"))
+        found = torch.ones(2)
+        dist.all_reduce(found)
+        assert found.tolist() == [1, 1]
+        a_future_of_a_part_may_ask_for_the_whole()
+        errors_tell_of_lost_peers_in_words_that_a_verdict_knows()
+        waiting_ends_at_the_deadline()
+        floats_as_whole_numbers_keep_their_order_and_every_bit()
+        what_a_program_means_to_end_with_is_known()
 
     in_a_child(work)
 
 
 @needs_mpi
-def test_a_launcher_that_is_not_mpis_is_a_mixed_installation() -> None:
+def test_another_launcher_than_mpis_is_told_of() -> None:
     def work() -> None:
-        os.environ["OMPI_COMM_WORLD_SIZE"] = "4"
-        os.environ["WORLD_SIZE"] = "4"
+        os.environ |= {"OMPI_COMM_WORLD_SIZE": "4", "WORLD_SIZE": "4"}
         import distdemo.mpi  # noqa: F401
 
         text = usage_error(lambda: dist.init_process_group("mpi"))
         assert "started 4 processes, but MPI says that each is rank 0 of 1" in text
-
-    in_a_child(work)
-
-
-@needs_mpi
-def test_a_torchrun_is_told_that_mpi_has_launchers_of_its_own() -> None:
-    def work() -> None:
-        os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "4"}
-        import distdemo.mpi  # noqa: F401
-
+        del os.environ["OMPI_COMM_WORLD_SIZE"]
+        os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": "1"}
         text = usage_error(lambda: dist.init_process_group("mpi"))
         assert re.match(r"torchrun .* started 4 processes, but MPI says", text)
         assert "mpiexec -n 4" in text
@@ -176,38 +136,29 @@ def test_mpich_is_not_begun_where_it_would_end_the_process() -> None:
     in_a_child(work)
 
 
-@needs_mpi
-@pytest.mark.parametrize(
-    ("status", "failure"), [(None, False), (0, False), (False, False), (3, True), ("why", True)]
-)
-def test_it_is_known_with_what_a_program_means_to_end(status: object, failure: bool) -> None:
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-        from distdemo.mpi.runtime import State
+# ------------------------------------------------------------------------ in the world of one
 
-        dist.init_process_group("mpi")
-        thread = threading.Thread(target=sys.exit, args=(3,))
-        thread.start()
-        thread.join()
-        assert not State.exit_failed
+
+def what_a_program_means_to_end_with_is_known() -> None:
+    from distdemo.mpi.runtime import State
+
+    thread = threading.Thread(target=sys.exit, args=(3,))
+    thread.start()
+    thread.join()
+    assert not State.exit_failed
+    for status, failure in ((None, False), (0, False), (False, False), (3, True), ("why", True)):
+        State.exit_failed = False
         with pytest.raises(SystemExit) as caught:
-            sys.exit(status)  # type: ignore[arg-type]
+            sys.exit(status)
         assert caught.value.code is status
         assert State.exit_failed is failure
+    State.exit_failed = False
 
-    in_a_child(work)
 
+def floats_as_whole_numbers_keep_their_order_and_every_bit() -> None:
+    from distdemo.mpi.reductions import BLOCK, Order
 
-@needs_mpi
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_floats_as_whole_numbers_keep_their_order_and_every_bit(
-    dtype: torch.dtype, largest: bool
-) -> None:
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-        from distdemo.mpi.reductions import BLOCK, Order
-
+    for dtype, largest in itertools.product((torch.float32, torch.float64), (False, True)):
         tiny, huge = torch.finfo(dtype).smallest_normal / 4, torch.finfo(dtype).max
         rising = [float("-inf"), -huge, -1.0, -tiny, -0.0, 0.0, tiny, 1.0, huge, float("inf")]
         values = torch.tensor([*rising, float("nan"), float("nan")], dtype=dtype)
@@ -222,64 +173,44 @@ def test_floats_as_whole_numbers_keep_their_order_and_every_bit(
         assert min(first[10:]) > first[9] if largest else max(first[10:]) < first[0]
         assert order.to_floats(keys).view(order.whole).equal(bits)
 
-    in_a_child(work)
+
+class Request:
+    """Done when it is looked at from this thread: the whole is what ends the part."""
+
+    def Test(self, status: object = None) -> bool:  # noqa: N802 - MPI's
+        return threading.current_thread() is threading.main_thread()
 
 
-@needs_mpi
-def test_the_future_of_a_part_may_ask_for_the_whole() -> None:
-    class Request:
-        """Done when it is looked at from this thread: the whole is what ends the part."""
+def a_future_of_a_part_may_ask_for_the_whole() -> None:
+    from distdemo.mpi.work import MpiWork
 
-        def Test(self, status: object = None) -> bool:  # noqa: N802 - MPI's
-            return threading.current_thread() is threading.main_thread()
-
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-
-        dist.init_process_group("mpi")
-        from distdemo.mpi.work import MpiWork
-
-        part = MpiWork("all_reduce", 10, [Request()], [torch.ones(1)])
-        whole = MpiWork("batch", 10, [part], [])
-        asked = part.get_future().then(lambda future: [whole.wait(), future.value()[0].item()])
-        assert whole.wait()
-        assert asked.wait() == [True, 1]
-
-    in_a_child(work)
+    part = MpiWork("all_reduce", 10, [Request()], [torch.ones(1)])
+    whole = MpiWork("batch", 10, [part], [])
+    asked = part.get_future().then(lambda future: [whole.wait(), future.value()[0].item()])
+    assert whole.wait()
+    assert asked.wait() == [True, 1]
 
 
-@needs_mpi
-def test_errors_of_mpi_tell_of_lost_peers_in_words_that_a_verdict_knows() -> None:
-    def work() -> None:
-        from mpi4py import MPI
+def errors_tell_of_lost_peers_in_words_that_a_verdict_knows() -> None:
+    from mpi4py import MPI
 
-        import distdemo.mpi  # noqa: F401
-        from distdemo.launcher.failures import is_backends
-        from distdemo.launcher.verdict import lost_peer
-        from distdemo.mpi import runtime
-        from distdemo.mpi.runtime import timed_out, translated
+    from distdemo.launcher.failures import is_backends
+    from distdemo.launcher.verdict import lost_peer
+    from distdemo.mpi.runtime import timed_out, translated
 
-        runtime.begin()
-        lost = translated(MPI.Exception(MPI.ERR_PROC_FAILED), "recv")
-        assert is_backends(lost)
-        assert lost_peer(str(lost))
-        assert str(lost).startswith("recv over MPI failed on rank 0: ")
-        assert lost_peer(str(timed_out("recv", 2.0)))
-        own = translated(MPI.Exception(MPI.ERR_TRUNCATE), "recv")
-        assert is_backends(own)
-        assert not lost_peer(str(own))
-
-    in_a_child(work)
+    lost = translated(MPI.Exception(MPI.ERR_PROC_FAILED), "recv")
+    assert is_backends(lost)
+    assert lost_peer(str(lost))
+    assert str(lost).startswith("recv over MPI failed on rank 0: ")
+    assert lost_peer(str(timed_out("recv", 2.0)))
+    own = translated(MPI.Exception(MPI.ERR_TRUNCATE), "recv")
+    assert is_backends(own)
+    assert not lost_peer(str(own))
 
 
-@needs_mpi
-def test_waiting_ends_at_the_deadline() -> None:
-    def work() -> None:
-        import distdemo.mpi  # noqa: F401
-        from distdemo.mpi.runtime import done_in_time
+def waiting_ends_at_the_deadline() -> None:
+    from distdemo.mpi.runtime import done_in_time
 
-        answers = iter([False] * 10 + [True])
-        assert done_in_time(lambda: next(answers), 10)
-        assert not done_in_time(lambda: False, 0.01)
-
-    in_a_child(work)
+    answers = iter([False] * 10 + [True])
+    assert done_in_time(lambda: next(answers), 10)
+    assert not done_in_time(lambda: False, 0.01)
