@@ -146,6 +146,8 @@ def _forget() -> None:
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     logging.getLogger().handlers.clear()
+    sys.breakpointhook = sys.__breakpointhook__
+    sys.modules.pop("pdb", None)  # pytest has changed it
     tempfile.tempdir = None
     # A process that takes care of semaphores may run for the tests; this one starts its own.
     vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
