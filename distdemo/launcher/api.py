@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -137,28 +136,16 @@ def check_world(world: WorldSpec) -> None:
         )
     size, timeout = world.world_size, world.deadline
     number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    for name, value, right, what in (
-        ("world_size", size, type(size) is int and size >= 1, "a whole number, at least 1"),
-        (
-            "timeout",
-            timeout,
-            number and 0 < timeout <= LONGEST and not math.isnan(timeout),
-            f"seconds, more than 0 and at most {LONGEST:g}",
-        ),
-        (
-            "start_method",
-            world.start_method,
-            world.start_method in METHODS,
-            f"one of {', '.join(METHODS)}",
-        ),
-        ("device", world.device, world.device in ("cpu", "cuda"), "'cpu' or 'cuda'"),
-        (
-            "backend",
-            world.backend,
-            isinstance(world.backend, str),
-            "torch's name of one, such as 'gloo'",
-        ),
-    ):
+    names = f"one of {', '.join(METHODS)}"
+    seconds = f"seconds, more than 0 and at most {LONGEST:g}"
+    settings = {  # its value, whether that is right, and what it has to be
+        "world_size": (size, type(size) is int and size >= 1, "a whole number, at least 1"),
+        "timeout": (timeout, number and 0 < timeout <= LONGEST, seconds),  # NaN is not
+        "start_method": (world.start_method, world.start_method in METHODS, names),
+        "device": (world.device, world.device in ("cpu", "cuda"), "'cpu' or 'cuda'"),
+        "backend": (world.backend, isinstance(world.backend, str), "a name such as 'gloo'"),
+    }
+    for name, (value, right, what) in settings.items():
         if not right:
             raise UsageError(f"{name} is {value!r}.", f"It has to be {what}.", f"Give {what}.")
     load_torch()
@@ -180,28 +167,29 @@ def _check_backend(world: WorldSpec) -> None:
         for name in known
         if name.upper() in registered or getattr(dist, f"is_{name}_available", lambda: False)()
     }
-    hint = f"Try one of those that it has: {', '.join(sorted(here))}."
     names = named(world.backend)
     for name in names:
-        if name not in known:
-            why = f"torch.distributed knows {', '.join(sorted(known))}."
-            raise UsageError(f"There is no backend {name!r}.", why, hint)
-        if name not in here:
-            ours = REGISTRY.get(name)
-            given = ours is not None and ours.provided_by()  # torch gets it from us
-            reason = ours.missing() if ours and given else "This torch was built without it."
-            if reason is not None:
-                why = f"{reason} {ours.get}" if ours and given else reason
-                raise UsageError(f"The backend {name} is not here.", why, hint)
+        ours = REGISTRY.get(name)
+        if name in here:
+            continue
+        why = f"torch.distributed knows {', '.join(sorted(known))}."
+        if name in known:
+            why = "This torch was built without it."
+            if ours is not None and ours.provided_by():  # torch gets it from us
+                reason = ours.missing()
+                if reason is None:
+                    continue
+                why = f"{reason} {ours.get}"
+        hint = f"Try one of those that it has: {', '.join(sorted(here))}."
+        raise UsageError(f"The backend {name!r} is not here.", why, hint)
     greedy = [name for name in names if name in REGISTRY and REGISTRY[name].rank_per_gpu]
     if world.device == "cuda" or greedy:
         needed, gpus = world.world_size if greedy and world.device == "cuda" else 1, count_gpus()
         if gpus < needed:
             asked = "device='cuda'" if world.device == "cuda" else f"backend={greedy[0]!r}"
+            each = f", and {greedy[0]} takes one rank a GPU" if greedy else ""
             raise UsageError(
                 f"{asked} with {world.world_size} ranks needs {needed} or more GPUs.",
-                f"torch sees {gpus} on this machine"
-                + (f", and {greedy[0]} takes one rank a GPU." if gpus else "."),
-                "Try device='cpu' with backend='gloo', or fewer ranks; see whether nvidia-smi "
-                "works.",
+                f"torch sees {gpus} on this machine{each}.",
+                "Try device='cpu' with backend='gloo', or fewer ranks.",
             )

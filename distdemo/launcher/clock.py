@@ -9,7 +9,7 @@ after its last byte.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import torch
@@ -20,52 +20,34 @@ HOST = "perf_counter"
 EVENTS = "CUDA events"
 
 
-class Clock(Protocol):
-    """Marks moments, and reads the marks in seconds of the host's clock."""
+class Clock:
+    """The host's, for what is done when its call returns.
 
-    name: ClassVar[str]
+    It marks moments, and reads the marks in seconds of the host's clock.
+    """
+
+    name: ClassVar[str] = HOST
 
     def begin(self) -> None:
         """Wait for the device; marks made before this can't be read any more."""
 
     def mark(self) -> Any:  # noqa: ANN401 - what a clock makes, it alone reads
         """This moment, or that in which the device gets here."""
+        return time.perf_counter()
 
     def settle(self) -> None:
         """Wait until the device has passed all marks."""
 
     def read(self, mark: Any) -> float:  # noqa: ANN401 - its own
         """When that was, once settled."""
+        return float(mark)
 
     def between(self, first: Any, second: Any) -> float:  # noqa: ANN401 - its own
         """Seconds from one mark to another; returns when the second has come."""
+        return float(second - first)
 
 
-class HostClock:
-    """The host's, for what is done when its call returns."""
-
-    name: ClassVar[str] = HOST
-
-    def begin(self) -> None:
-        """Nothing to wait for."""
-
-    def mark(self) -> float:
-        """This moment."""
-        return time.perf_counter()
-
-    def settle(self) -> None:
-        """Nothing to wait for."""
-
-    def read(self, mark: float) -> float:
-        """The mark itself."""
-        return mark
-
-    def between(self, first: float, second: float) -> float:
-        """Seconds from one to the other."""
-        return second - first
-
-
-class DeviceClock:
+class DeviceClock(Clock):
     """A GPU's own. What its stamps are on the host's clock is found anew by each ``begin``."""
 
     name: ClassVar[str] = EVENTS
@@ -103,4 +85,4 @@ class DeviceClock:
 
 def clock_of(device: str) -> Clock:
     """The clock for tensors on this device."""
-    return HostClock() if device == "cpu" else DeviceClock()
+    return Clock() if device == "cpu" else DeviceClock()

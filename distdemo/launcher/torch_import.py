@@ -5,21 +5,20 @@ exist since the import of torch itself (NumPy's BLAS, which looks after its own 
 thread may hold a lock, or belong to torch's pool, whose copy in a forked child would wait for
 threads that are not there. So the threads after an import that we did ourselves are remembered.
 
-torch's compiler, which the first optimizer drags in, takes half as long as torch itself, so whoever
-forks ranks that train imports it once, before; it starts no thread. But it makes a folder for what
-it might compile, in the temporary directory, which nobody would ever remove.
+torch's compiler, which the first optimizer drags in, takes half as long as torch itself, so a
+program whose ranks train imports it once, before it forks them; it starts no thread. But it makes
+a folder for what it might compile, in the temporary directory, which nobody would ever remove.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 
 from distdemo.errors import UsageError
@@ -111,11 +110,12 @@ def without_traces() -> Iterator[None]:
 
     Only for imports: what is imported must not need these files later.
     """
-    with warnings.catch_warnings(), _temporary_folder() as folder:
+    with warnings.catch_warnings(), ExitStack() as held:
         warnings.simplefilter("ignore")
-        given = os.environ.get(CACHE)
-        before = tempfile.tempdir
-        if folder:
+        given, before, folder = os.environ.get(CACHE), tempfile.tempdir, ""
+        with suppress(OSError):  # none can be made, as torch will say itself
+            made = tempfile.TemporaryDirectory(prefix="distdemo-", ignore_cleanup_errors=True)
+            folder = held.enter_context(made)
             tempfile.tempdir = folder
             os.environ[CACHE] = given or folder
         try:
@@ -125,17 +125,3 @@ def without_traces() -> Iterator[None]:
             os.environ.pop(CACHE, None)
             if given is not None:
                 os.environ[CACHE] = given
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    """A folder that is removed again; empty where none can be made, as torch will say itself."""
-    try:
-        folder = tempfile.mkdtemp(prefix="distdemo-")
-    except OSError:
-        yield ""
-        return
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

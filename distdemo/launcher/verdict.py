@@ -2,8 +2,8 @@
 
 Pure logic over outcomes. The cause is the earliest rank that died or raised something of its own;
 a rank that lost its connection to another is a consequence. If nobody failed by itself, the cause
-is whoever a monitored barrier names, or, when time ran out, whoever is furthest behind those that
-wait.
+is the rank that a monitored barrier names or, when time ran out, the one that is furthest behind
+those that wait.
 """
 
 from __future__ import annotations
@@ -58,12 +58,21 @@ def judge(
     if causes:
         return _failed(causes, outcomes)
     suffering = sorted((o for o in outcomes if isinstance(o, Raised)), key=lambda o: o.at)
-    accusers = [outcome for outcome in suffering if outcome.missing]
-    if accusers:
-        return _missed(accusers[0], outcomes)
+    accuser = next((outcome for outcome in suffering if outcome.missing), None)
+    if accuser is not None:
+        return _missed(accuser, outcomes)
     late = [outcome for outcome in outcomes if isinstance(outcome, TimedOut)]
     if late:
-        return _timed_out(*_ran_out(world, stalled=stalled), late, outcomes)
+        what, longer = (
+            f"Timed out after {world.deadline:g} s",
+            "A longer timeout gives slow ranks more time.",
+        )
+        if stalled and world.stall is not None:
+            what = f"No progress for {world.stall:g} s"
+            if world.user_program is not None:
+                what = f"For {world.stall:g} s no rank wrote anything or used the processor"
+                longer = "If they wait for something slow on purpose, --stall gives them more time."
+        return _timed_out(what, longer, late, outcomes)
     if suffering:
         return _abandoned(suffering, outcomes) or _failed(suffering, outcomes)
     return Verdict("The run was ended early.", "Its ranks were stopped.", "")
@@ -93,50 +102,42 @@ def _is_cause(outcome: Outcome) -> bool:
 
 def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
     first = causes[0]
+    if isinstance(first, Lost):  # all ranks of a node are, for the same reason
+        guilty = tuple(o.rank for o in causes if isinstance(o, Lost) and o.why == first.why)
+        others = tuple(o.rank for o in outcomes if not isinstance(o, Lost | Returned))
+        why = "The other ranks had already returned."
+        if others:
+            why = f"{_ranks(others)} had to be stopped, or lost {_it(guilty)}: a consequence."
+        return Verdict(f"{_ranks(guilty)}: {first.why}.", why, first.hint, guilty, others)
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
-    if isinstance(first, Lost):
-        return _lost(first, causes, outcomes)
-    what, hint, trace = _what(first)
-    why = f"{_last_words(first)}It had got as far as: {first.phase.name}."
-    if isinstance(first, Raised) and first.type == "UsageError":  # it says why, and what to try
-        _, reason, advice = (*first.message.splitlines(), "", "")[:3]
-        why, hint = f"{reason} {why}".strip(), advice or hint
+    why, trace, excerpt = f"It had got as far as: {first.phase.name}.", "", ""
+    if isinstance(first, Died):
+        what, hint = _death(first)
+        if words := headline(first.message):
+            why = f'It left saying "{words}". {why}'
+    else:
+        assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what causes there are
+        trace, excerpt = first.traceback, first.excerpt
+        said = headline(first.message)
+        said = f"{said[:LONGEST]}…" if len(said) > LONGEST else said
+        what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
+        hint = "The traceback below is from that rank."
+        if first.consequence:
+            hint = "No rank reported a cause of its own. Run it again, with a longer --timeout."
+        if first.type == "UsageError":  # it says why, and what to try
+            _, reason, advice = (*first.message.splitlines(), "", "")[:3]
+            why, hint = f"{reason} {why}".strip(), advice or hint
     if len(guilty) > 1:
-        why += f" {_ranks(guilty[1:])} failed by {_themselves(guilty[1:])} after it."
+        itself = "itself" if len(guilty) == 2 else "themselves"
+        why += f" {_ranks(guilty[1:])} failed by {itself} after it."
     if others:
         why += f" {_ranks(others)} lost it or {_were(others)} stopped: a consequence."
-    excerpt = first.excerpt if isinstance(first, Raised) else ""
     return Verdict(what, why, hint, guilty, others, trace, excerpt)
 
 
-def _what(first: Outcome) -> tuple[str, str, str]:
-    """What the first cause is, what to try, and its traceback."""
-    if isinstance(first, Died):
-        return *_death(first), ""
-    assert isinstance(first, Raised)  # noqa: S101 - tells the type checker what causes there are
-    said = headline(first.message)
-    said = f"{said[:LONGEST]}…" if len(said) > LONGEST else said
-    what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
-    return what, _advice(first), first.traceback
-
-
-def _lost(first: Lost, causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
-    """A site is lost: all its ranks are, for the same reason."""
-    guilty = tuple(o.rank for o in causes if isinstance(o, Lost) and o.why == first.why)
-    left = tuple(o.rank for o in outcomes if not isinstance(o, Lost | Returned))
-    why = "The other ranks had already returned."
-    if left:
-        why = f"{_ranks(left)} had to be stopped, or lost {_it(guilty)}: a consequence."
-    return Verdict(f"{_ranks(guilty)}: {first.why}.", why, first.hint, guilty, left)
-
-
-def _last_words(outcome: Outcome) -> str:
-    words = headline(outcome.message) if isinstance(outcome, Died) else ""
-    return f'It left saying "{words}". ' if words else ""
-
-
 def _death(died: Died) -> tuple[str, str]:
+    """What happened, and what to try."""
     if died.signal is None:
         what = f"Rank {died.rank} ended with exit code {died.exit_code} before it was done."
         if died.phase.step < 0:
@@ -145,7 +146,10 @@ def _death(died: Died) -> tuple[str, str]:
                 "at its top level, put that under `if __name__ == '__main__':`."
             )
         return what, "Something in it called sys.exit or os._exit: look at what it wrote."
-    name = _signal_name(died.signal)
+    try:
+        name = signal.Signals(died.signal).name
+    except ValueError:
+        name = f"signal {died.signal}"
     hint = {
         "SIGKILL": "If nobody killed it, the system ran out of memory: fewer ranks, smaller data.",
         "SIGABRT": "The backend gave up inside C++: tensors of different size or dtype on the "
@@ -156,25 +160,12 @@ def _death(died: Died) -> tuple[str, str]:
     return f"Rank {died.rank} was killed by {name}.", hint
 
 
-def _advice(raised: Raised) -> str:
-    if raised.consequence:
-        return "No rank reported a cause of its own. Run it again; --timeout gives slow ranks time."
-    return "The traceback below is from that rank."
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def _abandoned(suffering: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verdict | None:
     """Nobody failed by itself, but some have gone, and others have lost their peers."""
-    left = [outcome for outcome in outcomes if isinstance(outcome, Returned) and outcome.left]
-    if not left:
+    gone = tuple(o.rank for o in outcomes if isinstance(o, Returned) and o.left)
+    lost = tuple(o.rank for o in suffering)
+    if not gone:
         return None
-    gone, lost = tuple(o.rank for o in left), tuple(o.rank for o in suffering)
     return Verdict(
         f"{_ranks(gone)} had left when {_ranks(lost).lower()} still needed {_it(gone)}.",
         f"{_ranks(gone)} ended with exit code 0. {_ranks(lost)} lost {_it(gone)}: a consequence.",
@@ -191,29 +182,18 @@ def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
     missing = accuser.missing
     waited = tuple(o.rank for o in outcomes if isinstance(o, Raised) and o.rank not in missing)
     first = outcomes[missing[0]]
-    why = f"Rank {first.rank} {_doing(first)}. "
-    why += (
-        f"{_ranks(waited)} waited for {_it(missing)} and {_were(waited)} let down: a consequence."
+    return Verdict(
+        f"{_ranks(missing)} never came to the barrier: {headline(accuser.message)}.",
+        f"Rank {first.rank} {_doing(first)}. {_ranks(waited)} waited for {_it(missing)}.",
+        "Look at what holds it up; a longer timeout of the barrier gives slow ranks more time.",
+        missing,
+        waited,
+        accuser.traceback,
+        accuser.excerpt,
     )
-    hint = "Look at what holds it up; a longer timeout of the barrier gives slow ranks more time."
-    what = f"{_ranks(missing)} never came to the barrier: {headline(accuser.message)}."
-    return Verdict(what, why, hint, missing, waited, accuser.traceback, accuser.excerpt)
 
 
 # ---------------------------------------------------------------------------------------- timeout
-
-
-def _ran_out(world: WorldSpec, *, stalled: bool) -> tuple[str, str]:
-    """What ended the wait, in words, and how to wait longer."""
-    longer = "A longer timeout gives slow ranks more time."
-    if not stalled or world.stall is None:
-        return f"Timed out after {world.deadline:g} s", longer
-    if world.user_program is None:
-        return f"No progress for {world.stall:g} s", longer
-    return (
-        f"For {world.stall:g} s no rank wrote anything or used the processor",
-        "If they wait for something slow on purpose, --stall gives them more time.",
-    )
 
 
 def _timed_out(
@@ -225,36 +205,36 @@ def _timed_out(
     guilty = _absent(late, outcomes)
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
     if not guilty:
-        doing = _doing(late[0])
         return Verdict(
-            f"{what}: {_ranks(tuple(o.rank for o in late))} wait for each other.",
-            f"Rank {late[0].rank} {doing}.",
+            f"{what}: {_ranks(waiting)} wait for each other.",
+            f"Rank {late[0].rank} {_doing(late[0])}.",
             f"A deadlock: look for ranks that all send, or all receive, first. {longer}",
             (),
-            tuple(outcome.rank for outcome in late),
+            waiting,
         )
-    first = outcomes[guilty[0]]
-    why = f"Rank {first.rank} {_doing(first)}."
+    why = f"Rank {guilty[0]} {_doing(outcomes[guilty[0]])}."
     if waiting:
-        example = outcomes[waiting[0]]
-        why += f" {_ranks(waiting)} {_wait(waiting)} for it; rank {example.rank} {_doing(example)}."
+        wait = "waits" if len(waiting) == 1 else "wait"
+        example = f"rank {waiting[0]} {_doing(outcomes[waiting[0]])}"
+        why += f" {_ranks(waiting)} {wait} for {_it(guilty)}; {example}."
     never = "never arrived" if waiting else f"{_were(guilty)} not done"
     return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, longer, guilty, waiting)
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:
-    """The ranks that the others wait for; empty if all wait alike."""
+    """The ranks that the others wait for; empty if all wait alike.
+
+    Of those that are a phase behind, or else of all, the ones that don't answer: one that was
+    stopped may hold up others on their way. Else those that are behind, or stand in no collective.
+    """
     furthest = max(outcome.phase.step for outcome in late)
-    behind = [outcome.rank for outcome in late if outcome.phase.step < furthest]
+    behind = [outcome for outcome in late if outcome.phase.step < furthest]
+    asked = behind or late
+    silent = [o.rank for o in asked if o.where is None and o.phase.step >= 0]
+    if 0 < len(silent) < len(asked):
+        return tuple(silent)
     if behind:
-        # One that was stopped may hold up others on their way: it alone does not answer.
-        silent = [r for r in behind if _mute(outcomes[r])]
-        return tuple(silent if 0 < len(silent) < len(behind) else behind)
-    # All are in the same phase: those that don't answer, or stand in no collective, hold up those
-    # that do.
-    mute = [outcome.rank for outcome in late if outcome.where is None]
-    if 0 < len(mute) < len(late):
-        return tuple(mute)
+        return tuple(outcome.rank for outcome in behind)
     idle = [outcome.rank for outcome in late if outcome.where and not outcome.where.collective]
     if idle:
         return tuple(idle)
@@ -262,28 +242,21 @@ def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...
     return tuple(gone) or (() if len(late) > 1 else (late[0].rank,))
 
 
-def _mute(outcome: Outcome) -> bool:
-    """Whether a rank that was up did not say where it is."""
-    return isinstance(outcome, TimedOut) and outcome.where is None and outcome.phase.step >= 0
-
-
 def _doing(outcome: Outcome) -> str:
     """What a rank was doing last, in words."""
     if isinstance(outcome, Returned):
         return "returned without joining in"
-    where = outcome.where if isinstance(outcome, TimedOut) else None
-    if where is None and isinstance(outcome, TimedOut) and outcome.phase.step >= 0:
-        return f"did not answer (phase: {outcome.phase.name}): stopped, or stuck in the kernel"
-    if where is None:
-        return (
-            f"was last heard of when it had {outcome.phase.name}"
-            if outcome.phase.step >= 0
-            else "never started"
-        )
-    at = f" at {where.place}" if where.place else ""
-    if where.collective:
-        return f"is waiting in {where.collective}{at} (phase: {outcome.phase.name})"
-    return f"is{at or ' busy'} (phase: {outcome.phase.name})"
+    if outcome.phase.step < 0:
+        return "never started"
+    phase = outcome.phase.name
+    if not isinstance(outcome, TimedOut):
+        return f"was last heard of when it had {phase}"
+    if outcome.where is None:
+        return f"did not answer (phase: {phase}): stopped, or stuck in the kernel"
+    at = f" at {outcome.where.place}" if outcome.where.place else ""
+    if outcome.where.collective:
+        return f"is waiting in {outcome.where.collective}{at} (phase: {phase})"
+    return f"is{at or ' busy'} (phase: {phase})"
 
 
 # ------------------------------------------------------------------------------------------ words
@@ -304,11 +277,3 @@ def _it(ranks: tuple[int, ...]) -> str:
 
 def _were(ranks: tuple[int, ...]) -> str:
     return "was" if len(ranks) == 1 else "were"
-
-
-def _wait(ranks: tuple[int, ...]) -> str:
-    return "waits" if len(ranks) == 1 else "wait"
-
-
-def _themselves(ranks: tuple[int, ...]) -> str:
-    return "itself" if len(ranks) == 1 else "themselves"

@@ -6,6 +6,7 @@ import functools
 import math
 import multiprocessing
 import sys
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -52,13 +53,14 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
         (min, (1, 2), 0),  # a builtin without a signature
     ):
         assert api._calling_shape(fn, args) == shape, fn
-    for fn, args in (
+    wrong: list[tuple[Any, tuple[Any, ...]]] = [
         (work, (1,)),
         (work_batch, ()),
         (work_rank_size, (0.1,)),
         (work_rank_world, ()),
         (None, ()),
-    ):
+    ]
+    for fn, args in wrong:
         with pytest.raises(UsageError, match="can't be called") as caught:
             launch(fn, args, world_size=2)
         assert ("fn(rank, size, *args)" if callable(fn) else "launch(work)") in caught.value.hint
@@ -67,7 +69,7 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
 # -------------------------------------------------------------------------------- what can't be
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, ...]] = {
     "world_size": (0, -1, 2.0, "4", None, True),
     "deadline": (0, -1.5, math.nan, math.inf, "30", None, 1e10, 10**400),
     "device": ("tpu", "", "cuda:1", None),
@@ -99,7 +101,7 @@ def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own
 
 def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
     monkeypatch.setattr(dist, "is_ucc_available", lambda: False)
-    with pytest.raises(UsageError, match="The backend ucc is not here"):
+    with pytest.raises(UsageError, match="The backend 'ucc' is not here"):
         check_world(WorldSpec(2, "ucc"))
     monkeypatch.setattr(dist, "is_ucc_available", lambda: True)
     check_world(WorldSpec(2, "ucc"))
@@ -109,7 +111,7 @@ def test_a_backend_that_is_given_to_torch_is_refused_where_its_library_is_missin
     monkeypatch.setattr(dist, "is_mpi_available", lambda: False)
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     mpi_library.library.cache_clear()
-    with pytest.raises(UsageError, match="The backend mpi is not here") as caught:
+    with pytest.raises(UsageError, match="The backend 'mpi' is not here") as caught:
         check_world(WorldSpec(2, "mpi"))
     mpi_library.library.cache_clear()
     assert "pip install 'distdemo[mpi]'" in caught.value.why

@@ -161,10 +161,6 @@ class _Part:
             raise _no_verdict(f"No store answered at {host}:{port}") from error
         return PrefixStore(f"distdemo/{self._placement.job}", store)
 
-    def _agents_rendezvous(self, world: int) -> TcpRendezvous:
-        prefix = f"distdemo/{self._placement.job}/world{world}"
-        return TcpRendezvous(self._placement.master, self._placement.port, prefix=prefix)
-
     def _close(self) -> None:
         for offer in self._offers:
             offer.close()
@@ -251,9 +247,15 @@ class NodeZero(_Part):
         number = self._start.world + 1
         interrupts = Interrupts()
         with interrupts, open_files(world):
-            rendezvous = self._rendezvous(number)
-            listening = getattr(rendezvous, "listening", None)
-            port = 0 if listening is None else listening.getsockname()[1]
+            rendezvous: TcpRendezvous | MpiRendezvous
+            listening, port = None, 0
+            if self._placement.master:
+                listening = interfaces.listening_socket(self._own_address, 0)
+                port = listening.getsockname()[1]
+                rendezvous = TcpRendezvous(self._own_address, port, listening)
+            else:
+                offers = tuple(offer.getsockname()[:2] for offer in self._offers)
+                rendezvous = MpiRendezvous(offers, self._placement.one_host)
             self._start = Start(number, port, order=order if number else None)
             self._send_all(self._start)
             workers = self._workers(world, rendezvous, interrupts)
@@ -309,15 +311,6 @@ class NodeZero(_Part):
         listening.setblocking(False)
         self._selector.register(listening, selectors.EVENT_READ)
         return int(port)
-
-    def _rendezvous(self, world: int) -> TcpRendezvous | MpiRendezvous:
-        if self._placement.hosted:
-            return self._agents_rendezvous(world)
-        if self._placement.master:
-            listening = interfaces.listening_socket(self._own_address, 0)
-            return TcpRendezvous(self._own_address, listening.getsockname()[1], listening)
-        offers = tuple(offer.getsockname()[:2] for offer in self._offers)
-        return MpiRendezvous(offers, self._placement.one_host)
 
     def _send_all(self, message: FromNodeZero) -> None:
         for node in self._others.nodes.values():
@@ -531,9 +524,7 @@ class OtherNode(_Part):
         with interrupts, open_files(world):
             began = time.time()
             rendezvous: TcpRendezvous | MpiRendezvous
-            if self._placement.hosted:
-                rendezvous = self._agents_rendezvous(start.world)
-            elif self._connection is not None:
+            if self._placement.master and self._connection is not None:
                 rendezvous = TcpRendezvous(self._connection.host, start.port)
             else:
                 rendezvous = MpiRendezvous((), self._placement.one_host)

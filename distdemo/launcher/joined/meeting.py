@@ -1,8 +1,7 @@
-"""How the ranks of a world that spans several nodes find each other: three ways to one store.
+"""How the ranks of a world that spans several nodes find each other: two ways to one store.
 
-- Somebody named the master: node 0 opens a port for each world, and tells the other nodes its
-  number; the process of rank 0 keeps the store there.
-- torchrun's agent keeps a store already: the ranks use that, with keys of their own.
+- The engine or the user named the master: node 0 opens a port for each world, and tells the other
+  nodes its number; the process of rank 0 keeps the store there.
 - mpiexec names no address, so the ranks ask each other over MPI (:class:`MpiRendezvous`).
 
 The ports are open on one address only: the one that was named, or that the others reach.
@@ -35,25 +34,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TcpRendezvous:
-    """A store over TCP that rank 0 keeps, or an engine.
+    """A store over TCP that rank 0 keeps.
 
     Attributes:
         listening: on node 0, the socket on which rank 0 keeps it.
-        prefix: before all keys, where worlds share a store.
     """
 
     host: str
     port: int
     listening: socket.socket | None = None
-    prefix: str = ""
     directory: None = None
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
-        """Keep the store if this is rank 0's part, or connect to it."""
-        from torch._C._distributed_c10d import PrefixStore
-
-        made = _tcp_store(self.host, self.port, patience, self.listening, keep=rank.rank == 0)
-        return PrefixStore(self.prefix, made) if self.prefix else made
+        """Keep the store if this is rank 0, or connect to it."""
+        return _tcp_store(self.host, self.port, patience, self.listening, keep=rank.rank == 0)
 
     def leave(self) -> None:
         """Nothing: the store ends with the process that keeps it."""
