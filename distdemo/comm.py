@@ -99,16 +99,15 @@ def all_gather_objects(value: T, group: ProcessGroup | None = None) -> list[T]:
         group: None for the default group.
 
     Raises:
-        DistdemoError: this rank is no member of the group; or, on every rank, a value doesn't
+        DistdemoError: this rank is not a member of the group; or, on every rank, a value doesn't
             pickle, or the ranks called different functions.
 
     .. warning:: Unpickling runs code: whoever can send to the group can run code on this rank.
     """
-    route = _find_route(group)
+    route, data, sizes = _pickled("all_gather_objects", value, group)
     if route.size == 1:
         return [value]
-    data, sizes = _pickled(route, "all_gather_objects", value, 0)
-    return _unpickled(_all_gather(route, _resized(data, max(sizes))), sizes)
+    return _unpickled(_all_gather(route, _bytes(data, max(sizes))), sizes)
 
 
 def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) -> list[T] | None:
@@ -127,21 +126,19 @@ def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) ->
         group: None for the default group.
 
     Raises:
-        DistdemoError: this rank is no member of the group; or, on every rank, ``dst`` is no rank
+        DistdemoError: this rank is not a member of the group; or, on every rank, ``dst`` is no rank
             of the group or not the same everywhere, a value doesn't pickle, or the ranks called
             different functions.
 
     .. warning:: Unpickling runs code: whoever can send to the group can run code on rank ``dst``.
     """
-    route = _find_route(group)
+    route, data, sizes = _pickled("gather_objects", value, group, dst)
     if route.size == 1:
-        _check_root(route, dst)
         return [value]
     import torch
     import torch.distributed as dist
 
-    data, sizes = _pickled(route, "gather_objects", value, dst)
-    sent = _resized(data, max(sizes)).to(route.device)
+    sent = _bytes(data, max(sizes)).to(route.device)
     parts = [torch.empty_like(sent) for _ in sizes] if route.rank == dst else None
     dist.gather(sent, parts, group=route.carrier, group_dst=dst)
     return None if parts is None else _unpickled(parts, sizes)
@@ -161,59 +158,48 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
         group: None for the default group.
 
     Raises:
-        DistdemoError: this rank is no member of the group; or, on every rank, ``src`` is no rank
+        DistdemoError: this rank is not a member of the group; or, on every rank, ``src`` is no rank
             of the group or not the same everywhere, the value doesn't pickle, or the ranks called
             different functions.
 
     .. warning:: Unpickling runs code: whoever can send to the group can run code on this rank.
     """
-    route = _find_route(group)
+    route, data, sizes = _pickled("broadcast_object", value, group, src)
     if route.size == 1:
-        _check_root(route, src)
         return value
     import torch.distributed as dist
 
-    data, sizes = _pickled(route, "broadcast_object", value if route.rank == src else None, src)
-    sent = _resized(data, sizes[src]).to(route.device)
+    sent = _bytes(data, sizes[src]).to(route.device)
     dist.broadcast(sent, group=route.carrier, group_src=src)
     found: list[T] = [value] if route.rank == src else _unpickled([sent], [sizes[src]])
     return found[0]
 
 
-def _pickled(route: _Route, call: str, value: object, root: int) -> tuple[Tensor, list[int]]:
-    """Collective: this rank's pickle, and the bytes of every rank's, once all ranks agree."""
+def _pickled(
+    call: str, value: object, group: ProcessGroup | None, root: int | None = None
+) -> tuple[_Route, bytes, list[int]]:
+    """Collective: this rank's pickle, and the bytes of every rank's, once all ranks agree.
+
+    In a world of one nothing is pickled; nor what ranks other than the source of a broadcast give.
+    """
+    route = _find_route(group)
+    data, mistake = b"", ""
+    if root is not None and root not in range(route.size):
+        mistake = f"rank {root} can't be the root among {route.size}, counted from 0 in the group"
+    elif route.size > 1 and (call != "broadcast_object" or route.rank == root):
+        try:
+            data = pickle.dumps(value)
+        except Exception as error:  # noqa: BLE001 - pickling runs the value's own code; all must hear
+            mistake = f"its value can't be pickled, {type(error).__name__}: {error}"
+    call += "" if root is None else f" with root {root!r}"
+    return route, data, _agree(route, call, len(data), mistake)
+
+
+def _bytes(data: bytes, size: int) -> Tensor:
+    """A tensor of this size that begins with the data."""
     import torch
 
-    data, mistake = bytearray(), ""
-    try:
-        data = bytearray(pickle.dumps(value))
-    except Exception as error:  # noqa: BLE001 - pickling runs the value's own code; all must hear
-        mistake = f"{type(error).__name__}: {error}"
-    headers = _agree(route, call, -1 if mistake else len(data), f"root {root!r}", mistake)
-    if len({root for _, root, _ in headers}) > 1:
-        raise DistdemoError(
-            "The ranks don't agree on the root.",
-            _by_rank([root for _, root, _ in headers]),
-            "Every rank has to give the same src or dst.",
-        )
-    _check_root(route, root)
-    for rank, (_, _, mistake) in enumerate(headers):
-        if mistake:
-            raise DistdemoError(
-                f"The value of rank {rank} can't be sent.",
-                f"It can't be pickled: {mistake}.",
-                "Give plain data: no lambdas, open files, locks or generators.",
-            )
-    return torch.frombuffer(data, dtype=torch.uint8), [size for size, _, _ in headers]
-
-
-def _check_root(route: _Route, root: int) -> None:
-    if root not in range(route.size):
-        raise DistdemoError(
-            f"Rank {root} can't be the root.",
-            f"The group has {route.size} rank{'s' * (route.size > 1)}, counted from 0.",
-            "src and dst are ranks of the group, not of the default group.",
-        )
+    return torch.frombuffer(bytearray(data[:size].ljust(size, b"\0")), dtype=torch.uint8)
 
 
 def _unpickled(parts: list[Tensor], sizes: list[int]) -> list[Any]:
@@ -267,25 +253,21 @@ def all_gather_uneven(
             handed to the backend in the step.
 
     Raises:
-        DistdemoError: this rank is no member of the group; or, on every rank, the tensors don't
+        DistdemoError: this rank is not a member of the group; or, on every rank, the tensors don't
             fit together, or the ranks called different functions.
     """
     import torch
 
     tell = note or (lambda *_: None)
     route = _find_route(group)
-    rows, kind = _rows_and_kind(tensor)
-    headers = _agree(route, "all_gather_uneven", rows, kind)
-    if len({kind for _, kind, _ in headers}) > 1 or rows < 0:
-        raise DistdemoError(
-            "The ranks' tensors don't fit together.",
-            _by_rank([kind for _, kind, _ in headers]),
-            "They may differ in their first dimension alone.",
-        )
-    sizes = [size for size, _, _ in headers]
+    dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and tensor.dim() > 0
+    mistake = "" if dense else f"all_gather_uneven takes no {_kind(tensor)}"
+    call = f"all_gather_uneven of {_kind(tensor)}"
+    sizes = _agree(route, call, len(tensor) if dense else 0, mistake)
     tell("all_gather the sizes", [torch.tensor(sizes)], 0 if route.size == 1 else _HEADER_BYTES)
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    padded = _resized(plain, max(sizes))
+    padded = plain.new_zeros((max(sizes), *plain.shape[1:]))
+    padded[: len(plain)] = plain
     tell("pad to the largest", [padded], 0)
     on_device = replace(route, carrier=route.group, device=str(tensor.device))
     mine = padded.reshape(-1).view(torch.uint8)
@@ -300,28 +282,16 @@ def all_gather_uneven(
     return trimmed
 
 
-def _rows_and_kind(tensor: object) -> tuple[int, str]:
-    """The first dimension, negative if there is none, and all the rest in words."""
+def _kind(value: object) -> str:
+    """All that has to be the same on all ranks: ``float32 [*, 4] on cpu``."""
     import torch
 
-    if not isinstance(tensor, torch.Tensor):
-        return -1, f"{type(tensor).__name__}, no tensor"
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout is not torch.strided or tensor.dim() == 0:
-        form = "without dimensions" if tensor.dim() == 0 else "that is not dense"
-        return -1, f"a {dtype} tensor {form}"
-    shape = ", ".join(["*", *map(str, tensor.shape[1:])])
-    return tensor.shape[0], f"{dtype} [{shape}] on {tensor.device.type}"
-
-
-def _resized(tensor: Tensor, rows: int) -> Tensor:
-    """The tensor with this many rows: cut, or filled up with zeros."""
-    if len(tensor) == rows:
-        return tensor
-    resized = tensor.new_zeros((rows, *tensor.shape[1:]))
-    kept = min(rows, len(tensor))
-    resized[:kept] = tensor[:kept]
-    return resized
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    shape = ", ".join(["*", *map(str, value.shape[1:])]) if value.dim() else ""
+    layout = "" if value.layout is torch.strided else "sparse "
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"{layout}{dtype} [{shape}] on {value.device.type}"
 
 
 # ---------------------------------------------------------------------------- how bytes travel
@@ -366,7 +336,7 @@ def _find_route(group: ProcessGroup | None) -> _Route:
     """Collective: the way to the ranks of this group; makes the CPU group where one is needed.
 
     Raises:
-        DistdemoError: this rank is no member of the group, or the group was destroyed.
+        DistdemoError: this rank is not a member of the group, or the group was destroyed.
     """
     if group is None and _distributed() is None:
         return _Route()
@@ -399,33 +369,35 @@ def _find_route(group: ProcessGroup | None) -> _Route:
     return _Route(rank, size, own, _cpu_groups[own])
 
 
-def _agree(
-    route: _Route, call: str, size: int, kind: str, mistake: str = ""
-) -> list[tuple[int, str, str]]:
-    """Collective: every rank's size, kind and mistake, in the order of the ranks.
+def _agree(route: _Route, call: str, size: int, mistake: str) -> list[int]:
+    """Collective: every rank's size, in the order of the ranks.
 
     One header of fixed size a rank tells all ranks what the others are about to do, before anything
     is done that could hang or abort.
 
-    Raises:
-        DistdemoError: on every rank, if the ranks made different calls.
-    """
-    if route.size == 1:
-        return [(size, kind, mistake)]
-    import torch
+    Args:
+        route: to the other ranks.
+        call: what this rank is about to do; it has to be the same everywhere.
+        size: of what it gives.
+        mistake: why it can't; empty if it can.
 
-    text = "\n".join([call, str(size), kind[:150], mistake]).encode()
-    header = bytearray(text[:_HEADER_BYTES].ljust(_HEADER_BYTES, b"\0"))
-    parts = _all_gather(route, torch.frombuffer(header, dtype=torch.uint8))
-    texts = [bytes(part.tolist()).rstrip(b"\0").decode(errors="ignore") for part in parts]
-    headers = [text.split("\n", 3) for text in texts]
-    if len({call for call, *_ in headers}) > 1:
+    Raises:
+        DistdemoError: on every rank, if one made a mistake or the ranks made different calls.
+    """
+    sizes, calls, mistakes = [size], [call], [mistake]
+    if route.size > 1:
+        text = "\n".join([str(size), call[:150], mistake]).encode()
+        parts = _all_gather(route, _bytes(text, _HEADER_BYTES))
+        texts = [bytes(part.tolist()).rstrip(b"\0").decode(errors="ignore") for part in parts]
+        numbers, calls, mistakes = map(list, zip(*(t.split("\n", 2) for t in texts), strict=True))
+        sizes = list(map(int, numbers))
+    if len(set(calls)) > 1 or any(mistakes):
         raise DistdemoError(
-            "The ranks of a group call different functions at the same time.",
-            _by_rank([call for call, *_ in headers]),
-            "Every rank of the group has to make the same calls in the same order.",
+            "The ranks of a group can't do this together.",
+            _by_rank([mistake or call for call, mistake in zip(calls, mistakes, strict=True)]),
+            "Every rank has to make the same calls in the same order, with fitting values.",
         )
-    return [(int(size), kind, mistake) for _, size, kind, mistake in headers]
+    return sizes
 
 
 def _by_rank(said: list[str]) -> str:

@@ -21,10 +21,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdemo.launcher import failures, gpu, pmi, stacks
-from distdemo.launcher.messages import Done, Failed, Identity, Reached, Sender, Told, dumps
+from distdemo.launcher.messages import (
+    Done,
+    Failed,
+    Identity,
+    Message,
+    Reached,
+    Sender,
+    Told,
+    dumps,
+)
 from distdemo.launcher.records import Died
 from distdemo.launcher.rendezvous import AgentStore, take_interface
 from distdemo.launcher.torch_import import load_torch
@@ -43,24 +52,11 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
     from distdemo.launcher.rendezvous import LocalRanks, Rendezvous
 
+Work = tuple[Callable[..., Any], tuple[Any, ...]] | bytes
+"""A function and its arguments: themselves, or pickled."""
+
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The function, called as ``target(rank, *args)``: itself in a forked rank, else pickled."""
-
-    target: Callable[..., Any] | None = None
-    args: tuple[Any, ...] = ()
-    packed: bytes = b""
-
-    def unpack(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The function and its arguments, in the rank."""
-        if self.target is not None:
-            return self.target, self.args
-        target, args = pickle.loads(self.packed)  # noqa: S301 - from the program that started us
-        return target, args
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,8 @@ class Assignment:
 
     Attributes:
         here: which ranks are started beside this one, and how all meet.
-        work: what to do.
+        work: the function and its arguments, called as ``target(rank, *args)``: themselves in a
+            forked rank, else pickled.
         way_back: the write end of the rank's pipe to the launcher.
         gate: the read end of a pipe that the launcher closes when all ranks may leave.
         output: the write end for stdout and stderr, if they are captured.
@@ -204,28 +201,17 @@ def live(assignment: Assignment) -> None:
     sender = Sender(assignment.way_back.fileno())
     gate = Identity(assignment.gate.fileno())
     stacks.answer_on(assignment.way_back.fileno())
+    error: BaseException | None = None
     try:
-        value = _work(assignment, sender, born)
-        _leave_if_lost(sender, None)
-        payload = _packed(value)
-    except SystemExit as error:
-        _leave_if_lost(sender, error)
-        # As the system takes it: a number modulo 256, anything else is a message and means 1.
-        code = error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None)
-        if code:
-            words = "" if isinstance(error.code, int) else failures.shown(error.code)
-            at = time.monotonic()
-            died = Died(rank=assignment.rank, at=at, exit_code=code, message=words)
-            sender.send(Failed(died))
-        else:
-            sender.send(Done(dumps(None), time.monotonic()))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the launcher must hear of it
-        _leave_if_lost(sender, error)
-        sender.send(Failed(failures.raised(assignment.rank, error)))
+        message: Message = Done(_packed(_work(assignment, sender, born)), time.monotonic())
+    except BaseException as raised:  # noqa: BLE001 - whatever it is, the launcher must hear of it
+        error, message = raised, _ending(assignment.rank, raised)
+    if sender.lost:
+        _leave_by_status(error)
+    sender.send(message)
+    if isinstance(message, Failed) and not isinstance(error, SystemExit):
         _flush()
         return
-    else:
-        sender.send(Done(payload, time.monotonic()))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a user's program had to save is saved
     _flush()
     if gate.holds():
@@ -249,7 +235,8 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     rank.reach("started")
     if world.provider:
         import_module(world.provider)
-    target, args = assignment.work.unpack()
+    work = assignment.work
+    target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from the program that started us
     gpu.take(rank.device)
     if isinstance(here.rendezvous, AgentStore):
         here.rendezvous.announce(rank)  # the program makes its group itself
@@ -267,21 +254,40 @@ def _packed(value: Any) -> bytes:  # noqa: ANN401 - the user's value
         raise TypeError(f"the value that it returned can't be sent back: {error}") from error
 
 
-def _leave_if_lost(sender: Sender, error: BaseException | None) -> None:
+def _ending(rank: int, error: BaseException) -> Done | Failed:
+    """What to say of a function that did not return; leaving with exit code 0 is a return."""
+    at = time.monotonic()
+    if not isinstance(error, SystemExit):
+        return Failed(failures.raised(rank, error))
+    code = _exit_code(error)
+    if not code:
+        return Done(dumps(None), at)
+    words = "" if isinstance(error.code, int) else failures.shown(error.code)
+    return Failed(Died(rank=rank, at=at, exit_code=code, message=words))
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    """As the system takes it: a number modulo 256, anything else is a message and means 1."""
+    code = leaving.code
+    return code & 0xFF if isinstance(code, int) else int(code is not None)
+
+
+def _leave_by_status(error: BaseException | None) -> NoReturn:
     """Say by the exit status what can't be said through a pipe that the program has closed."""
-    if not sender.lost:
-        return
-    code = getattr(error, "code", 1)
-    if error is not None and not isinstance(error, SystemExit):
+    status = 0
+    if isinstance(error, SystemExit):
+        status = _exit_code(error)
+    elif error is not None:
+        status = 1
         traceback.print_exception(type(error), error, error.__traceback__)
     _flush()
-    os._exit(0 if error is None or code is None else code & 0xFF if isinstance(code, int) else 1)
+    os._exit(status)
 
 
 def _flush() -> None:
     """Write out what was printed: the process may end without doing so."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it is gone
+        with suppress(OSError, ValueError):  # its reader is gone
             stream.flush()
 
 

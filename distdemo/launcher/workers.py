@@ -260,16 +260,13 @@ class Workers:
 
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank, unless a signal comes in between."""
-        from distdemo.launcher.rank import Work
-
         provider = self._world.provider
+        work: Work = (target, args)
         if self._method.name == "fork":
-            work = Work(target, args)
             if provider:
                 import_module(provider)  # once, for all ranks
         else:
-            # By value, so that ranks share no tensor, as under fork.
-            work = Work(packed=self._packed(target, args))
+            work = self._packed(target, args)  # so that ranks share no tensor, as under fork
             if self._method.name == "forkserver":
                 preload(self._context, provider)
         for rank in self._here.ranks:
