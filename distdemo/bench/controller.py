@@ -8,8 +8,9 @@ dies, Ctrl-C) leaves what was measured by then.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -18,7 +19,7 @@ from distdemo.bench import plan
 from distdemo.bench.environment import cores, environment
 from distdemo.bench.judge import judge
 from distdemo.bench.limits import bound_of
-from distdemo.bench.plan import Key, Plan, Visit
+from distdemo.bench.plan import Key, LaunchPlan, Visit
 from distdemo.bench.rank import Ready, Sample, bench
 from distdemo.bench.records import (
     FEWEST_LAUNCHES,
@@ -64,129 +65,117 @@ def measure(
     Raises:
         DistdemoError: no world can be started, and nothing was measured yet.
     """
-    controller = _Controller(spec, worlds, start, watch, once=once)
+    results = Results(spec, once=once)
+    measured = {series.backend for series in spec.series if series.sizes_bytes}
+    mine = [world for world in worlds if world.backend in measured]
+    controller = _Controller(spec, mine, start, watch, once, results)
     try:
         controller.run()
     except (KeyboardInterrupt, Terminated):
-        controller.results.interrupted = True
-    return controller.results.report()
+        results.interrupted = True
+    return results.report()
 
 
+@dataclass(slots=True)
 class _Controller:
-    """Starts the worlds of a measurement."""
+    """Starts the worlds of a measurement; the first fields are what ``measure`` is told.
 
-    def __init__(
-        self,
-        spec: BenchSpec,
-        worlds: Sequence[WorldSpec],
-        start: Callable[..., WorldReport],
-        watch: Watch | None,
-        *,
-        once: bool,
-    ) -> None:
-        self.results = Results(spec, once=once)
-        self._spec = spec
-        measured = {series.backend for series in spec.series if series.sizes_bytes}
-        self._worlds = [world for world in worlds if world.backend in measured]
-        self._start = start
-        self._watch = watch
-        self._once = once
-        self._world = worlds[0]
-        self._doing = "starting"
-        self._timing_since: float | None = None
+    Attributes:
+        results: all that came of it.
+        timing_since: when the first launch of this backend that counts began.
+        doing: what was last measured, in a few words.
+    """
+
+    spec: BenchSpec
+    worlds: Sequence[WorldSpec]
+    start: Callable[..., WorldReport]
+    watch: Watch | None
+    once: bool
+    results: Results
+    timing_since: float | None = None
+    doing: str = ""
 
     def run(self) -> None:
         """Every backend, in the order in which they were named; one that fails stops no other."""
-        for world in self._worlds:
-            self._world, self._timing_since = world, None
+        for world in self.worlds:
+            self.timing_since = None
             self.results.begin(world)
             try:
-                self._measure_backend()
+                self.measure_backend(world)
             except DistdemoError as error:
                 if not any(point.times_s for point in self.results.samples.values()):
                     raise
                 self.results.errors[world.backend] = f"{error.what} {error.why} It stopped"
 
-    def _measure_backend(self) -> None:
-        backend = self._world.backend
-        if self._once:
-            self._launch(plan.in_one_world(self._spec, backend))
+    def measure_backend(self, world: WorldSpec) -> None:
+        """One world after the other, until enough is known or one fails."""
+        if self.once:
+            self.launch(world, plan.in_one_world(self.spec, world.backend))
             return
-        if not self._launch(plan.first(self._spec, backend)):
+        if not self.launch(world, plan.first(self.spec, world.backend)):
             return
-        self._timing_since = monotonic()
-        for launch in range(1, (plan.fixed_launches(self._spec) or MOST_LAUNCHES) + 1):
-            counts = self._counts(launch)
-            if not counts or not self._launch(plan.later(self._spec, launch, counts)):
+        self.timing_since = monotonic()
+        for number in range(1, (plan.fixed_launches(self.spec) or MOST_LAUNCHES) + 1):
+            counts = self.counts(world.backend, number)
+            if not counts or not self.launch(world, plan.later(self.spec, number, counts)):
                 return
 
-    def _launch(self, what: Plan) -> bool:
+    def launch(self, world: WorldSpec, what: LaunchPlan) -> bool:
         """Run one world; whether all its ranks did what they should."""
-        self._doing = "starting a world"
-        self._tell()
-        left = self._world.deadline - (monotonic() - self.results.began)
+        left = world.deadline - (monotonic() - self.results.began)
         if left <= 0:
-            limit = f"The time limit of {self._world.deadline:g} s was reached"
-            self.results.errors[self._world.backend] = limit
+            limit = f"The time limit of {world.deadline:g} s was reached"
+            self.results.errors[world.backend] = limit
             return False
-        report = self._start(
-            replace(self._world, deadline=max(0.1, round(left, 1))),
+        report = self.start(
+            replace(world, deadline=max(0.1, round(left, 1))),
             bench,
-            (self._spec, what),
-            hear=self._hear,
+            (self.spec, what),
+            hear=partial(self.hear, world),
             order=encode(what),
-            resume=self._resume,
+            resume=lambda order: (bench, (self.spec, decode(LaunchPlan, order))),
         )
-        self.results.add_world(self._world, report)
+        self.results.add_world(world, report)
         return report.ok
 
-    def _resume(self, order: Any) -> tuple[Callable[..., None], tuple[BenchSpec, Plan]]:  # noqa: ANN401 - JSON
-        """What another node of the world runs, from what ``_launch`` ordered."""
-        return bench, (self._spec, decode(Plan, order))
-
-    def _counts(self, launch: int) -> dict[Key, int]:
+    def counts(self, backend: str, launch: int) -> dict[Key, int]:
         """Iterations of each size in this launch; empty: enough is known."""
-        fixed = plan.fixed_launches(self._spec)
-        every = plan.keys(self._spec, self._world.backend)
-        if self._spec.iters is not None and fixed is not None:
-            return {key: plan.share(self._spec.iters, launch, fixed) for key in every}
-        budget = plan.budget_s(self._spec, self._world.backend)
-        mine = every
+        fixed = plan.fixed_launches(self.spec)
+        every = plan.keys(self.spec, backend)
+        if self.spec.iters is not None and fixed is not None:
+            return {key: plan.share(self.spec.iters, launch, fixed) for key in every}
+        budget, spent, mine = plan.budget_s(self.spec, backend), self.spent_s(), every
         if fixed is None and launch > FEWEST_LAUNCHES:
-            if self._spent_s() >= budget * (1 - 0.5 / launch):
+            if spent >= budget * (1 - 0.5 / launch):
                 return {}
             rows = {key: self.results.row(key) for key in every}
             mine = [key for key, row in rows.items() if row is None or not row.steady]
         wanted = fixed or plan.USUAL_LAUNCHES
-        left = max(budget - self._spent_s(), budget / 4) / max(1, wanted - launch + 1)
+        left = max(budget - spent, budget / 4) / max(1, wanted - launch + 1)
         return {
             key: plan.count_for(self.results.samples[key].pace_s, left / len(every)) for key in mine
         }
 
-    def _spent_s(self) -> float:
-        return 0.0 if self._timing_since is None else monotonic() - self._timing_since
+    def spent_s(self) -> float:
+        """Seconds of this backend's budget that are gone."""
+        return 0.0 if self.timing_since is None else monotonic() - self.timing_since
 
-    def _hear(self, rank: int, told: Ready | Sample | None) -> None:
-        """None: the rank still moves."""
+    def hear(self, world: WorldSpec, rank: int, told: Ready | Sample | None) -> None:
+        """What a rank tells; None: it still moves."""
         if isinstance(told, Ready) and rank == 0:
-            self.results.add_ready(self._world.backend, told)
+            self.results.add_ready(world.backend, told)
         if isinstance(told, Sample) and self.results.add_sample(rank, told):
-            series = self._spec.series[told.visit.series]
-            self._doing = series.named(series.sizes_bytes[told.visit.point])
-        self._tell()
-
-    def _tell(self) -> None:
-        """How far it is: by the budget, or by the launches that are left."""
-        if self._watch is None:
+            series = self.spec.series[told.visit.series]
+            self.doing = series.named(series.sizes_bytes[told.visit.point])
+        if self.watch is None:
             return
-        budget = plan.budget_s(self._spec, self._world.backend)
-        fixed = plan.fixed_launches(self._spec)
-        part = self._spent_s() / budget
+        part = self.spent_s() / plan.budget_s(self.spec, world.backend)
+        fixed = plan.fixed_launches(self.spec)
         if fixed is not None:
-            part = self.results.setups[self._world.backend].launches / (fixed + 1)
-        done = (self._worlds.index(self._world) + min(1.0, part)) / len(self._worlds)
+            part = self.results.setups[world.backend].launches / (fixed + 1)
+        done = (self.worlds.index(world) + min(1.0, part)) / len(self.worlds)
         wrong = sum(point.wrong for point in self.results.samples.values())
-        self._watch(int(100 * done), wrong, self._doing)
+        self.watch(int(100 * done), wrong, self.doing)
 
 
 @dataclass(slots=True)
@@ -296,11 +285,11 @@ class Results:
         comparable = self._one_clock(series.backend)
         if comparable and ops.REGISTRY[series.op].meets and not series.groups:
             # A barrier moves no data; what is verified is that nobody left before all had come.
-            for turn in range(len(started[0])):
-                latest = max(starts[turn] for starts in started)
-                left = [s[turn] + t[turn] for s, t in zip(started, took, strict=True)]
-                point.checked += len(left)
-                point.wrong += sum(moment < latest for moment in left)
+            for starts, times in zip(
+                zip(*started, strict=True), zip(*took, strict=True), strict=True
+            ):
+                point.checked += len(starts)
+                point.wrong += sum(s + t < max(starts) for s, t in zip(starts, times, strict=True))
         if visit.launch == 0:
             return True
         slowest = list(map(max, zip(*took, strict=True)))
@@ -313,18 +302,11 @@ class Results:
             apart = (max(each) - min(each) for each in zip(*started, strict=True))
             self._spreads.setdefault(series.backend, array("d")).extend(apart)
             if self._spec.skew:
-                self._skew_log(visit.series).add(arrived, took)
+                inside = sorted(rank for group in series.groups for rank in group)
+                lopsided = bool(ops.REGISTRY[series.op].takes & {"root", "src"})
+                log = SkewLog(inside or range(series.world_size), lopsided=lopsided)
+                self._skews.setdefault(visit.series, log).add(arrived, took)
         return True
-
-    def _skew_log(self, number: int) -> SkewLog:
-        """Of this series, over the ranks that take part in it."""
-        if number not in self._skews:
-            series = self._spec.series[number]
-            inside = [rank for group in series.groups for rank in group]
-            lopsided = bool(ops.REGISTRY[series.op].takes & {"root", "src"})
-            ranks = sorted(inside) or range(series.world_size)
-            self._skews[number] = SkewLog(ranks, lopsided=lopsided)
-        return self._skews[number]
 
     def _one_clock(self, backend: str) -> bool:
         """Whether the moments of all its ranks can be compared: they live on one machine."""
@@ -401,30 +383,22 @@ class Results:
         starts = sorted(self._spreads.get(setup.backend, ()))
         if setup.alignment is None or not starts:
             return setup
-        aligned = replace(
-            setup.alignment, spread_s=median(starts), spread_p99_s=quantile(starts, 0.99)
-        )
+        p99 = quantile(starts, 0.99)
+        aligned = replace(setup.alignment, spread_s=median(starts), spread_p99_s=p99)
         return replace(setup, alignment=aligned)
 
-    def _notes(self) -> list[str]:
+    def _notes(self) -> Iterator[str]:
         """What a reader should know."""
-        notes = []
-        if any(len(set(setup.hosts)) > 1 for setup in self.setups.values()):
-            notes.append(
-                "The ranks live on several hosts: the machine's own limits are those of one host, "
-                "and the common start is the group's barrier."
-            )
         if self._once:
-            notes.append(
+            yield (
                 "Here MPI begins once in a process, so blocks of one world stand for launches: the "
                 "intervals leave out what differs from world to world, and are too narrow."
             )
         if self._spec.skew and not all(map(self._one_clock, self.setups)):
-            notes.append(
-                "Which rank comes late can't be told: the ranks share no memory, so their clocks "
+            yield (
+                "Which rank comes late is not known: the ranks share no memory, so their clocks "
                 "can't be compared."
             )
-        return notes
 
 
 def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> Row:  # noqa: ANN401 - fields of Row

@@ -101,7 +101,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """All that the ranks of one world do.
 
     Attributes:
@@ -125,13 +125,13 @@ def keys(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first(spec: BenchSpec, backend: str) -> Plan:
+def first(spec: BenchSpec, backend: str) -> LaunchPlan:
     """The launch that verifies every size, and times it so often that the rest can be planned."""
     visits = [Visit(*key, 0, TRIAL, warmup(spec, key), verify=True) for key in keys(spec, backend)]
-    return Plan(tuple(visits), limits=spec.limits, harness=True)
+    return LaunchPlan(tuple(visits), limits=spec.limits, harness=True)
 
 
-def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Plan:
+def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> LaunchPlan:
     """A launch that times; every other one visits the sizes in the opposite order.
 
     Args:
@@ -141,10 +141,10 @@ def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Plan:
     """
     order = sorted(counts, reverse=launch % 2 == 0)
     visits = [Visit(*key, launch, counts[key], warmup(spec, key)) for key in order if counts[key]]
-    return Plan(tuple(visits))
+    return LaunchPlan(tuple(visits))
 
 
-def in_one_world(spec: BenchSpec, backend: str) -> Plan:
+def in_one_world(spec: BenchSpec, backend: str) -> LaunchPlan:
     """All in one world, where no second one can follow: blocks stand for launches."""
     begin, launches = first(spec, backend), fixed_launches(spec) or USUAL_LAUNCHES
     visits, mine = list(begin.visits), keys(spec, backend)

@@ -23,7 +23,7 @@ import torch
 
 from distdemo import ops
 from distdemo.bench.limits import measure_limits
-from distdemo.bench.plan import Key, Plan, Visit, count_for
+from distdemo.bench.plan import Key, LaunchPlan, Visit, count_for
 from distdemo.bench.records import BenchSpec, Harness, Limit, Overlap, Start
 from distdemo.bench.statistics import median
 from distdemo.bench.timing import Times, common_start, harness, timed
@@ -90,7 +90,7 @@ class Sample:
     overlap: Overlap | None = None
 
 
-def bench(rank: Rank, spec: BenchSpec, plan: Plan) -> None:
+def bench(rank: Rank, spec: BenchSpec, plan: LaunchPlan) -> None:
     """Collective: carry out the plan, and tell what came of each visit.
 
     Args:

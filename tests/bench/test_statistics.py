@@ -161,6 +161,6 @@ def test_in_one_world_blocks_stand_for_launches_and_a_plan_can_be_told():
     assert {v.launch for v in timing} == set(range(1, plan.SPREAD_OVER + 1))
     assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
     assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
-    assert decode(plan.Plan, encode(found)) == found
+    assert decode(plan.LaunchPlan, encode(found)) == found
     open_ended = plan.in_one_world(wanted.asked(iters=None), "gloo").visits
     assert {(v.iterations, v.seconds) for v in open_ended if v.launch} == {(0, 0.5)}
