@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matplotlib import rc_context
@@ -22,24 +21,6 @@ if TYPE_CHECKING:
 SIZE = (11, 6.2)  # inches
 MOST_TICKS = 8  # sizes that are named
 LIMIT = "#555555"
-NEAR = 1.35  # limits nearer to each other than this have their words on two sides
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A series as it is drawn.
-
-    Attributes:
-        line: of what it is made, as matplotlib names it; so with the mark.
-        hollow: marks have a white middle and are smaller, to be seen on another's.
-    """
-
-    name: str
-    rows: Sequence[Row]
-    colour: str
-    mark: str
-    line: str
-    hollow: bool
 
 
 def draw(report: BenchReport, kind: str) -> bytes:
@@ -52,11 +33,10 @@ def draw(report: BenchReport, kind: str) -> bytes:
     with rc_context(SETTINGS):
         figure = Figure(figsize=SIZE, layout="constrained")
         left, right = figure.subplots(1, 2)
-        curves = _curves(report)
-        _panel(left, curves, lambda _, seconds: seconds, "Time, median", duration)
+        _panel(left, report, lambda _, seconds: seconds, "Time, median", duration)
         _panel(
             right,
-            curves,
+            report,
             lambda row, seconds: row.busbw_factor * row.size_bytes / seconds,
             "Bus bandwidth",
             rate,
@@ -64,8 +44,7 @@ def draw(report: BenchReport, kind: str) -> bytes:
         _draw_limits(right, bounds(report))
         handles, names = left.get_legend_handles_labels()
         if handles:
-            longest = max(map(len, names))
-            columns = max(1, min(len(names), 130 // (longest + 8)))
+            columns = max(1, min(len(names), 130 // (max(map(len, names)) + 8)))
             figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False)
         about = [str(report.environment.get(name, "")) for name in ("host", "processor")]
         about += [f"{name} {version}" for name, version in report.versions.items()]
@@ -74,80 +53,53 @@ def draw(report: BenchReport, kind: str) -> bytes:
         return saved(figure, kind)
 
 
-def _curves(report: BenchReport) -> list[Curve]:
-    """A colour and a mark for each op, a line for each backend; hollow marks are in place.
-
-    Where there is but one op, each backend has a colour and a mark of its own.
-    """
-    found: list[Curve] = []
-    looks: dict[tuple[str, ...], int] = {}
-    lines: dict[str, int] = {}
-    several = len({series.spec.op for series in report.series}) > 1
-    for series, words in zip(report.series, labels(report.series), strict=True):
-        said = {"in place", "out of place", *([series.spec.backend] if several else [])}
-        look = looks.setdefault(tuple(word for word in words if word not in said), len(looks))
-        line = lines.setdefault(series.spec.backend, len(lines)) if several else 0
-        rows = [row for row in series.rows if row.size_bytes and row.median_s > 0]
-        if rows:  # what has no size, as a barrier, has no place on an axis of sizes
-            found.append(
-                Curve(
-                    " ".join(words),
-                    rows,
-                    COLOURS[look % len(COLOURS)],
-                    MARKS[look % len(MARKS)],
-                    LINES[line % len(LINES)],
-                    hollow="in place" in words,
-                )
-            )
-    return found
-
-
 def _panel(
     axes: Axes,
-    curves: Sequence[Curve],
+    report: BenchReport,
     pick: Callable[[Row, float], float],
     title: str,
     text: Callable[[float], str],
 ) -> None:
-    """A figure of each row, from a time of it: the median's as a line, intervals as bands."""
+    """A figure of each row, from a time of it: the median's as a line, intervals as bands.
+
+    A colour and a mark for each series, a line for each backend.
+    """
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    for curve in curves:
-        rows = [row for row in curve.rows if pick(row, row.median_s) > 0]
-        axes.fill_between(
-            [row.size_bytes for row in rows],
-            [pick(row, row.p10_s) for row in rows],
-            [pick(row, row.p90_s) for row in rows],
-            color=curve.colour,
-            alpha=0.12,
-            linewidth=0,
-        )
-        known = [(row, row.interval_s) for row in rows if row.interval_s and row.interval_s[0] > 0]
-        axes.fill_between(
-            [row.size_bytes for row, _ in known],
-            [pick(row, low) for row, (low, _) in known],
-            [pick(row, high) for row, (_, high) in known],
-            color=curve.colour,
-            alpha=0.25,
-            linewidth=0,
-        )
+    backends = [setup.backend for setup in report.setups]
+    sizes: set[int] = set()
+    for number, (series, name) in enumerate(zip(report.series, labels(report.series), strict=True)):
+        # What has no size, as a barrier, has no place on an axis of sizes; nor has 0 on this one.
+        rows = [row for row in series.rows if row.size_bytes and pick(row, row.median_s) > 0]
+        sizes.update(row.size_bytes for row in rows)
+        if not rows:
+            continue
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        spreads = [(row, row.p10_s, row.p90_s) for row in rows]
+        intervals = [(row, *row.interval_s) for row in rows if row.interval_s]
+        for bands, alpha in ((spreads, 0.12), (intervals, 0.25)):
+            axes.fill_between(
+                [row.size_bytes for row, _, _ in bands],
+                [pick(row, low) for row, low, _ in bands],
+                [pick(row, high) for row, _, high in bands],
+                color=colour,
+                alpha=alpha,
+                linewidth=0,
+            )
         axes.plot(
             [row.size_bytes for row in rows],
             [pick(row, row.median_s) for row in rows],
-            label=curve.name,
-            color=curve.colour,
-            marker=curve.mark,
-            markersize=3.5 if curve.hollow else 6,
-            markerfacecolor="white" if curve.hollow else curve.colour,
-            linewidth=1.1 if curve.hollow else 1.8,
-            linestyle=curve.line,
+            label=" ".join(name),
+            color=colour,
+            marker=mark,
+            linestyle=LINES[backends.index(series.spec.backend) % len(LINES)],
             zorder=3,
         )
-    sizes = sorted({row.size_bytes for curve in curves for row in curve.rows})
-    step = max(1, -(-len(sizes) // MOST_TICKS))
+    ticks = sorted(sizes)
+    step = max(1, -(-len(ticks) // MOST_TICKS))
     axes.set_xlabel("Size")
     axes.set_ylabel(title)
-    axes.xaxis.set_major_locator(FixedLocator(sizes[::-1][::step][::-1]))
+    axes.xaxis.set_major_locator(FixedLocator(ticks[::-1][::step][::-1]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_size(value)))
     axes.xaxis.set_minor_locator(FixedLocator([]))
     axes.yaxis.set_major_locator(LogLocator(numticks=12))
@@ -158,21 +110,18 @@ def _panel(
 
 def _draw_limits(axes: Axes, limits: Sequence[tuple[str, float]]) -> None:
     """Over the left, where bandwidths of small sizes leave room."""
-    before = 0.0
-    for words, bandwidth in sorted(limits, key=lambda limit: limit[1]):
-        above = not before or bandwidth / before > NEAR
+    for place, (words, bandwidth) in enumerate(limits):
         axes.axhline(bandwidth, color=LIMIT, linewidth=1.2, linestyle=(0, (6, 3)), zorder=2)
         axes.annotate(
             words,
             xy=(0, bandwidth),
             xycoords=("axes fraction", "data"),
-            xytext=(4, 3 if above else -3),
+            xytext=(4, -3 if place % 2 else 3),  # of two that are near, on different sides
             textcoords="offset points",
-            va="bottom" if above else "top",
+            va="top" if place % 2 else "bottom",
             fontsize=9,
             color=LIMIT,
         )
-        before = bandwidth
     if limits:
         low, high = axes.get_ylim()
-        axes.set_ylim(low, max(high, 1.6 * before))
+        axes.set_ylim(low, max(high, 1.6 * max(bandwidth for _, bandwidth in limits)))
