@@ -107,12 +107,12 @@ class LaunchPlan:
     Attributes:
         visits: in order.
         limits: measure first what the machine does without torch.distributed.
-        harness: measure first what the loop itself costs.
+        calibrates: measure first what the loop itself costs.
     """
 
     visits: tuple[Visit, ...]
     limits: bool = False
-    harness: bool = False
+    calibrates: bool = False
 
 
 def keys(spec: BenchSpec, backend: str) -> list[Key]:
@@ -128,7 +128,7 @@ def keys(spec: BenchSpec, backend: str) -> list[Key]:
 def first(spec: BenchSpec, backend: str) -> LaunchPlan:
     """The launch that verifies every size, and times it so often that the rest can be planned."""
     visits = [Visit(*key, 0, TRIAL, warmup(spec, key), verify=True) for key in keys(spec, backend)]
-    return LaunchPlan(tuple(visits), limits=spec.limits, harness=True)
+    return LaunchPlan(tuple(visits), limits=spec.limits, calibrates=True)
 
 
 def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> LaunchPlan:

@@ -14,8 +14,9 @@ such multiples, unless its own length is one, which ``values.period`` sees to.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from distdemo.bench.plan import Key, LaunchPlan, Visit, count_for
 from distdemo.bench.records import BenchSpec, Harness, Limit, Overlap, Start
 from distdemo.bench.statistics import median
 from distdemo.bench.timing import Times, common_start, harness, timed
-from distdemo.demo.part import Groups, Part, inference, part_of
+from distdemo.demo.part import Groups, inference, part_of
 from distdemo.demo.verify import verify
 from distdemo.launcher.clock import HOST
 from distdemo.ops.buffers import Expected, cuts_of, laid_out, poison, reduced, tensors
@@ -44,10 +45,7 @@ if TYPE_CHECKING:
 MEETINGS = 100  # with which the cost of a common start is found
 TRIALS = 7  # iterations of each kind for the overlap
 GRAIN = 2048  # elements of the tensor that is computed on: it stays in the first cache
-COARSE = 1 << 19  # the same for a call that lasts so long that it would take too many of these
-LONG_S = 0.02
 PROBE = 200  # repetitions with which the speed of the computing is found
-GPU_PERIODS = 256  # that a GPU compares at once; a core takes one, which stays in its cache
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
@@ -100,115 +98,94 @@ def bench(rank: Rank, spec: BenchSpec, plan: LaunchPlan) -> None:
     """
     start = common_start(rank)
     rank.reach("ready")
-    ready = Ready(start.way)
     found = measure_limits(rank) if plan.limits else ()
     rank.reach("measured the machine")
-    if plan.harness:
+    ready = Ready(start.way)
+    if plan.calibrates:
         began = perf_counter()
         for _ in range(MEETINGS):
             start.meet()
         meeting = (perf_counter() - began) / MEETINGS
         ready = Ready(start.way, meeting, harness(), found)
     rank.tell(ready)
-    bench_rank = _BenchRank(rank, spec, start.meet)
+    groups = Groups(rank.backend)
+    paces: dict[Key, float] = {}
     for visit in plan.visits:
         series = spec.series[visit.series]
         rank.reach(series.named(series.sizes_bytes[visit.point]))
-        rank.tell(bench_rank.measure(visit))
+        rank.tell(_measure(rank, spec, visit, start.meet, groups, paces))
     rank.reach("done")
     start.meet()
 
 
-class _BenchRank:
-    """What all visits of a launch have in common.
+def _measure(  # noqa: PLR0913, PLR0917 - what all visits of a launch have in common
+    rank: Rank,
+    spec: BenchSpec,
+    visit: Visit,
+    meet: Callable[[], None],
+    groups: Groups,
+    paces: dict[Key, float],
+) -> Sample:
+    """Collective: verify if that is due, warm up, time.
 
     Args:
+        rank: this rank of the world.
+        spec: what is measured.
+        visit: which size of it, and how often.
         meet: brings the ranks to a common start.
+        groups: that were made so far.
+        paces: seconds of an iteration at the last visit of each size.
     """
+    series, key = spec.series[visit.series], (visit.series, visit.point)
+    specs = series.at(series.sizes_bytes[visit.point])
+    part = part_of(rank.rank, ops.REGISTRY[series.op], specs, f"visit {visit.launch} {key}")
+    group = groups.of(specs, part)
+    with inference(part.spec):
+        buffers = laid_out(part.op, part.rank, part.spec, rank.device)
+        fill_with_ones(part.op, part.spec, buffers)
+        begin = part.op.bind(buffers, part.spec, group, async_op=part.spec.async_op)
+        call = _waited(begin) if part.spec.async_op else begin
+        seeds = count(visit.launch * 1000)  # no launch verifies what another has
+        checked = wrong = 0
 
-    def __init__(self, rank: Rank, spec: BenchSpec, meet: Callable[[], None]) -> None:
-        self._rank = rank
-        self._spec = spec
-        self._meet = meet
-        self._groups = Groups(rank.backend)
-        self._paces: dict[Key, float] = {}  # seconds of an iteration at the last visit
+        def verify() -> None:
+            """Collective: one call on fresh data, and compare."""
+            nonlocal checked, wrong
+            fresh = replace(part.spec, seed=next(seeds))
+            refill(part.op, part.rank, fresh, buffers)
+            meet()
+            call()
+            rank.synchronize()
+            if part.group is not None:  # else it has no part in any group
+                counts = check(part.op, part.rank, fresh, buffers)
+                checked, wrong = checked + counts[0], wrong + counts[1]
 
-    def measure(self, visit: Visit) -> Sample:
-        """Collective: verify if that is due, warm up, time."""
-        series = self._spec.series[visit.series]
-        specs = series.at(series.sizes_bytes[visit.point])
-        place = f"visit {visit.launch} {visit.series} {visit.point}"
-        part = part_of(self._rank.rank, ops.REGISTRY[series.op], specs, place)
-        group = self._groups.of(specs, part)
-        with inference(part.spec):
-            check = _Check(part, first_seed=visit.launch * 1000)
-            verifies = visit.verify or bool(self._spec.check_every)
-            buffers = laid_out(part.op, part.rank, part.spec, self._rank.device)
-            if verifies:
-                check.refill(buffers)
-            else:
-                fill_with_ones(part.op, part.spec, buffers)
-            begin = part.op.bind(buffers, part.spec, group, async_op=part.spec.async_op)
-            call = _waited(begin) if part.spec.async_op else begin
-            if visit.verify:
-                self._verify(check, buffers, call)
-            for _ in range(visit.warmup):
-                self._meet()
-                call()
-            times = self._timed(visit, check, buffers, call)
-            overlap = None
-            if self._spec.overlap and series.async_op:  # also where this rank has no part in it
-                found = measure_overlap(self._rank, begin, times.took, self._meet)
-                overlap = found if part.group is not None else None
-        self._paces[visit.series, visit.point] = times.pace_s
-        return Sample(
-            visit,
-            times.arrived.tobytes(),
-            times.started.tobytes(),
-            times.took.tobytes(),
-            times.clock,
-            check.checked,
-            check.wrong,
-            overlap,
-        )
-
-    def _timed(
-        self, visit: Visit, check: _Check, buffers: Buffers, call: Callable[[], object]
-    ) -> Times:
-        """Collective: all iterations, verified in between if that was asked for."""
-        left, every = self._count(visit), self._spec.check_every
-        on_host = ops.REGISTRY[self._spec.series[visit.series].op].meets
-        arrived, started, took = array("d"), array("d"), array("d")
-        clock = HOST
+        if visit.verify:
+            verify()
+        for _ in range(visit.warmup):
+            meet()
+            call()
+        left = visit.iterations
+        if not left:  # rank 0 decides
+            store = rank.store("counts")
+            if rank.rank == 0:
+                store.set(str(visit), str(count_for(paces.get(key, 0.0), visit.seconds)))
+            left = int(store.get(str(visit)))
+        times = Times(array("d"), array("d"), array("d"))
         while left:
-            count = min(left, every or left)
-            times = timed(self._rank, call, count, self._meet, on_host=on_host)
-            arrived += times.arrived
-            started += times.started
-            took += times.took
-            clock = times.clock
-            left -= count
-            if every and visit.launch:
-                check.refill(buffers)
-                self._verify(check, buffers, call)
-        return Times(arrived, started, took, clock)
-
-    def _verify(self, check: _Check, buffers: Buffers, call: Callable[[], object]) -> None:
-        """Collective: one call on the fresh data that the buffers hold, and compare."""
-        self._meet()
-        call()
-        self._rank.synchronize()
-        check.compare(buffers)
-
-    def _count(self, visit: Visit) -> int:
-        """Collective: how many iterations are timed; rank 0 decides where the plan does not."""
-        if visit.iterations:
-            return visit.iterations
-        store, place = self._rank.store("counts"), str(visit)
-        if self._rank.rank == 0:
-            pace = self._paces.get((visit.series, visit.point), 0.0)
-            store.set(place, str(count_for(pace, visit.seconds)))
-        return int(store.get(place))
+            number = min(left, spec.check_every or left)
+            on_host = ops.REGISTRY[series.op].meets
+            times += timed(rank, call, number, meet, on_host=on_host)
+            left -= number
+            if spec.check_every and visit.launch:
+                verify()
+        overlap = None
+        if spec.overlap and series.async_op:  # also where this rank has no part in it
+            found = measure_overlap(rank, begin, times.took, meet)
+            overlap = found if part.group is not None else None
+    paces[key] = times.pace_s
+    arrived, started, took = (each.tobytes() for each in (times.arrived, times.started, times.took))
+    return Sample(visit, arrived, started, took, times.clock, checked, wrong, overlap)
 
 
 def _waited(begin: Callable[[], object]) -> Callable[[], object]:
@@ -224,30 +201,6 @@ def _waited(begin: Callable[[], object]) -> Callable[[], object]:
 # ------------------------------------------------------------------------------------ the data
 
 
-class _Check:
-    """Fresh data for one rank's part, and what came of comparing it."""
-
-    def __init__(self, part: Part, first_seed: int) -> None:
-        self._part = part
-        self._seed = first_seed  # no launch verifies what another has
-        self.checked = self.wrong = 0
-
-    def refill(self, buffers: Buffers) -> None:
-        """Fill with values that the buffers have not held before."""
-        self._seed += 1
-        refill(self._part.op, self._part.rank, self._spec(), buffers)
-
-    def compare(self, buffers: Buffers) -> None:
-        """Count the elements that are not what they should be after one call."""
-        if self._part.group is not None:  # else it has no part in any group
-            checked, wrong = check(self._part.op, self._part.rank, self._spec(), buffers)
-            self.checked += checked
-            self.wrong += wrong
-
-    def _spec(self) -> OpSpec:
-        return replace(self._part.spec, seed=self._seed)
-
-
 def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
     """Fresh data in the same buffers: inputs anew, as the spec's seed says, outputs poisoned."""
     if buffers.recv is not buffers.send:
@@ -257,11 +210,9 @@ def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
         cut = op.cut(rank, piece, spec)
         if not cut.numel:
             continue
-        flat, once = tensor.view(-1), _period(op, [cut], spec, reduce=False).tensor
-        once = once.to(flat.device)
-        whole = flat.numel() // once.numel() * once.numel()
-        flat[:whole].view(-1, once.numel()).copy_(once)
-        flat[whole:].copy_(once[: flat.numel() - whole])
+        once = _period(op, [cut], spec, reduce=False).tensor.to(tensor.device)
+        for block in torch.split(tensor.view(-1), once.numel()):
+            block.copy_(once[: block.numel()])
 
 
 def fill_with_ones(op: Op, spec: OpSpec, buffers: Buffers) -> None:
@@ -326,36 +277,18 @@ def _period(op: Op, cuts: Sequence[Cut], spec: OpSpec, *, reduce: bool) -> Expec
 
 def _wrong(flat: Tensor, wanted: Expected, *, bitwise: bool) -> int:
     """How many elements are not a period's, again and again."""
-    bits = _bits(wanted.tensor.to(flat.device))
-    wrong = 0
-    for block in _blocks(flat, wanted.tensor.numel()):
-        found = _bits(block)
-        if not torch.equal(found, bits[: found.shape[1]].expand(found.shape)):
-            wrong += _differing(block, wanted, bitwise=bitwise)
+    once, wrong = wanted.tensor.to(flat.device), 0
+    for block in torch.split(flat, once.numel()):
+        numel = block.numel()
+        found, should = _bits(block), _bits(once[:numel])
+        if torch.equal(found, should):
+            continue
+        if bitwise:
+            wrong += int((found != should).view(numel, -1).any(dim=1).sum())
+        else:
+            bound = None if wanted.bound is None else wanted.bound[:numel]
+            wrong += verify([block], [Expected(wanted.tensor[:numel], bound)]).wrong
     return wrong
-
-
-def _blocks(flat: Tensor, length: int) -> Iterator[Tensor]:
-    """Some periods at a time, as (periods, elements); at the end what is left of one."""
-    whole = flat.numel() // length * length
-    rows = flat[:whole].view(-1, length)
-    yield from torch.split(rows, 1 if flat.device.type == "cpu" else GPU_PERIODS)
-    if whole < flat.numel():
-        yield flat[whole:].unsqueeze(0)
-
-
-def _differing(block: Tensor, wanted: Expected, *, bitwise: bool) -> int:
-    """How many elements of a block are wrong, if not all its bits are as they should be."""
-    numel = block.shape[1]
-    tensor, bound = wanted.tensor[:numel].expand(block.shape), wanted.bound
-    if bitwise:
-        width = block.element_size()
-        one, other = (
-            each.cpu().contiguous().view(torch.uint8).view(-1, width) for each in (block, tensor)
-        )
-        return int((one != other).any(dim=1).sum())
-    limit = None if bound is None else bound[:numel].expand(block.shape)
-    return verify([block], [Expected(tensor, limit)]).wrong
 
 
 def _bits(tensor: Tensor) -> Tensor:
@@ -385,7 +318,7 @@ def measure_overlap(
         meet: brings all ranks to a common start.
     """
     alone = median(took)
-    tensor = torch.ones(GRAIN if alone < LONG_S else COARSE, device=rank.device)
+    tensor = torch.ones(GRAIN, device=rank.device)
 
     def computing(repetitions: int) -> None:
         for _ in range(repetitions):

@@ -210,6 +210,15 @@ class Times:
     took: array[float]
     clock: str = HOST
 
+    def __add__(self, more: Times) -> Times:
+        """These, and then those."""
+        return Times(
+            self.arrived + more.arrived,
+            self.started + more.started,
+            self.took + more.took,
+            more.clock,
+        )
+
     @property
     def pace_s(self) -> float:
         """Seconds of an iteration, from the first arrival to the end of the last call."""
