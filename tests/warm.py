@@ -13,10 +13,12 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from commands import forget_forkserver
+from helpers import commanded, free_port
 
 
 class Warm:
@@ -103,3 +105,18 @@ def run_command(*arguments: str) -> tuple[int, str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(arguments)
     return code, out.getvalue(), err.getvalue()
+
+
+def run_joined(words: list[str], folder: Path) -> list[tuple[int, str, str]]:
+    """Run a command as the two ranks of a world that others started; what each ended with."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for rank in ("0", "1"):
+            (folder / rank).mkdir()
+            environment = {**where, "RANK": rank}
+            runs.append(stack.enter_context(commanded(words, folder / rank, env=environment)))
+        ended = [run.finish() for run in runs]
+        for run in runs:
+            run.leaves_nothing()
+    return ended

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 from golden import drawn, golden
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from recordings import (
     SIZES,
     document,
@@ -34,7 +32,6 @@ from distdemo.bench.compare.compare import (
     change_of,
     compare,
     critical,
-    means,
     shift,
 )
 from distdemo.bench.compare.records import Change, CompareReport, Gate
@@ -67,22 +64,6 @@ def test_the_least_error_has_an_interval_whatever_the_samples_are():
     for m, n in combinations(range(2, 14), 2):
         least = 2 / math.comb(m + n, m)
         assert (critical(m, n, least), critical(m, n, 0.999 * least)) == (1, 0), (m, n)
-    assert critical(51, 51, 0.05) == pytest.approx(critical(50, 50, 0.05), abs=60), "normal beyond"
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.lists(st.floats(0.1, 10), min_size=4, max_size=9),
-    st.lists(st.floats(0.1, 10), min_size=4, max_size=9),
-    st.floats(0.1, 10),
-)
-def test_it_goes_with_the_scale_and_turns_round(old, new, factor):
-    ratio, interval = shift(old, new, 0.1)
-    assert interval is not None
-    low, high = interval
-    assert low <= ratio <= high
-    assert shift(old, [factor * each for each in new], 0.1).ratio == pytest.approx(factor * ratio)
-    assert shift(new, old, 0.1).interval == pytest.approx((1 / high, 1 / low))
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
@@ -93,17 +74,6 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
         low, high = shift(old, new, 0.05).interval or (0, 0)
         held += low <= math.exp(0.5) <= high
     assert 0.93 <= held / 300 <= 0.995
-
-
-def test_launches_that_left_out_sizes_compare_with_those_that_did_not():
-    whole = [row_of(size, [[1.0 * size]] * 8) for size in (8, 64, 512)]
-    partly = [
-        row_of(row.size_bytes, [[2.0 * row.size_bytes]] * count)
-        for row, count in zip(whole, (8, 6, 7), strict=True)
-    ]
-    old, new = means(list(zip(whole, partly, strict=True)))
-    assert old == pytest.approx([1.0] * 8)
-    assert new == pytest.approx([2.0] * 7), "the eighth has a third of the sizes"
 
 
 # --------------------------------------------------------------------- how often it is right
@@ -236,16 +206,6 @@ def test_a_change_that_the_machine_may_explain_can_not_be_told():
         assert {each.change for each in same.every()} == {Change.NONE}
 
 
-def test_limits_that_a_backend_does_not_use_explain_nothing():
-    slow = setup()
-    limits = [
-        replace(each, latency_s=1.0) if each.transport.value == "shared memory" else each
-        for each in slow.limits
-    ]
-    found = pair(1.5, None, {"setups": (replace(slow, limits=tuple(limits)),)})
-    assert {each.change for each in found.every()} == {Change.SLOWER}
-
-
 def test_of_many_rows_one_that_is_ten_times_slower_is_found():
     def many(name: str, seed: int, slow: int | None = None) -> Recording:
         made = []
@@ -325,12 +285,9 @@ def test_circumstances_that_differ_are_told():
 UNFIT: list[tuple[Any, str]] = [
     (None, "no such file"),
     ("{", "no JSON"),
-    ("[]", "no file of distdemo bench"),
     ('{"command": "bench fit", "schema_version": 2}', "'bench fit'"),
     ('{"command": "bench", "schema_version": 1}', "version 1"),
-    ('{"command": "bench", "schema_version": 2}', "no file of distdemo bench"),
     (("times_s", [[1.0, "soon"]]), "series: rows: times_s: 'soon' is no float"),
-    (("times_s", [[1.0, -1.0]]), "a time is no positive number"),
     (("times_s", [[], []]), "a size has no times"),
 ]
 
@@ -370,28 +327,22 @@ def test_the_command_ends_with_what_was_asked_for(tmp_path, command):
     old = written(tmp_path / "old.json", document(scaled(1.0)))
     new = written(tmp_path / "new.json", document(scaled(1.3, seed=2)))
     few = written(tmp_path / "few.json", document(scaled(1.0, launches=1)))
-    result = tmp_path / "result.json"
     for line, expected, words in (
         ((old, new), 0, "1 series and 12 sizes slower"),
-        ((old, new, "--fail-over", "10", "-q"), 1, "✗ Slower by more than 10%"),
         ((old, new, "--fail-over", "40%"), 0, ""),
         ((new, old, "--fail-over", "10%", "-q"), 0, "faster"),
         ((old, new, "--threshold", "50%", "-q"), 0, "✓ No change beyond 50%"),
         ((old, few, "--fail-over", "10%", "-q"), 1, "! It cannot be told"),
-        ((old, few), 0, "It cannot be told"),
     ):
         code, out, err = command("bench", "compare", *line)
         assert (code, err) == (expected, ""), line
         assert words in " ".join(out.split())
-    both = ("--format", "json", "--output", str(result))
-    code, out, err = command("bench", "compare", old, new, "--fail-over", "0.5%", *both)
+    line = ("--fail-over", "0.5%", "--format", "json")
+    code, out, err = command("bench", "compare", old, new, *line)
     assert (code, err) == (1, "")
     found = json.loads(out)
-    assert found == json.loads(result.read_text())
-    assert (found["schema_version"], found["command"], found["ok"]) == (2, "bench compare", False)
-    assert found["fail_over"] == 0.005
+    assert (found["fail_over"], len(found["errors"])) == (0.005, 1)
     assert [len(each["rows"]) for each in found["series"]] == [len(SIZES)]
-    assert len(found["errors"]) == 1
 
 
 def test_what_can_not_be_meant_is_refused(tmp_path, command):
