@@ -169,13 +169,6 @@ class Host:
         """All that runs on this host."""
         return processes(self.namespace)
 
-    def link(self, state: str) -> None:
-        """Pull its cable (``down``) or plug it in again (``up``).
-
-        It is the switch's end, so that the host keeps address and routes, and only hears nothing.
-        """
-        _do("ip", "-n", self.switch, "link", "set", self.port, state)
-
 
 @dataclass
 class Network:
@@ -199,12 +192,11 @@ class Network:
         return len(self.hosts)
 
     def cut(self, host: Host) -> None:
-        """Pull the host's cable."""
-        host.link("down")
+        """Pull the host's cable.
 
-    def mend(self, host: Host) -> None:
-        """Plug the host's cable in again."""
-        host.link("up")
+        It is the switch's end, so that the host keeps address and routes, and only hears nothing.
+        """
+        _do("ip", "-n", host.switch, "link", "set", host.port, "down")
 
 
 @contextmanager

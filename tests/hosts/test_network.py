@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +10,6 @@ from helpers import wait_until
 from hosts.network import (
     ETC,
     STEM,
-    Command,
-    Host,
     Network,
     is_dead,
     network,
@@ -23,74 +20,6 @@ from hosts.network import (
 pytestmark = pytest.mark.hosts
 
 Hosts = Callable[[int], Network]
-
-SERVER = """
-import socket, sys
-with socket.create_server(("", 0)) as server:
-    print(server.getsockname()[1], flush=True)
-    connection, peer = server.accept()
-    with connection:
-        got = 0
-        while data := connection.recv(1 << 20):
-            got += len(data)
-        print(got, peer[0], flush=True)
-"""
-CLIENT = """
-import socket, sys, time
-host, port, size, patience = sys.argv[1], *map(float, sys.argv[2:])
-with socket.create_connection((host, int(port)), patience) as connection:
-    started = time.monotonic()
-    connection.sendall(bytes(int(size)))
-    connection.shutdown(socket.SHUT_WR)
-    connection.recv(1)  # until the other side has read it all
-    print(time.monotonic() - started)
-"""
-
-
-def serve(host: Host) -> tuple[Command, str]:
-    """A server on this host, and its port."""
-    server = host.start(python(SERVER))
-    assert wait_until(lambda: server.said().endswith("\n")), server.complained()
-    return server, server.said().strip()
-
-
-def python(text: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-S", "-c", text, *arguments]
-
-
-def send(host: Host, to: str, port: str, size: int, patience: float = 10) -> tuple[int, str, str]:
-    return host.run(python(CLIENT, to, port, str(size), str(patience)))
-
-
-def test_hosts_have_names_reach_each_other_by_them_and_nothing_else(hosts: Hosts) -> None:
-    net = hosts(2)
-    h0, h1 = net
-    server, port = serve(h0)
-    code, _, complaint = send(h1, "h0", port, 1000)
-    assert (code, complaint) == (0, "")
-    assert server.finish() == (0, f"{port}\n1000 {h1.address}\n", "")
-    routes = h0.run(["ip", "route"])[1].splitlines()
-    assert [line.split()[0] for line in routes] == ["10.77.1.0/24"]
-    assert h0.run(["getent", "hosts", "example.org"])[0] == 2  # found nowhere, nobody waited for
-    # As mpiexec does, with options of ssh's before the name and all else as one line.
-    shell = str(net.shell)
-    told = h0.run([shell, "-x", "h1", 'hostname; echo "$X"'], env={"X": "a  b"})
-    assert told == (0, "h1\na  b\n", "")
-    assert h0.run([shell, "h7", "true"]) == (255, "", "no host h7\n")
-
-
-def test_a_pulled_cable_keeps_everything_away_until_it_is_plugged_in_again(hosts: Hosts) -> None:
-    net = hosts(2)
-    h0, h1 = net
-    server, port = serve(h0)
-    net.cut(h1)
-    code, _, complaint = send(h1, "h0", port, 1, patience=0.3)
-    assert code == 1
-    assert "timed out" in complaint or "No route to host" in complaint
-    assert h1.run(["ip", "-brief", "address", "show", "eth0"])[1].split()[2] == f"{h1.address}/24"
-    net.mend(h1)
-    assert send(h1, "h0", port, 1)[0] == 0
-    assert server.finish()[0] == 0
 
 
 def test_nothing_is_left_whatever_runs_on_the_hosts(tmp_path: Path) -> None:

@@ -11,147 +11,57 @@ from distdemo.errors import UsageError
 from distdemo.launcher.joined.engines import ENGINES, detect, named
 from distdemo.launcher.joined.placement import Placement
 
+
+def variables(text: str) -> dict[str, str]:
+    """Names and values as a shell takes them."""
+    return dict(pair.split("=", 1) for pair in text.split())
+
+
 # As torch 2.13's torchrun, MPICH 5.0, Open MPI 5.0 and Intel MPI 2021 set them for the second of
 # two ranks on one machine.
-TORCHRUN = {
-    "GROUP_RANK": "1",
-    "GROUP_WORLD_SIZE": "2",
-    "LOCAL_RANK": "1",
-    "LOCAL_WORLD_SIZE": "2",
-    "MASTER_ADDR": "h0",
-    "MASTER_PORT": "34167",
-    "RANK": "3",
-    "ROLE_NAME": "default",
-    "ROLE_RANK": "3",
-    "ROLE_WORLD_SIZE": "4",
-    "TORCHELASTIC_MAX_RESTARTS": "0",
-    "TORCHELASTIC_RESTART_COUNT": "2",
-    "TORCHELASTIC_RUN_ID": "7810781e-dcb9",
-    "TORCHELASTIC_USE_AGENT_STORE": "True",
-    "WORLD_SIZE": "4",
-}
-MPICH = {
-    "HYDI_CONTROL_FD": "7",
-    "MPI_LOCALNRANKS": "2",
-    "MPI_LOCALRANKID": "1",
-    "PMI_FD": "11",
-    "PMI_HOSTNAME": "vm",
-    "PMI_RANK": "1",
-    "PMI_SIZE": "2",
-}
-INTEL = {
-    "HYDRA_BSTRAP_NODE_ID": "0",
-    "I_MPI_HYDRA_UUID": "ae750000-b16f",
-    "MPI_LOCALNRANKS": "2",
-    "MPI_LOCALRANKID": "1",
-    "PMI_FD": "11",
-    "PMI_RANK": "1",
-    "PMI_SIZE": "2",
-}
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-    "OMPI_COMM_WORLD_NODE_RANK": "1",
-    "OMPI_COMM_WORLD_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "2",
-    "PMIX_NAMESPACE": "prterun-vm-30114@1",
-    "PMIX_RANK": "1",
-    "PMIX_SERVER_URI2": "prterun-vm-30114@0.0;tcp4://127.0.0.1:34639",
-}
-PALS = {
-    "PALS_APID": "6c4a",
-    "PALS_LOCAL_RANKID": "3",
-    "PALS_LOCAL_SIZE": "4",
-    "PALS_NODEID": "1",
-    "PALS_RANKID": "7",
-    "PMI_RANK": "7",
-    "PMI_SIZE": "8",
-}
-STEP = {
-    "SLURM_JOB_ID": "1234",
-    "SLURM_JOB_NODELIST": "node[01-04]",
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "2",
-    "SLURM_NTASKS": "5",
-    "SLURM_PROCID": "4",
-    "SLURM_STEP_ID": "3",
-    "SLURM_STEP_NODELIST": "node[02-04]",
-    "SLURM_STEP_NUM_NODES": "3",
-    "SLURM_STEP_NUM_TASKS": "5",
-    "SLURM_STEP_TASKS_PER_NODE": "1,2(x2)",
-}
-OLD_STEP = {
-    "SLURM_JOBID": "77",
-    "SLURM_STEPID": "2",
-    "SLURM_PROCID": "1",
-    "SLURM_NPROCS": "2",
-    "SLURM_NODELIST": "n[1-3]",
-}
-HAND = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-SHELL = {"SLURM_PTY_PORT": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
+TORCHRUN = variables(
+    "GROUP_RANK=1 GROUP_WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h0 "
+    "MASTER_PORT=34167 RANK=3 ROLE_NAME=default ROLE_RANK=3 ROLE_WORLD_SIZE=4 WORLD_SIZE=4 "
+    "TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_RUN_ID=7810781e-dcb9 "
+    "TORCHELASTIC_USE_AGENT_STORE=True"
+)
+MPICH = variables(
+    "HYDI_CONTROL_FD=7 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=11 PMI_HOSTNAME=vm PMI_RANK=1 "
+    "PMI_SIZE=2"
+)
+INTEL = variables(
+    "HYDRA_BSTRAP_NODE_ID=0 I_MPI_HYDRA_UUID=ae750000-b16f MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 "
+    "PMI_FD=11 PMI_RANK=1 PMI_SIZE=2"
+)
+OPEN_MPI = variables(
+    "OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 "
+    "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=prterun-vm-30114@1 PMIX_RANK=1"
+)
+PALS = variables(
+    "PALS_APID=6c4a PALS_LOCAL_RANKID=3 PALS_LOCAL_SIZE=4 PALS_RANKID=7 PMI_RANK=7 PMI_SIZE=8"
+)
+STEP = variables(
+    "SLURM_JOB_ID=1234 SLURM_JOB_NODELIST=node[01-04] SLURM_LOCALID=1 SLURM_NODEID=2 "
+    "SLURM_NTASKS=5 SLURM_PROCID=4 SLURM_STEP_ID=3 SLURM_STEP_NODELIST=node[02-04] "
+    "SLURM_STEP_NUM_TASKS=5 SLURM_STEP_TASKS_PER_NODE=1,2(x2)"
+)
+OLD_STEP = variables(
+    "SLURM_JOBID=77 SLURM_STEPID=2 SLURM_PROCID=1 SLURM_NPROCS=2 SLURM_NODELIST=n[1-3]"
+)
+HAND = variables("RANK=1 WORLD_SIZE=3 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500")
+SHELL = variables("SLURM_PTY_PORT=1 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0")
 
-PMI = "PMI_RANK and PMI_SIZE are set"
-OMPI = "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set"
-PLACEMENTS = {
-    "torchrun": (
-        TORCHRUN,
-        Placement(
-            "torchrun",
-            3,
-            4,
-            1,
-            2,
-            "h0",
-            34167,
-            hosted=True,
-            job="7810781e-dcb9.2",
-            why="TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE are set",
-        ),
-    ),
-    "MPICH": (MPICH, Placement("mpi", 1, 2, 1, 2, why=PMI)),
-    "Intel MPI": (INTEL, Placement("mpi", 1, 2, 1, 2, job="ae750000-b16f", why=PMI)),
-    "Open MPI": (OPEN_MPI, Placement("mpi", 1, 2, 1, 2, job="prterun-vm-30114@1", why=OMPI)),
-    "PALS": (PALS, Placement("mpi", 7, 8, 3, 4, job="6c4a", why=PMI)),
-    "Slurm": (
-        STEP,
-        Placement(
-            "slurm",
-            4,
-            5,
-            1,
-            2,
-            "node02",
-            20000 + (1234 + 1009 * 3) % 10000,
-            job="1234.3",
-            why="SLURM_PROCID, SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are set",
-        ),
-    ),
-    "old Slurm": (
-        OLD_STEP,
-        Placement(
-            "slurm",
-            1,
-            2,
-            0,
-            0,
-            "n1",
-            20000 + 77 + 1009 * 2,
-            job="77.2",
-            why="SLURM_PROCID, SLURM_STEPID and SLURM_NPROCS are set",
-        ),
-    ),
-    "by hand": (
-        HAND,
-        Placement(
-            "environment",
-            1,
-            3,
-            master="10.0.0.1",
-            port=29500,
-            why="RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set",
-        ),
-    ),
-}
+# Engine, rank, world size, local rank, local size, master, port, job.
+PLACEMENTS = (
+    (TORCHRUN, ("torchrun", 3, 4, 1, 2, "h0", 34167, "7810781e-dcb9.2")),
+    (MPICH, ("mpi", 1, 2, 1, 2, "", 0, "")),
+    (INTEL, ("mpi", 1, 2, 1, 2, "", 0, "ae750000-b16f")),
+    (OPEN_MPI, ("mpi", 1, 2, 1, 2, "", 0, "prterun-vm-30114@1")),
+    (PALS, ("mpi", 7, 8, 3, 4, "", 0, "6c4a")),
+    (STEP, ("slurm", 4, 5, 1, 2, "node02", 20000 + (1234 + 1009 * 3) % 10000, "1234.3")),
+    (OLD_STEP, ("slurm", 1, 2, 0, 0, "n1", 20000 + 77 + 1009 * 2, "77.2")),
+    (HAND, ("environment", 1, 3, 0, 0, "10.0.0.1", 29500, "")),
+)
 
 
 def found(environ: dict[str, str]) -> Placement:
@@ -169,10 +79,16 @@ def refusal(environ: dict[str, str]) -> tuple[str, str, str]:
 
 
 def test_the_variables_of_an_engine_say_the_placement() -> None:
-    for name, (environ, expected) in PLACEMENTS.items():
-        assert detect(environ) == named(expected.engine, environ) == expected, name
-    for environ in ({}, {"HOME": "/root", "MASTER_ADDR": "h0", "MASTER_PORT": "1", "RANK": ""}):
-        assert detect(environ) is None
+    for environ, expected in PLACEMENTS:
+        here = found(environ)
+        assert named(here.engine, environ) == here
+        where = (here.master, here.port, here.job)
+        told = (here.engine, here.rank, here.world_size, here.local_rank, here.local_size, *where)
+        assert told == expected
+        assert here.why.endswith(" are set")
+        assert here.hosted == (here.engine == "torchrun")
+    for left in ({}, {"HOME": "/root", "MASTER_ADDR": "h0", "MASTER_PORT": "1", "RANK": ""}):
+        assert detect(left) is None
 
 
 # ------------------------------------------------------------------------ one engine in another
@@ -186,10 +102,6 @@ NESTED: list[tuple[dict[str, str], tuple[Any, ...]]] = [
     ({**STEP, "PMIX_RANK": "4", "PMIX_NAMESPACE": "slurm.pmix.1234.3"}, ("slurm", 4, 5)),
     # An mpiexec that started its helpers through srun is mpi.
     ({**HELPER, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"}, ("mpi", 5, 8)),
-    (
-        {**HELPER, **OPEN_MPI, "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"},
-        ("mpi", 5, 8),
-    ),
     (
         {**HELPER, "PMIX_NAMESPACE": "prterun-n1-9@1", "PMIX_RANK": "5", "WORLD_SIZE": "8"},
         ("mpi", 5, 8),
@@ -240,14 +152,8 @@ CONTRADICTIONS = [
     ({**TORCHRUN, "MASTER_PORT": ""}, "MASTER_PORT is not set, though RANK and WORLD_SIZE are."),
     ({**MPICH, "MASTER_PORT": "65536"}, "MASTER_PORT is '65536'."),
     ({**STEP, "MASTER_PORT": "http"}, "MASTER_PORT is 'http'."),
-    (
-        {"TORCHELASTIC_RUN_ID": "none"},
-        "RANK is not set, though",
-    ),
-    (
-        {**STEP, "SLURM_STEP_NODELIST": "n[1-"},
-        "This is a task of a Slurm step, but SLURM_STEP_NODELIST is 'n[1-'.",
-    ),
+    ({"TORCHELASTIC_RUN_ID": "none"}, "RANK is not set, though"),
+    ({**STEP, "SLURM_STEP_NODELIST": "n[1-"}, "This is a task of a Slurm step, but SLURM_STEP_"),
     ({**OLD_STEP, "SLURM_NODELIST": ""}, "This is a task of a Slurm step, but "),
 ]
 PAIRS = [

@@ -84,7 +84,7 @@ def test_the_end_of_a_process_is_heard_at_once(ends: tuple[Connection, socket.so
     [
         b"GET / HTTP/1.1\r\n",
         b"\x80\x04\x95pickle\n",
-        b'{"kind": "end", "code": 0}\n',  # node 0 alone says this
+        b'{"kind": "exit", "code": 0}\n',  # node 0 alone says this
         b'{"kind": "told", "world": "0", "rank": 1, "value": 1}\n',
         b"[" * 100_000 + b"\n",
         b"null\n",
