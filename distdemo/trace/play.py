@@ -6,12 +6,12 @@ in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
 from distdemo.errors import UsageError
-from distdemo.trace.records import Fault, FaultKind, Step, Transfer
+from distdemo.trace.records import Fault, FaultKind, PlayedRound, Transfer
 from distdemo.trace.schedule import Plan, ScheduleError
 
 V = TypeVar("V")
@@ -46,7 +46,7 @@ class Holdings(Generic[V]):
         self._last: list[dict[int, V]] = [{} for _ in start]
         self.held = tuple(dict(each) for each in start)
 
-    def play(self, step: Step) -> None:
+    def play(self, step: PlayedRound) -> None:
         """One round: all is sent as it was before, then it arrives.
 
         Raises:
@@ -64,7 +64,7 @@ class Holdings(Generic[V]):
                 held[chunk] = self._combine(held[chunk], content) if combined else content
             self._last[each.dst] = message
 
-    def _message(self, step: Step, transfer: Transfer) -> dict[int, V]:
+    def _message(self, step: PlayedRound, transfer: Transfer) -> dict[int, V]:
         sources = {"held": self.held, "original": self._start, "last": self._last}
         source = sources[transfer.content][transfer.src]
         message = {}
@@ -93,7 +93,7 @@ def contributions(plan: Plan, *, forgiving: bool = False) -> Holdings[Contributi
 
 def played(
     plan: Plan, fault: Fault | None = None
-) -> Iterator[tuple[Step, Holdings[Contributions]]]:
+) -> Iterator[tuple[PlayedRound, Holdings[Contributions]]]:
     """Each round with what all hold after it, always the same object.
 
     Args:
@@ -109,7 +109,7 @@ def played(
 # ------------------------------------------------------------------------------------------ faults
 
 
-def steps(plan: Plan, fault: Fault | None) -> Iterator[Step]:
+def steps(plan: Plan, fault: Fault | None) -> Iterator[PlayedRound]:
     """The plan's steps, one of them with the fault."""
     for step in plan.steps():
         if fault is None or step.number != fault.round:
@@ -140,90 +140,49 @@ def find_fault(
     Raises:
         UsageError: the plan has no such message, or it can't go wrong so.
     """
-    if kind == "neighbour" and plan.n < 3:
-        raise UsageError(
-            "Two ranks have no wrong neighbour.",
-            "The rank after the right one is the sender itself.",
-            "Try -n 3, or --spoil drop.",
-        )
-    every = {step.number: step for step in plan.steps()}
-    last = len(every)
-    if number is not None and number not in every:
-        raise UsageError(
-            f"There is no round {number} to spoil.",
-            f"{plan.algorithm.name} on {plan.n} ranks has {last} rounds.",
-            f"Try --spoil {kind}." if last else "Try more ranks.",
-        )
-    likely = {1, (last + 1) // 2, last}
-    rounds = [number] if number is not None else sorted(every, key=lambda each: each not in likely)
-    fitting = (fault for each in rounds for fault in _faults(plan, kind, every[each]))
-    if number is None:
-        found = next((fault for fault in fitting if harms(plan, fault)), None)
-    else:
-        those = [fault for fault in fitting if src in (None, fault.src)]
-        harmful = (fault for fault in those[:FEW] if harms(plan, fault))
-        found = next(harmful, those[0] if those else None)
+    every = list(plan.steps())
+    likely = {1, (len(every) + 1) // 2, len(every)}
+    every.sort(key=lambda each: each.number not in likely)
+    fitting = [
+        fault
+        for each in every
+        if number in (None, each.number)
+        for fault in _faults(plan, kind, each)
+        if src in (None, fault.src)
+    ]
+    tried = fitting if number is None else fitting[:FEW]
+    found = next((fault for fault in tried if harms(plan, fault)), None)
+    if found is None and number is not None:
+        found = next(iter(fitting), None)
     if found is None:
-        raise _nothing_to_spoil(plan, kind, src, None if number is None else every[number])
+        raise UsageError(
+            f"There is no such message to spoil by {kind}.",
+            f"{plan.algorithm.name} on {plan.n} ranks has {len(every)} rounds; twice needs "
+            "a message that is reduced, and neighbour three ranks.",
+            f"Try --spoil {kind if number is not None else 'drop'}, or more ranks.",
+        )
     return found
 
 
-def _faults(plan: Plan, kind: FaultKind, step: Step) -> list[Fault]:
+def _faults(plan: Plan, kind: FaultKind, step: PlayedRound) -> list[Fault]:
     """One for each message of this round that can go wrong so.
 
     Where ranks' numbers are combined rank 0 comes last: its first number is 0 by default, and a sum
     without it, or with it twice, is right by chance.
     """
+    if kind == "neighbour" and plan.n < 3:
+        return []
     sent = [each for each in step.transfers if each.elements and (each.reduce or kind != "twice")]
     if plan.task.reduced:
         sent.sort(key=lambda each: each.src == 0)
     return [Fault(kind, step.number, each.src) for each in sent]
 
 
-def _nothing_to_spoil(
-    plan: Plan, kind: FaultKind, src: int | None, step: Step | None
-) -> UsageError:
-    if step is None:
-        return UsageError(
-            f"Nothing here can be spoiled by {kind}.",
-            "No message is such that the result would be another one.",
-            "Try more ranks." if kind == "drop" or plan.n == 1 else "Try --spoil drop.",
-        )
-    senders = [each.src for each in step.transfers if each.elements]
-    if kind == "twice" and (src in senders or (src is None and senders)):
-        return UsageError(
-            f"Round {step.number} copies: what comes twice is the same as once.",
-            "Only what is reduced can be reduced twice.",
-            "Try --spoil drop, or an algorithm and a round that reduce.",
-        )
-    who = "No rank sends anything" if src is None else f"Rank {src} sends nothing"
-    return UsageError(
-        f"{who} in round {step.number}.",
-        f"In this round these send: {', '.join(map(str, senders)) or 'none'}.",
-        f"Try --spoil {kind}:{step.number}:{senders[0]}." if senders else "Try a larger tensor.",
-    )
-
-
 def harms(plan: Plan, fault: Fault) -> bool:
-    """Whether any rank ends with other contributions than it should.
-
-    Chunks have nothing to do with each other: only those of the message are played.
-    """
-    messages = (t for step in plan.steps() if step.number == fault.round for t in step.transfers)
-    touched = {chunk for each in messages if each.src == fault.src for chunk in each.chunks}
-    holdings = contributions(plan, forgiving=True)
-    for step in steps(plan, fault):
-        holdings.play(replace(step, transfers=tuple(_only(touched, step))))
+    """Whether any rank ends with other contributions than it should."""
+    *_, (_, holdings) = played(plan, fault)
     return any(
         holdings.held[rank].get(chunk) != plan.complete(chunk)
         for rank in range(plan.n)
-        for chunk in touched.intersection(plan.due(rank))
+        for chunk in plan.due(rank)
     )
-
-
-def _only(chunks: Collection[int], step: Step) -> Iterator[Transfer]:
-    """The messages of a round, with these chunks alone."""
-    for each in step.transfers:
-        kept = tuple(chunk for chunk in each.chunks if chunk in chunks)
-        if kept:
-            yield replace(each, chunks=kept)

@@ -8,6 +8,7 @@ wait for all of them, reduce. All are posted before any is waited for, so no siz
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -131,15 +132,15 @@ class Role:
         sends: its messages that carry anything.
         receives: likewise.
         fresh: chunks that it gets and did not have: there is nothing to combine them with.
-        arrived: chunks that are new or changed afterwards, in order; also empty ones.
-        gone: chunks that it has handed on and has no more.
+        arrived: chunks that are new or changed afterwards; also empty ones.
+        held: all chunks that it has afterwards.
     """
 
     sends: tuple[Transfer, ...]
     receives: tuple[Transfer, ...]
     fresh: frozenset[int]
-    arrived: tuple[int, ...]
-    gone: tuple[int, ...]
+    arrived: frozenset[int]
+    held: frozenset[int]
 
 
 def roles(rank: int, plan: Plan, fault: Fault | None = None) -> Iterator[Role]:
@@ -160,15 +161,15 @@ def roles(rank: int, plan: Plan, fault: Fault | None = None) -> Iterator[Role]:
             )
         if plan.task.moved:
             held -= sent
-        arrived = {chunk for each in into for chunk in each.chunks}
-        fresh = frozenset(arrived - held)
+        arrived = frozenset(chunk for each in into for chunk in each.chunks)
+        fresh = arrived - held
         held |= arrived
         yield Role(
             tuple(each for each in out if each.elements),
             tuple(each for each in into if each.elements),
             fresh,
-            tuple(sorted(arrived)),
-            tuple(sorted(sent - held)) if plan.task.moved else (),
+            arrived,
+            frozenset(held),
         )
 
 
@@ -215,79 +216,22 @@ class Memory:
         return [self.flat[start:end] for start, end in found]
 
 
-def ordered(
-    chunks: Iterable[int], messages: Sequence[Transfer], starts: Iterable[int]
-) -> list[int]:
-    """The chunks in the order, around the circle, in which the fewest elements need packing.
-
-    Args:
-        chunks: to be put in order.
-        messages: that this rank sends or gets.
-        starts: the chunks that may lie first.
-    """
-    row = sorted(chunks)
-
-    def packed(order: Sequence[int]) -> int:
-        """Elements of the messages whose chunks don't lie in a row."""
-        place = {chunk: at for at, chunk in enumerate(order)}
-        return sum(
-            each.elements
-            for each in messages
-            if any(place[b] != place[a] + 1 for a, b in pairwise(each.chunks))
-        )
-
-    firsts = {
-        next((at for at, chunk in enumerate(row) if chunk >= start), 0): None for start in starts
-    }
-    return min(([*row[at:], *row[:at]] for at in firsts), key=packed)
-
-
 # ------------------------------------------------------------------------------------- its rounds
 
 
+@dataclass(slots=True)
 class RankRound:
     """One round of one rank, ready to be run as often as one likes.
 
-    Args:
+    Attributes:
         packing: what is done before.
-        posting: posts all messages, and gives their handles.
-        settling: what is done after.
-        under_way: keeps the handles until the next round has posted its own. To let go of one of
-            gloo's as soon as it has been waited for means to wait for gloo's thread once more: on
-            crowded cores a round takes twice as long then.
+        post: posts all messages, and gives their handles.
+        settling: what is done after: what came is reduced, or unpacked.
     """
 
-    def __init__(
-        self,
-        packing: Sequence[Act],
-        posting: Callable[[], Iterable[Any]],
-        settling: Sequence[Act],
-        under_way: list[Any],
-    ) -> None:
-        self._packing, self._posting, self._settling = packing, posting, settling
-        self._under_way = under_way
-
-    def post(self) -> None:
-        """Pack, and post all messages."""
-        for act in self._packing:
-            act()
-        self._under_way[:] = self._posting()
-
-    def wait(self) -> None:
-        """Collective: until all of them are done."""
-        for work in self._under_way:
-            work.wait()
-
-    def settle(self) -> None:
-        """Reduce, or unpack, what came."""
-        for act in self._settling:
-            act()
-
-    def run(self) -> None:
-        """Collective: all of it."""
-        self.post()
-        self.wait()
-        self.settle()
+    packing: list[Act]
+    post: Callable[[], list[Any]]
+    settling: list[Act]
 
 
 class Runner:
@@ -316,6 +260,9 @@ class Runner:
         self._roles = tuple(roles(rank, plan, fault))
         self._load()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
+        # Keeps the handles until the next round has posted its own. To let go of one of gloo's as
+        # soon as it has been waited for means to wait for gloo's thread once more: on crowded cores
+        # a round takes twice as long then.
         self._under_way: list[Any] = []
         # Where ranks pass on the message that they got last, it must not be written over.
         self._passes_on = any(t.content == "last" for role in self._roles for t in role.sends)
@@ -324,9 +271,8 @@ class Runner:
         self._taken: list[Tensor] = []
         self.sent_bytes = 0
         self._rounds = [self._round(role) for role in self._roles]
-        self._busy = [each for each in self._rounds if each is not None]
         self._before, self._after = self._multiplying(), self._dividing()
-        self._held: frozenset[int] = frozenset(plan.given(rank))
+        self._held = frozenset(plan.given(rank))
 
     # --------------------------------------------------------------------------------- running it
 
@@ -342,13 +288,25 @@ class Runner:
 
     def run(self) -> None:
         """Collective: all rounds."""
-        for act in self._before:
-            act()
-        for each in self._busy:
-            each.run()
-        for act in self._after:
-            act()
-        self._end_with(self._roles)
+        _all(self._before)
+        for each in self._rounds:
+            if each is not None:
+                self._post(each)
+                self._wait()
+                _all(each.settling)
+        _all(self._after)
+        if self._roles:
+            self._held = self._roles[-1].held
+
+    def _post(self, each: RankRound) -> None:
+        """Pack, and post all messages."""
+        _all(each.packing)
+        self._under_way = each.post()
+
+    def _wait(self) -> None:
+        """Collective: until all of them are done."""
+        for work in self._under_way:
+            work.wait()
 
     def run_recorded(
         self, rank: Rank
@@ -362,54 +320,37 @@ class Runner:
             The first numbers of all chunks before the first round; after each round those of the
             chunks that it changed; when it was on this rank, by this machine's clock.
         """
-        for act in self._before:
-            act()
+        _all(self._before)
         rank.synchronize()
-        start = self._numbers(self.chunks())
+        start = self._numbers(self._held)
         values, moments = [], []
-        told = time.perf_counter()
-        for number, (role, each) in enumerate(zip(self._roles, self._rounds, strict=True), 1):
-            last = number == len(self._rounds)
+        last_sign = time.perf_counter()
+        for role, each in zip(self._roles, self._rounds, strict=True):
+            changed = role.arrived
             began = posted = arrived = time.perf_counter()
             if each is not None:
-                each.post()
+                self._post(each)
                 posted = time.perf_counter()
-                each.wait()
+                self._wait()
                 rank.synchronize()
                 arrived = time.perf_counter()
-                each.settle()
-            for act in self._after if last else ():
-                act()
+                _all(each.settling)
+            if role is self._roles[-1] and self._after:
+                _all(self._after)
+                changed |= frozenset(self._plan.due(self._rank))
             rank.synchronize()
             ended = time.perf_counter()
-            busy = each is not None
-            moments.append(
-                Moment(
-                    began if busy else ended,
-                    posted if busy else ended,
-                    arrived if busy else ended,
-                    ended,
-                )
-            )
-            self._end_with([role], self._held)
-            changed = set(role.arrived)
-            if last and self._after:
-                changed |= set(self._plan.due(self._rank))
-            values.append(self._numbers(sorted(changed & self._held)))
-            if ended - told > SIGN_OF_LIFE:
+            times = (began, posted, arrived, ended)
+            moments.append(Moment(*times) if each is not None else Moment(*[ended] * 4))
+            self._held = role.held
+            values.append(self._numbers(changed & self._held))
+            if ended - last_sign > SIGN_OF_LIFE:
                 rank.tell(None)
-                told = ended
+                last_sign = ended
         return start, values, moments
 
-    def _end_with(self, done: Iterable[Role], held: Iterable[int] | None = None) -> None:
-        """Note what is held after these rounds."""
-        now = frozenset(self._plan.given(self._rank) if held is None else held)
-        for role in done:
-            now = now.difference(role.gone).union(role.arrived)
-        self._held = now
-
     def _numbers(self, chunks: Iterable[int]) -> dict[int, Numbers]:
-        return {chunk: first_numbers(self._memory.of(chunk)) for chunk in chunks}
+        return {chunk: first_numbers(self._memory.of(chunk)) for chunk in sorted(chunks)}
 
     def chunks(self) -> dict[int, Tensor]:
         """The chunks that are here now, as they are: views of one dimension."""
@@ -443,7 +384,7 @@ class Runner:
         if self._passes_on and into:
             self._last = into[-1][1]
         self.sent_bytes += sum(tensor.nbytes for _, tensor in out)
-        return RankRound(packing, self._posting(out, into), settling, self._under_way)
+        return RankRound(packing, self._posting(out, into), settling)
 
     def _outgoing(self, transfer: Transfer, packing: list[Act]) -> Tensor:
         if transfer.content == "last":
@@ -511,7 +452,7 @@ class Runner:
 
     def _posting(
         self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
-    ) -> Callable[[], Iterable[Any]]:
+    ) -> Callable[[], list[Any]]:
         """Posts all receives, then all sends; on a GPU as one launch."""
 
         def wire(tensor: Tensor) -> Tensor:
@@ -557,7 +498,19 @@ class Runner:
         there = {*plan.given(rank), *plan.due(rank)}
         there |= {chunk for role in self._roles for chunk in role.arrived}
         there |= {chunk for each in messages for chunk in each.chunks}
-        return ordered(there, messages, (0, rank, plan.root))
+        row = sorted(there)
+
+        def packed(order: Sequence[int]) -> int:
+            """Elements of the messages whose chunks don't lie in a row."""
+            place = {chunk: at for at, chunk in enumerate(order)}
+            return sum(
+                each.elements
+                for each in messages
+                if any(place[b] != place[a] + 1 for a, b in pairwise(each.chunks))
+            )
+
+        cuts = (bisect_left(row, start) for start in (0, rank, plan.root))
+        return min(([*row[cut:], *row[:cut]] for cut in cuts), key=packed)
 
     def _multiplying(self) -> list[Act]:
         """Before the first round: ``premul_sum`` multiplies."""
@@ -575,3 +528,8 @@ class Runner:
             return []
         runs = self._memory.runs(self._plan.due(self._rank))
         return [partial(run.div_, self._plan.n) for run in runs]
+
+
+def _all(acts: Iterable[Act]) -> None:
+    for act in acts:
+        act()

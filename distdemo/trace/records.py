@@ -44,21 +44,6 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A round of a schedule, written out.
-
-    Attributes:
-        number: from 1 on.
-        phase: of the algorithm; empty: it has only one.
-        transfers: what happens at the same time.
-    """
-
-    number: int
-    phase: str
-    transfers: tuple[Transfer, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Fault:
     """What is done wrong on purpose.
 
@@ -226,6 +211,9 @@ class PlayedRound:
     """A round, and what changed by it. ``TraceReport.states`` gives all that ranks hold.
 
     Attributes:
+        number: from 1 on.
+        phase: of the algorithm; empty: it has only one.
+        transfers: what happens at the same time.
         arrived: chunks that are new or changed, by rank.
         gone: chunks that a rank has handed on and holds no more, by rank.
         moments: by rank; empty on paper. A rank without a message has no duration.
@@ -234,8 +222,8 @@ class PlayedRound:
     number: int
     phase: str
     transfers: tuple[Transfer, ...]
-    arrived: tuple[tuple[Cell, ...], ...]
-    gone: tuple[tuple[int, ...], ...]
+    arrived: tuple[tuple[Cell, ...], ...] = ()
+    gone: tuple[tuple[int, ...], ...] = ()
     moments: tuple[Moment, ...] = ()
 
 

@@ -24,7 +24,6 @@ from distdemo.trace.records import (
     Moment,
     PlayedRound,
     RankTrace,
-    Step,
     TraceReport,
     TraceSpec,
     WrongChunk,
@@ -143,7 +142,7 @@ def _rounds(
             tuple(sorted(chunks - here.keys())) for chunks, here in zip(gone, held, strict=True)
         )
         times = moments[step.number - 1] if moments else ()
-        found.append(PlayedRound(step.number, step.phase, step.transfers, cells, left, times))
+        found.append(replace(step, arrived=cells, gone=left, moments=times))
     return start, tuple(found), held
 
 
@@ -243,7 +242,7 @@ def untrue(spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace]) -> Iterator
     sums = Sums(spec)
     start = [{chunk: sums.known(each) for chunk, each in trace.start.items()} for trace in traces]
     holdings = Holdings(plan, start, sums.combined, absent=())
-    every: list[Step] = list(steps(plan, spec.fault))
+    every = list(steps(plan, spec.fault))
     found: set[Place] = set()
     for number, step in enumerate(every, start=1):
         holdings.play(step)

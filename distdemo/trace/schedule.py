@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from distdemo.errors import DistdemoError
-from distdemo.trace.records import Content, Step, Transfer
+from distdemo.trace.records import Content, PlayedRound, Transfer
 
 if TYPE_CHECKING:
     from distdemo.trace.algorithms.contract import Algorithm
@@ -386,7 +386,7 @@ class Plan:
         """The schedule in few words, as if rank 0 were the root."""
         return self.algorithm.rounds(self.n, self.sizes.chunks)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[PlayedRound]:
         """The schedule written out, with the ranks as they are.
 
         Raises:
@@ -396,17 +396,13 @@ class Plan:
             found = tuple(
                 self._transfer(sends, rank) for sends in each.sends for rank in sends.ranks
             )
-            for verb, ends in (
-                ("sends", [each.src for each in found]),
-                ("receives", [each.dst for each in found]),
-            ):
-                if len(set(ends)) < len(ends):
-                    twice = min(rank for rank in ends if ends.count(rank) > 1)
-                    raise ScheduleError(f"In round {number} rank {twice} {verb} two messages.")
-            for transfer in found:
-                if transfer.src == transfer.dst:
-                    raise ScheduleError(f"In round {number} rank {transfer.src} sends to itself.")
-            yield Step(number, each.phase, found)
+            if len({each.src for each in found}) < len(found):
+                raise ScheduleError(f"In round {number} a rank sends two messages.")
+            if len({each.dst for each in found}) < len(found):
+                raise ScheduleError(f"In round {number} a rank receives two messages.")
+            if any(each.src == each.dst for each in found):
+                raise ScheduleError(f"In round {number} a rank sends to itself.")
+            yield PlayedRound(number, each.phase, found)
 
     def _transfer(self, sends: Sends, rank: int) -> Transfer:
         receiver = sends.to.of(rank, self.n)
