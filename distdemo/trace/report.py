@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from distdemo import backends, ops
 from distdemo.dtypes import DTYPES
@@ -33,7 +33,7 @@ from distdemo.versions import versions
 
 Place = tuple[int, int]
 """A rank and a chunk."""
-Known = tuple["Number | None", ...]
+Known = tuple["Number | str | None", ...]
 """The first numbers of a chunk; None where a dtype may have rounded."""
 
 
@@ -105,7 +105,6 @@ def _rounds(
     tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...], tuple[dict[int, Contributions], ...]
 ]:
     """What all hold at the start, each round with what changed, and what is where at the end."""
-    due = [plan.due(rank) for rank in range(plan.n)]
 
     def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> Cell:
         values: tuple[Number | str, ...] = ()
@@ -116,26 +115,23 @@ def _rounds(
 
     held = contributions(plan, forgiving=True).held
     start = tuple(
-        tuple(cell(rank, chunk, held[rank][chunk], 0) for chunk in sorted(held[rank]))
-        for rank in range(plan.n)
+        tuple(cell(rank, chunk, ranks, 0) for chunk, ranks in sorted(here.items()))
+        for rank, here in enumerate(held)
     )
     moments = on_one_clock(traces, hosts)
     found = []
     for step, now in played(plan, spec.fault):
         held = now.held
-        # Where all is divided at the end, whatever a rank must hold has changed as well.
-        divided = spec.divides and step.number == len(moments)
-        arrived: list[set[int]] = [set(chunks) if divided else set() for chunks in due]
+        arrived: list[set[int]] = [set() for _ in held]
         gone: list[set[int]] = [set() for _ in held]
         for each in step.transfers:
             arrived[each.dst].update(each.chunks)
             gone[each.src].update(each.chunks)
+        if spec.divides and step.number == len(moments):  # what ranks must hold changes as well
+            for rank, chunks in enumerate(arrived):
+                chunks.update(plan.due(rank))
         cells = tuple(
-            tuple(
-                cell(rank, chunk, held[rank][chunk], step.number)
-                for chunk in sorted(chunks)
-                if chunk in held[rank]
-            )
+            tuple(cell(rank, chunk, held[rank][chunk], step.number) for chunk in sorted(chunks))
             for rank, chunks in enumerate(arrived)
         )
         left = tuple(
@@ -188,31 +184,22 @@ def _wrong(
     """
     by_numbers = {(each.rank, each.chunk): each for trace in traces for each in trace.wrong}
     since = {} if spec.fault is None else _since(spec, plan)
-    for rank in range(plan.n):
-        for chunk in plan.due(rank):
-            here, right = held[rank].get(chunk, ()), plan.complete(chunk)
-            found = by_numbers.get((rank, chunk))
-            if found is None:
-                if here == right or not plan.sizes.of(chunk):
-                    continue
-                found = _by_contributions(rank, chunk, traces)
-            times, needed = Counter(here), set(right)
-            yield replace(
-                found,
-                missing=tuple(each for each in right if each not in times),
-                extra=tuple(each for each in times if times[each] > 1 or each not in needed),
-                round=since.get((rank, chunk)),
-            )
-
-
-def _by_contributions(rank: int, chunk: int, traces: Sequence[RankTrace]) -> WrongChunk:
-    """On paper there are no numbers; of a run these are what they should be, by chance."""
-    if not traces:
-        return WrongChunk(rank, chunk, None, None, None)
-    trace = traces[rank]
-    noted = [values[chunk] for values in (trace.start, *trace.values) if chunk in values]
-    number = noted[-1][0] if noted and noted[-1] else None
-    return WrongChunk(rank, chunk, 0, number, number)
+    for rank, chunk in [(each, chunk) for each in range(plan.n) for chunk in plan.due(each)]:
+        here, right = held[rank].get(chunk, ()), plan.complete(chunk)
+        found = by_numbers.get((rank, chunk))
+        if found is None and (here == right or not plan.sizes.of(chunk) or not traces):
+            continue
+        if found is None:  # its numbers are what they should be, by chance
+            noted = (traces[rank].start, *traces[rank].values)
+            number = next(values[chunk][0] for values in reversed(noted) if chunk in values)
+            found = WrongChunk(rank, chunk, 0, number, number)
+        times = Counter(here)
+        yield replace(
+            found,
+            missing=tuple(each for each in right if each not in times),
+            extra=tuple(each for each in times if times[each] > 1 or each not in right),
+            round=since.get((rank, chunk)),
+        )
 
 
 def _since(spec: TraceSpec, plan: Plan) -> dict[Place, int]:
@@ -240,49 +227,41 @@ def untrue(spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace]) -> Iterator
     if not traces:
         return
     sums = Sums(spec)
-    start = [{chunk: sums.known(each) for chunk, each in trace.start.items()} for trace in traces]
+    start: list[dict[int, Known]] = [dict(trace.start) for trace in traces]
     holdings = Holdings(plan, start, sums.combined, absent=())
-    every = list(steps(plan, spec.fault))
     found: set[Place] = set()
-    for number, step in enumerate(every, start=1):
+    for step in steps(plan, spec.fault):
         holdings.play(step)
         for rank, trace in enumerate(traces):
-            for chunk, values in trace.values[number - 1].items():
+            final = step.number == len(trace.values)
+            for chunk, values in trace.values[step.number - 1].items():
                 wanted = holdings.held[rank].get(chunk, ())
-                miss = sums.difference(values, wanted, final=number == len(every))
+                miss = sums.difference(values, wanted, final=final)
                 if miss is not None and (rank, chunk) not in found:
                     found.add((rank, chunk))
-                    yield WrongChunk(rank, chunk, *miss, round=number)
+                    yield WrongChunk(rank, chunk, *miss, round=step.number)
 
 
 class Sums:
-    """The reduction of an op on first numbers, in plain Python."""
+    """The reduction of an op on first numbers, in plain Python; None: nobody knows exactly."""
 
     def __init__(self, spec: TraceSpec) -> None:
         self._spec, self._dtype = spec, DTYPES[spec.op.dtype]
         self._reduction = REDUCTIONS[spec.op.reduce_op or "sum"]
 
-    def known(self, values: Sequence[Number | str]) -> Known:
-        """The numbers, as far as they can be computed with."""
-        return tuple(None if isinstance(each, str) else each for each in values)
-
     def combined(self, held: Known, came: Known) -> Known:
         """What was held and what came, as one."""
         return tuple(self._combine(a, b) for a, b in zip(held, came, strict=False))
 
-    def _combine(self, held: Number | None, came: Number | None) -> Number | None:
-        if held is None or came is None or held != held or came != came:  # noqa: PLR0124 - NaN
+    def _combine(self, held: Number | str | None, came: Number | str | None) -> Number | None:
+        if not _is_number(held) or not _is_number(came):
             return None
         total: Number = wrapped(self._reduction.combine(held, came), self._spec.op.dtype)
-        return total if not self._reduction.rounds or self._is_exact(total) else None
-
-    def _is_exact(self, number: Number) -> bool:
-        """Whether the dtype holds it, whole."""
-        if self._dtype.kind in ("int", "bool"):
-            return True
-        whole = complex(number)
-        parts = (whole.real, whole.imag)
-        return all(part.is_integer() and abs(part) <= self._dtype.exact for part in parts)
+        if not self._reduction.rounds or self._dtype.kind in ("int", "bool"):
+            return total
+        parts = (complex(total).real, complex(total).imag)
+        exact = all(part.is_integer() and abs(part) <= self._dtype.exact for part in parts)
+        return total if exact else None
 
     def difference(
         self, values: Sequence[Number | str], wanted: Known, *, final: bool
@@ -296,12 +275,15 @@ class Sums:
         """
         divisor = self._spec.op.group_size if final and self._spec.divides else 1
         for place, (got, number) in enumerate(zip(values, wanted, strict=False)):
-            if number is None or number != number:  # noqa: PLR0124 - NaN
+            if not _is_number(number):
                 continue
             right: Any = number if divisor == 1 else number / divisor
-            if isinstance(got, str):
-                return place, got, right
-            rounded = divisor > 1 and abs(got - right) <= self._dtype.epsilon * abs(right)
-            if got != right and not rounded:
+            near = 0 if divisor == 1 else self._dtype.epsilon * abs(right)
+            if isinstance(got, str) or not (got == right or abs(got - right) <= near):
                 return place, got, right
         return None
+
+
+def _is_number(value: Any) -> TypeGuard[Number]:  # noqa: ANN401 - a number, a text or None
+    """Whether it can be computed with: no text, not unknown and not NaN."""
+    return not isinstance(value, str | None) and value == value  # noqa: PLR0124 - NaN
