@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -53,21 +52,6 @@ def parameters(op: Op, form: Form, n: int) -> dict[str, Any]:
 def example(op: Op, form: Form, n: int, **changes: Any) -> OpSpec:
     """One request for this form."""
     return OpSpec(op.name, n, **{"shape": op.default_shape, **parameters(op, form, n), **changes})
-
-
-def specs_of(op: Op, sizes: Iterable[int] = range(1, 5)) -> Iterator[OpSpec]:
-    """Every form with every world size, every root and every pair."""
-    for form in op.all_forms:
-        for n in sizes:
-            if n < op.smallest_world:
-                continue
-            if "root" in op.takes:
-                yield from (example(op, form, n, root=root) for root in range(n))
-            elif example(op, form, n).src is not None:
-                pairs = [(src, dst) for src in range(n) for dst in range(n) if src != dst]
-                yield from (example(op, form, n, src=src, dst=dst) for src, dst in pairs)
-            else:
-                yield example(op, form, n)
 
 
 def name_of(spec: OpSpec) -> str:

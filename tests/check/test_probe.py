@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import pytest
-
 from distdemo import ops
 from distdemo.backends.capabilities import CapabilityMap, read
 from distdemo.check import matrix
@@ -151,12 +149,6 @@ def test_shapes_that_fail_are_named_by_the_form_and_have_no_row() -> None:
     assert found.shapes["empty"] == {}
     assert set(found.shapes["scalar"]) == {"all_gather/list", "all_gather/single"}
     assert set(found.shapes["scalar"].values()) == {"kills the process (SIGSEGV)"}
-
-
-def test_the_world_of_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distdemo.check.probe.torch_version", lambda: "2.14.1+cu130")
-    found = map_of(replace(WORLD, backend="nccl", device="cuda"), [])
-    assert (found.backend, found.torch, found.device) == ("nccl", "2.14", "cuda")
 
 
 def test_a_map_can_be_written_and_read(tmp_path: Any) -> None:

@@ -24,19 +24,8 @@ def wrong_element(call, buffers, spec, rank):
     buffers.recv[0][1] += rank == 2
 
 
-def missing_contribution(call, buffers, spec, rank):
-    if rank == 1:
-        buffers.recv[0].zero_()
-    call(buffers, spec)
-
-
 def wrong_reduce_op(call, buffers, spec, rank):
     call(buffers, replace(spec, reduce_op="max"))
-
-
-def swapped_pair(call, buffers, spec, rank):
-    got = buffers.recv
-    call(Buffers(buffers.send, [got[1], got[0], *got[2:]] if rank == 0 else got), spec)
 
 
 def aliased_list(call, buffers, spec, rank):
@@ -63,12 +52,6 @@ def nothing_sent(call, buffers, spec, rank):
     pass
 
 
-def lost_part(call, buffers, spec, rank):
-    if rank == 3:
-        buffers.send[0].zero_()
-    call(buffers, spec)
-
-
 def not_transposed(call, buffers, spec, rank):
     for mine, place in zip(buffers.send, buffers.recv, strict=True):
         place.copy_(mine)
@@ -80,21 +63,10 @@ def wrong_offsets(call, buffers, spec, rank):
         buffers.recv_joined.copy_(buffers.recv_joined.roll(1))
 
 
-def padding_left(call, buffers, spec, rank):
-    call(buffers, spec)
-    if rank == 0:
-        buffers.recv[-1][-1] = 0
-
-
 def nothing_written(call, buffers, spec, rank):
     spare = torch.empty_like(buffers.recv_joined)
     mine = buffers.recv_joined if rank != 3 else spare
     call(Buffers(buffers.send, buffers.recv, recv_joined=mine), spec)
-
-
-def one_object_for_all(call, buffers, spec, rank):
-    call(buffers, spec)
-    buffers.recv[:] = [buffers.recv[0]] * 4
 
 
 def altered_object(call, buffers, spec, rank):
@@ -116,15 +88,11 @@ def wrong_way_round(call, buffers, spec, rank):
 # An op, how it is broken, its options; the ranks that hold something wrong, and the first of it.
 CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
     ("all_reduce", wrong_element, {}, {2}, {"piece": 0, "index": (1,), "got": 65, "expected": 64}),
-    ("all_reduce", missing_contribution, {}, ALL, {"index": (0,), "got": 50, "expected": 60}),
     ("all_reduce", wrong_reduce_op, {}, ALL, {"index": (0,), "got": 30, "expected": 60}),
     ("reduce", wrong_reduce_op, {}, {0}, {"index": (0,), "got": 30, "expected": 60}),
     ("reduce", wrong_root, {}, {0}, {}),
-    ("all_gather", swapped_pair, {}, {0}, {"piece": 0, "index": (0,), "got": 10, "expected": 0}),
     ("all_gather", aliased_list, {}, ALL, {"piece": 0, "index": (0,)}),
     ("all_gather", nothing_written, {"variant": "single"}, {3}, {"got": "nan", "expected": 0}),
-    ("all_gather", padding_left, {"sizes": (3, 0, 7, 1)}, {0}, {"piece": 3, "expected": 30}),
-    ("all_gather", one_object_for_all, {"objects": True}, ALL, {"piece": 1, "index": ()}),
     ("broadcast", wrong_root, {}, ALL, {"index": (0,), "got": 10, "expected": 0}),
     (
         "broadcast",
@@ -139,7 +107,6 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
     ("p2p", sides_swapped, {"pattern": "exchange"}, {1}, {"got": 20, "expected": 0}),
     ("p2p", wrong_way_round, {"pattern": "ring"}, ALL, {"got": 10, "expected": 30}),
     ("reduce_scatter", shifted_pieces, {}, ALL, {"index": (0,), "got": 68, "expected": 60}),
-    ("reduce_scatter", lost_part, {"variant": "single"}, {0}, {"got": 30, "expected": 60}),
     ("all_to_all", not_transposed, {}, ALL, {"piece": 1, "got": 2, "expected": 10}),
     ("all_to_all", wrong_offsets, {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "expected": 1}),
     # The straggler comes as soon as somebody has left without it, however late it should be.

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from running import assert_right, run_many, shown
@@ -15,6 +16,7 @@ from strategies import FORMS, example, lengths, requests, splits
 
 from distdemo import ops
 from distdemo.backends.gloo import Gloo
+from distdemo.demo.part import inference
 from distdemo.demo.rank import run_op
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
@@ -89,6 +91,12 @@ def test_every_form_in_a_world_of_its_own(n):
         for reduce_op in ("sum", "min", "product")
     ]
     all_right(n, cases)
+
+
+def test_inference_mode_is_on_only_where_it_was_asked_for():
+    for asked in (False, True):
+        with inference(OpSpec("all_reduce", 2, inference=asked)):
+            assert torch.is_inference_mode_enabled() is asked
 
 
 def test_every_form_in_groups():

@@ -90,11 +90,8 @@ RIGHT = Verification(ok=True, checked=4)
 BUFFER = Holding((Piece((4,), (0, 1, 2, 3), source=0),))
 REPORTS = {
     "all-reduce": imagined(SUM),
-    "reduce": imagined(OpSpec("reduce", 3, root=1, reduce_op="max")),
-    "gather": imagined(OpSpec("gather", 2, root=1)),
     "all-to-all-single": imagined(OpSpec("all_to_all", 3, shape=(2,), variant="single")),
     "scatter-many": imagined(OpSpec("scatter", 24, root=0, shape=(2, 3))),
-    "large": imagined(OpSpec("broadcast", 2, root=0, shape=(70, 100))),
     "group": imagined(OpSpec("broadcast", 2, root=1, members=(1, 3)), size=4),
     "split": imagined(
         OpSpec("all_gather", 2, shape=(2,), members=(0, 2)),
@@ -103,7 +100,6 @@ REPORTS = {
     ),
     "wrong": imagined(SUM, verification=[RIGHT, RIGHT, WRONG, RIGHT]),
     "rounded": imagined(SUM, verification=[replace(RIGHT, tolerance=1e-6)] * 4),
-    "async": imagined(replace(SUM, async_op=True)),
     "nonblocking": imagined(
         OpSpec("p2p", 2, src=0, dst=1, pattern="pair", async_op=True),
         events=[
@@ -124,7 +120,6 @@ REPORTS = {
         attendance=[Attendance(0.0, 0.1, 1), Attendance(0.5, 0.5, 2)],
         verification=[Verification(False, 1, 1, 0.0, (Mismatch(0, (), 1, 2),)), RIGHT],
     ),
-    "alone": imagined(OpSpec("all_reduce", 1, reduce_op="sum")),
     "hello": HelloReport(
         WorldReport(WorldSpec(2), (), None, 0.25, "fork", WHY),
         tuple(Introduction(r, 2, 4000 + r, "host", "gloo", "cpu", 0.02, 2) for r in range(2)),
@@ -132,9 +127,6 @@ REPORTS = {
     ),
     "ops": OpList((OpEntry("scatter", "", "scatter", "Parts."), OpEntry("p2p", "--x", "c", "It."))),
     "explain-all-reduce": explain_op(ops.REGISTRY["all_reduce"], replace(SUM, dtype="int8")),
-    "explain-all-to-all": explain_op(
-        ops.REGISTRY["all_to_all"], OpSpec("all_to_all", 3, shape=(2,), variant="list")
-    ),
     "explain-barrier": explain_op(ops.REGISTRY["barrier"], OpSpec("barrier", 3, shape=())),
     "explain-objects": explain_op(
         ops.REGISTRY["broadcast"], OpSpec("broadcast", 12, shape=(), root=9, objects=True)
