@@ -77,7 +77,7 @@ def key(op: Op, spec: OpSpec) -> str:
 
 @cache
 def capabilities(name: str) -> CapabilityMap | None:
-    """The map of this name for the installed torch; None if nobody has probed it.
+    """The map of this name for the installed torch; None if there is none.
 
     Names are those of ``Backend.map_name``. Of several releases the installed one's, else the
     newest that is older, else the oldest.

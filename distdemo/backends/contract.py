@@ -1,7 +1,7 @@
 """The backend contract: is it here, on which devices, what can't it do and why.
 
-What a backend can do is data that the probe has written (``capabilities``). For a backend that
-nobody could probe yet, its documentation stands in. Only ``missing``, ``version``, ``choice`` and
+What a backend can do is data that the probe has written (``capabilities``). For a backend without a
+map its documentation stands in. Only ``missing``, ``version``, ``choice`` and
 ``mpi_start`` import torch or load a library.
 """
 

@@ -31,7 +31,7 @@ class Gloo(Backend):
         return "This torch was built without gloo."
 
     def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
-        """As the contract says; send and recv of CUDA tensors, nobody has to try.
+        """As the contract says; send and recv of CUDA tensors need no map.
 
         Source: the table of backends in PyTorch's docs/source/distributed.md, 2.8 to 2.15.
         """

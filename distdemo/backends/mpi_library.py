@@ -109,7 +109,7 @@ def library() -> MpiLibrary:
     try:
         import mpi4py
 
-        if "mpi4py.MPI" not in sys.modules:  # else somebody else decides when MPI begins and ends
+        if "mpi4py.MPI" not in sys.modules:  # else the importer decides when MPI begins and ends
             mpi4py.rc.initialize = False
             mpi4py.rc.finalize = False
         from mpi4py import MPI

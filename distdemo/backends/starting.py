@@ -27,7 +27,7 @@ def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
 
     Args:
         world: its backend may be a mixture, ``cpu:gloo,cuda:nccl``.
-        joined: another launcher has started its processes and told them who they are.
+        joined: another launcher has started its processes and given them their ranks.
 
     Raises:
         UsageError: its ranks can't be started here.

@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
 from distdemo import backends
 from distdemo.check.matrix import Case
-from distdemo.check.rank import Finding, case_of, run_cases
+from distdemo.check.rank import CaseFinding, case_of, run_cases
 from distdemo.check.records import CaseResult, CheckReport, Status
 from distdemo.launcher.records import (
     Died,
@@ -32,20 +31,9 @@ from distdemo.versions import versions
 OUTER_LIMIT = 24 * 3600.0  # seconds; a world of the check ends when a case stalls, not by this
 LOST = "lost its peer: "
 Progress = Callable[[int, int, str], None]
-
-
-class Start(Protocol):
-    """What starts a world: ``distdemo.launcher.local.run_world``."""
-
-    def __call__(
-        self,
-        world: WorldSpec,
-        target: Callable[..., Any],
-        args: tuple[Any, ...],
-        *,
-        hear: Callable[[int, Any], bool | None],
-    ) -> WorldReport:
-        """Run the target on every rank and say how each ended."""
+"""Called with (cases done, cases failed, the one that ended last)."""
+Start = Callable[..., WorldReport]
+"""``distdemo.launcher.local.run_world``, or what does the same for a joined world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +61,7 @@ class CheckPlan:
 
 
 def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> CheckReport:
-    """Run every case that the backend supports, and say how each went.
-
-    Args:
-        plan: what to run.
-        start: starts a world.
-        progress: called with (cases done, cases failed, the one that ended last).
-    """
+    """Run every case that the backend supports, and say how each went."""
     began = time.monotonic()
     run = _Run(plan, start, progress)
     interrupted = False
@@ -113,21 +95,15 @@ class _Run:
     progress: Progress | None
     worlds: int = 0
     results: dict[int, CaseResult] = field(default_factory=dict)
-    _heard: dict[int, list[Finding]] = field(default_factory=dict)
+    _heard: dict[int, list[CaseFinding]] = field(default_factory=dict)
     _failed: int = 0
     _lost: bool = False  # a part of the world that others started is gone: no world can follow
 
     def all(self) -> None:
         """Every case, world after world."""
         sizes: dict[int, list[int]] = {}
-        world, gpus = self.plan.world, self.plan.gpus
-        backend = backends.REGISTRY[world.backend]
         for number, case in enumerate(self.plan.cases):
-            reason = None
-            if gpus is not None and case.world_size > gpus:
-                reason = f"It needs a GPU for every rank, and there are {gpus} here."
-            elif self.plan.skip_refused:
-                reason = backend.refuses(case.op, case.spec, world.device)
+            reason = self._refusal(case)
             if reason is None:
                 sizes.setdefault(case.world_size, []).append(number)
             else:
@@ -135,6 +111,14 @@ class _Run:
         for world_size, left in sorted(sizes.items()):
             while left and not ((self.plan.fail_fast or self._lost) and self._failed):
                 left = self._one_world(world_size, left)  # noqa: PLW2901 - what is left of it
+
+    def _refusal(self, case: Case) -> str | None:
+        world, gpus = self.plan.world, self.plan.gpus
+        if gpus is not None and case.world_size > gpus:
+            return f"It needs a GPU for every rank, and there are {gpus} here."
+        if not self.plan.skip_refused:
+            return None
+        return backends.REGISTRY[world.backend].refuses(case.op, case.spec, world.device)
 
     def result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
@@ -165,7 +149,7 @@ class _Run:
         )
         cases = tuple((number, self.plan.cases[number]) for number in mine)
 
-        def hear(_: int, finding: Finding) -> bool:
+        def hear(_: int, finding: CaseFinding) -> bool:
             """Note what a rank said; True if the world is of no more use."""
             heard = self._heard[finding.number]
             heard.append(finding)
@@ -179,7 +163,7 @@ class _Run:
         if left:
             guilty = guilty_case(left, self._heard, report)
             self._end(self._blame(guilty, report), guilty)
-            left.remove(guilty)  # the others have done nothing: they run again
+            left.remove(guilty)  # the others run again
         return [*left, *numbers[len(mine) :]]
 
     def _end(self, result: CaseResult, number: int) -> None:
@@ -196,18 +180,19 @@ class _Run:
             details = [line for lines in wrong for line in lines[1:]]
             return self.result(number, "failed", _longest(heard), wrong[0][0], *details)
         verdict = report.verdict
-        why = "Its world ended without a word." if verdict is None else verdict.what
-        known = [] if verdict is None else [verdict.why]
-        known += filter(None, map(told_of, report.outcomes))
-        return self.result(number, "failed", report.seconds, why, *known)
+        what, why = (verdict.what, verdict.why) if verdict else ("Its world ended.", "")
+        known = filter(None, (why, *map(how_it_ended, report.outcomes)))
+        return self.result(number, "failed", report.seconds, what, *known)
 
 
-def _longest(heard: Iterable[Finding]) -> float:
+def _longest(heard: Iterable[CaseFinding]) -> float:
     """The longest that a rank was in the case. Clocks of several hosts can't be compared."""
     return max(finding.time_s for finding in heard)
 
 
-def guilty_case(left: Sequence[int], heard: dict[int, list[Finding]], report: WorldReport) -> int:
+def guilty_case(
+    left: Sequence[int], heard: dict[int, list[CaseFinding]], report: WorldReport
+) -> int:
     """The number of the case that ended its world.
 
     A rank may be ahead of the others: what it did in its own case is no fault of theirs.
@@ -228,9 +213,8 @@ def guilty_case(left: Sequence[int], heard: dict[int, list[Finding]], report: Wo
     return next((number for number in left if number in numbers), left[0])
 
 
-def told_of(outcome: Outcome) -> str:
+def how_it_ended(outcome: Outcome) -> str:
     """How a rank ended, if it did so by itself."""
-    how = ""
     if isinstance(outcome, Died):
         signal = outcome.signal
         how = f"ended by {f'signal {signal}' if signal else f'exit code {outcome.exit_code}'}"
@@ -241,6 +225,8 @@ def told_of(outcome: Outcome) -> str:
         how = f"{outcome.type}: {lost}{headline(outcome.message)}"
     elif isinstance(outcome, TimedOut):
         where = outcome.where
-        place = (where.collective or where.place) if where else ""
-        how = "did not answer" if where is None else f"still {f'in {place}' if place else 'busy'}"
-    return f"rank {outcome.rank}: {how}" if how else ""
+        place = where and (where.collective or where.place or "its own code")
+        how = f"still in {place}" if place else "did not answer"
+    else:
+        return ""
+    return f"rank {outcome.rank}: {how}"

@@ -28,7 +28,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.versions import torch_version
 
 BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
-"""What torch brings itself; whatever else it knows, somebody has registered."""
+"""What torch brings itself; any other was registered by a third party."""
 PATIENCE = 15.0  # seconds that a backend gets to show that it works
 KINDS = {(): "scalar", (0,): "empty"}
 """The shapes that are tried beside the usual one."""
@@ -46,12 +46,12 @@ def survey(start: Start) -> BackendList:
         entry = BackendEntry(backend.name, backend.summary, backend.devices)
         if missing:
             found.append(replace(entry, missing=missing, get=backend.get))
-            continue
-        summary = f"{backend.summary} {backend.choice()}".strip()
-        entry = replace(entry, summary=summary, version=backend.version())
-        found.append(_tried(entry, backend.default_device(), start))
+        else:
+            summary = f"{backend.summary} {backend.choice()}".strip()
+            entry = replace(entry, summary=summary, version=backend.version())
+            found.append(_tried(entry, backend.default_device(), start))
     for name in dist.Backend.backend_list:
-        if name not in BUILT_IN:  # somebody registered it with ``Backend.register_backend``
+        if name not in BUILT_IN:  # registered with ``Backend.register_backend``
             devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
             entry = BackendEntry(name, "Registered by a third party.", devices)
             device = next((each for each in ("cpu", "cuda") if each in devices), None)
@@ -65,9 +65,7 @@ def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
     world = WorldSpec(ranks, entry.name, device, PATIENCE, capture=True)
     specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
     try:
-        report = start(
-            world, run_op, (ops.REGISTRY["all_reduce"], specs), hear=lambda _rank, _value: None
-        )
+        report = start(world, run_op, (ops.REGISTRY["all_reduce"], specs))
     except UsageError as error:
         return replace(entry, tried=error.what)
     if report.verdict is not None:

@@ -1,6 +1,6 @@
 """What every rank of a check runs: many cases in one world, one after the other, each verified.
 
-What came of a case is told to the launcher right away, so that a case that kills or hangs the
+The result of a case goes to the launcher right away, so that a case that kills or hangs the
 world takes nothing with it but itself.
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one rank says of one case.
+class CaseFinding:
+    """One rank's result of one case.
 
     Attributes:
         number: the case's place in the whole list.
@@ -43,14 +43,14 @@ def case_of(phase: str) -> int | None:
 
 
 def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
-    """Collective: run these cases in order, and tell what came of each.
+    """Collective: run these cases in order, and send the result of each.
 
     Args:
         rank: this rank of the world.
         cases: each with its place in the whole list.
 
     Raises:
-        Exception: whatever a case raised; the world can't be trusted after that.
+        Exception: what a case raised; the world can't be trusted after that.
     """
     groups = Groups(rank.backend)
     for number, case in cases:
@@ -74,4 +74,4 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
                 f"rank {rank.rank}, piece {miss.piece}, index {index}: got {miss.got}, "
                 f"expected {miss.expected}"
             )
-        rank.tell(Finding(number, time.monotonic() - entered, tuple(wrong)))
+        rank.tell(CaseFinding(number, time.monotonic() - entered, tuple(wrong)))

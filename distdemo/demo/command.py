@@ -110,7 +110,7 @@ ShapeOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OpOptions:
-    """What an op's command can be told; each op takes some of it."""
+    """The options of the operations' commands; each op takes some of them."""
 
     world_size: WorldSize = None
     reduce_op: ReduceOp = "sum"

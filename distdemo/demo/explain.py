@@ -8,13 +8,13 @@ from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPie
 from distdemo.ops.contract import Cut, Op, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec
-from distdemo.ops.values import Plan, element, object_of, pickled_size, plan_for
+from distdemo.ops.values import ValueRule, element, object_of, pickled_size, value_rule_of
 
 SHOWN = 4  # elements of a tensor that an explanation needs
 RANKS = 8  # ranks that a picture holds
 UNPICKLING = (
     "Taking objects from peers that you don't trust. They travel as pickles, and unpickling runs "
-    "code: whoever can send to the group can run code on every rank of it."
+    "code: anyone who can send to the group can run code on every rank of it."
 )
 
 
@@ -38,13 +38,13 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     for rank in ranks:
         for source in _sources(op, rank, spec):
             moves |= {(giver, rank) for giver in source.ranks if giver in ranks}
-    plan = plan_for(op, spec)
+    rule = value_rule_of(op, spec)
     drawn = []
     for rank in ranks:
         cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
         own = spec.member(rank)
-        before = [_piece(spec, cut, _numbers(spec, plan, cut), own) for cut in cuts]
-        after = [_evaluated(op, spec, plan, source) for source in _sources(op, rank, spec)]
+        before = [_piece(spec, cut, _numbers(spec, rule, cut), own) for cut in cuts]
+        after = [_evaluated(op, spec, rule, source) for source in _sources(op, rank, spec)]
         held = Holding(undefined=True)
         if not isinstance(op.result(rank, spec), Undefined):
             held = _holding(spec, after, listed=op.is_listed(spec))
@@ -71,10 +71,10 @@ def _holding(spec: OpSpec, pieces: list[Piece | ObjectPiece], *, listed: bool) -
     return Holding(tuple(pieces), listed=listed and not joined, joined=joined)
 
 
-def _evaluated(op: Op, spec: OpSpec, plan: Plan, source: Source) -> Piece | ObjectPiece:
+def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece | ObjectPiece:
     """One piece of a result."""
     cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
-    parts = [_numbers(spec, plan, cut) for cut in cuts]
+    parts = [_numbers(spec, rule, cut) for cut in cuts]
     if not source.reduced:
         return _piece(spec, cuts[0], parts[0], spec.member(source.ranks[0]))
     name = spec.reduce_op or "sum"
@@ -93,7 +93,7 @@ def _piece(
     return Piece((len(kept),), kept, source=source)
 
 
-def _numbers(spec: OpSpec, plan: Plan, cut: Cut) -> tuple[Number, ...]:
+def _numbers(spec: OpSpec, rule: ValueRule, cut: Cut) -> tuple[Number, ...]:
     """The first numbers that fill this piece."""
     length = min(cut.numel, SHOWN)
     positions = range(cut.start, cut.start + length)
@@ -103,4 +103,4 @@ def _numbers(spec: OpSpec, plan: Plan, cut: Cut) -> tuple[Number, ...]:
     label = spec.member(cut.label)
     if spec.fill is not None:
         return (label if isinstance(spec.fill, str) else spec.fill,) * length
-    return tuple(element(plan, label, position) for position in positions)
+    return tuple(element(rule, label, position) for position in positions)

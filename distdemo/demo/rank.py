@@ -134,7 +134,7 @@ class Call:
 def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
     """Collective: the call itself, timed; non-blocking ones are watched step by step."""
     op, spec = part.op, part.spec
-    if spec.objects and spec.group_size == 1:  # nobody to send a pickle to
+    if spec.objects and spec.group_size == 1:  # there is no other rank to send a pickle to
         buffers.recv[:] = buffers.send
         return Call()
     if not op.takes_part(part.rank, spec) and not spec.async_op:
@@ -147,7 +147,7 @@ def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | Non
         return call
     counter = f"came/{part.place}/{spec.member(0)}"
     if spec.straggler == part.rank:
-        # Late, but no longer than it takes to see that somebody has already left, which is wrong.
+        # Late, but no longer than it takes to see that a rank has already left, which is wrong.
         until = time.monotonic() + spec.straggler_delay_s
         while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
             time.sleep(min(rest, 0.002))

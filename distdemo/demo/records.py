@@ -200,7 +200,7 @@ class Explanation:
 
     Attributes:
         ranks: those that are shown.
-        moves: (from, to) for whatever moves between two of them.
+        moves: (from, to) for each pair between which data moves.
         meets: nothing moves; the ranks wait for each other.
     """
 

@@ -59,7 +59,7 @@ def table(record: Report, console: Console, ranks: frozenset[int] | None = None)
     Args:
         record: of a world in which every rank returned.
         console: that it will be printed on; its width and encoding matter.
-        ranks: those to show; None: all of up to 16, else the ends and whatever is wrong.
+        ranks: those to show; None: all of up to 16, else the ends and those that are wrong.
     """
     if isinstance(record, Explanation):
         from distdemo.demo.view_picture import picture
@@ -197,7 +197,7 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
 
 
 def _grid(columns: Columns, items: Iterable[Any], sign: Signs) -> Grid:
-    """A row for each record; a number stands for so many ranks that are left out."""
+    """A row for each record; a number stands for ranks that are left out."""
     grid = Grid([column for column, _ in columns])
     for each in items:
         if isinstance(each, int):

@@ -35,7 +35,7 @@ if len(REGISTRY) != len(_ALL):
 
 
 def find(name: str) -> Op | None:
-    """The op of this name, as torch, the command line or somebody in a hurry writes it."""
+    """The op of this name, as torch or the command line writes it, or without its dashes."""
     return _BY_LETTERS.get(_letters(name))
 
 

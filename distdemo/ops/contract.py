@@ -64,7 +64,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The numbers that fill one piece: so many of its label's row, from ``start`` on.
+    """The numbers that fill one piece: a stretch of its label's row, from ``start`` on.
 
     Attributes:
         label: which row of default or user-given values.
@@ -238,7 +238,7 @@ class Op(ABC):
         list_after: what a rank gets is a list of tensors (or, joined, a single one).
         root_is: what torch calls the root in this op's call, ``src`` or ``dst``.
         lazy: gloo may connect two ranks when they first talk, which is quicker in large worlds.
-        meets: no data moves; what is verified is that nobody left before all had arrived.
+        meets: no data moves; what is verified is that no rank left before all had arrived.
         smallest_world: fewer ranks make no sense.
         default_world: ranks when the user names no number.
         default_shape: of one piece when the user names none.

@@ -120,7 +120,7 @@ def torch_reduce_op(spec: OpSpec) -> Any:  # noqa: ANN401 - torch's own enum-lik
     name = spec.reduce_op or "sum"
     if name != "premul_sum":
         return getattr(dist.ReduceOp, REDUCTIONS[name].torch_name)
-    # The only way to make one, public to nobody, and there in every release so far.
+    # The only way to make one, not public, and in every release so far.
     make = getattr(dist, "_make_nccl_premul_sum", None)
     if make is None:
         raise ValueError("this torch has no premul_sum")

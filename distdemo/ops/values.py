@@ -46,7 +46,7 @@ of two is a multiple of them, and small enough for a period to stay in a core's 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ValueRule:
     """How default values follow from label and position, for one spec."""
 
     pattern: str  # linear, mixed, factors, sparse factors, masks, lone one, lone zero
@@ -55,15 +55,15 @@ class Plan:
     seed: int = 0
 
 
-def plan_for(op: Op, spec: OpSpec) -> Plan:
+def value_rule_of(op: Op, spec: OpSpec) -> ValueRule:
     """The default values of this op: for as many labels, and rows as long, as it has."""
     labels = op.value_labels(spec)
     length = max((op.row(label, spec) for label in labels), default=0)
     last = max((spec.member(label) for label in labels), default=0)
-    return plan(spec, last + 1, length)
+    return value_rule(spec, last + 1, length)
 
 
-def plan(spec: OpSpec, labels: int | None = None, length: int | None = None) -> Plan:
+def value_rule(spec: OpSpec, labels: int | None = None, length: int | None = None) -> ValueRule:
     """The default values for this spec: pattern, stride and where they wrap.
 
     Args:
@@ -75,9 +75,11 @@ def plan(spec: OpSpec, labels: int | None = None, length: int | None = None) -> 
     numel = spec.numel if length is None else length
     seed = spec.seed or 0
     if dtype.kind == "bool" and spec.reduce_op in LONE:
-        return Plan(LONE[spec.reduce_op], modulus=spec.group_size if labels is None else labels)
+        return ValueRule(
+            LONE[spec.reduce_op], modulus=spec.group_size if labels is None else labels
+        )
     if spec.reduce_op == "band":
-        return Plan("masks", seed=seed)
+        return ValueRule("masks", seed=seed)
     if spec.reduce_op == "product":
         return _factors(dtype.exact, spec.group_size, seed)
     sums = spec.reduce_op in ("sum", "avg", "premul_sum")
@@ -87,35 +89,35 @@ def plan(spec: OpSpec, labels: int | None = None, length: int | None = None) -> 
     if spec.reduce_op == "premul_sum":
         limit = int(limit / max(1.0, abs(spec.factor)))
     if spec.seed is not None:
-        return Plan("mixed", modulus=max(2, min(limit + 1, LARGEST)), seed=seed)
+        return ValueRule("mixed", modulus=max(2, min(limit + 1, LARGEST)), seed=seed)
     stride = 10
     while stride < numel:
         stride *= 10
     last = (spec.group_size if labels is None else labels) - 1
     if stride * last + numel - 1 <= min(limit, LARGEST):
-        return Plan("linear", stride)
+        return ValueRule("linear", stride)
     modulus = _prime_up_to(max(2, min(limit + 1, LARGEST)))
-    return Plan("linear", stride if stride % modulus else stride + 1, modulus)
+    return ValueRule("linear", stride if stride % modulus else stride + 1, modulus)
 
 
-def element(plan: Plan, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
+def element(rule: ValueRule, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
     """Element(s) at these positions of the tensor(s) with these labels."""
-    if plan.pattern == "masks":
-        return 127 - 2 ** ((label + position + plan.seed) % 6)
-    if plan.pattern == "mixed":
-        return _mixed(label, position, plan.seed) % plan.modulus
-    if plan.pattern in ("lone one", "lone zero"):
-        lone = 1 * ((position % 2 == 1) & (position // 2 % plan.modulus == label))
-        return lone if plan.pattern == "lone one" else 1 - lone
-    if plan.pattern == "factors":
-        return 1 + (label + position + plan.seed) % plan.modulus
-    if plan.pattern == "sparse factors":
-        return 1 + 1 * ((label % plan.modulus) == (position % plan.modulus))
-    return (label * plan.stride + position) % plan.modulus
+    if rule.pattern == "masks":
+        return 127 - 2 ** ((label + position + rule.seed) % 6)
+    if rule.pattern == "mixed":
+        return _mixed(label, position, rule.seed) % rule.modulus
+    if rule.pattern in ("lone one", "lone zero"):
+        lone = 1 * ((position % 2 == 1) & (position // 2 % rule.modulus == label))
+        return lone if rule.pattern == "lone one" else 1 - lone
+    if rule.pattern == "factors":
+        return 1 + (label + position + rule.seed) % rule.modulus
+    if rule.pattern == "sparse factors":
+        return 1 + 1 * ((label % rule.modulus) == (position % rule.modulus))
+    return (label * rule.stride + position) % rule.modulus
 
 
 def batch(numel: int) -> int:
-    """How many tensors of so many elements are computed at once."""
+    """How many tensors of ``numel`` elements are computed at once."""
     return max(1, BLOCK // max(1, numel))
 
 
@@ -139,14 +141,14 @@ def _mixed(label: Any, position: Any, seed: int) -> Any:  # noqa: ANN401 - ints 
     return ((once ^ (once >> 15)) % LARGEST * 69_621 + 7) % LARGEST
 
 
-def _factors(exact: int, world_size: int, seed: int) -> Plan:
+def _factors(exact: int, world_size: int, seed: int) -> ValueRule:
     """Factors 1..m with m ** world_size exact; with many ranks, a 2 only here and there."""
     largest = int(exact ** (1 / world_size))
     if largest >= 3:
-        return Plan("factors", modulus=min(largest, 10), seed=seed)
+        return ValueRule("factors", modulus=min(largest, 10), seed=seed)
     # At most `bits` of the ranks hold a 2 at any one position: the product is at most 2 ** bits.
     bits = max(1, exact.bit_length() - 2)
-    return Plan("sparse factors", modulus=max(2, -(-world_size // bits)))
+    return ValueRule("sparse factors", modulus=max(2, -(-world_size // bits)))
 
 
 def _prime_up_to(limit: int) -> int:

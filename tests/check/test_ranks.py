@@ -13,7 +13,7 @@ from broken import broken
 
 from distdemo.check import matrix
 from distdemo.check.controller import CheckPlan, check, guilty_case
-from distdemo.check.rank import Finding
+from distdemo.check.rank import CaseFinding
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
 
@@ -111,10 +111,10 @@ def test_a_case_is_not_blamed_for_the_failure_of_the_next_one() -> None:
     )
     verdict = Verdict("Rank 0 raised ValueError.", "no", "", (0,), (1, 2))
     ended = WorldReport(WorldSpec(3), outcomes, verdict, 1.0, "fork", "")
-    heard: dict[int, list[Finding]] = {4: [Finding(4, 0.1)] * 2, 5: [], 6: []}
+    heard: dict[int, list[CaseFinding]] = {4: [CaseFinding(4, 0.1)] * 2, 5: [], 6: []}
     assert guilty_case([4, 5, 6], heard, ended) == 5
     # A wrong element is reason enough, wherever the others were when their world was ended.
-    heard[4].append(Finding(4, 0.1, ("Rank 2: 1 of 7 elements are wrong.",)))
+    heard[4].append(CaseFinding(4, 0.1, ("Rank 2: 1 of 7 elements are wrong.",)))
     assert guilty_case([4, 5, 6], heard, ended) == 4
     # Nobody raised: those that did not return say where it was.
     late = (Returned(rank=0), replace(outcomes[1], phase=Phase(0, "case 6")))

@@ -20,7 +20,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.ops.buffers import Expected, expected, held_before
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import element, plan, plan_for
+from distdemo.ops.values import element, value_rule, value_rule_of
 
 SIZES = (1, 2, 5, 17, 128)
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -34,7 +34,7 @@ def spec(
 
 def rows(spec: OpSpec) -> list[list[Any]]:
     """What every rank holds by default."""
-    rule = plan(spec)
+    rule = value_rule(spec)
     return [
         [element(rule, label, position) for position in range(spec.numel)]
         for label in range(spec.group_size)
@@ -67,7 +67,7 @@ def test_every_value_is_whole_not_negative_and_held_exactly(
     dtype: str, reduce_op: str | None, n: int, numel: int, seed: int | None
 ) -> None:
     assume(reduce_op is None or DTYPES[dtype].kind in REDUCTIONS[reduce_op].kinds)
-    rule = plan(replace(spec(dtype, n, (numel,), reduce_op), seed=seed))
+    rule = value_rule(replace(spec(dtype, n, (numel,), reduce_op), seed=seed))
     for label in {0, n // 2, n - 1}:
         numbers = [element(rule, label, position) for position in range(numel)]
         assert all(number == int(number) and number >= 0 for number in numbers)
@@ -80,7 +80,7 @@ def test_the_sum_over_all_ranks_is_exact_in_the_dtype() -> None:
     for dtype, n, numel, seed in product(dtypes, SIZES, (1, 5000), (None, 7)):
         if n > DTYPES[dtype].exact // 2:
             continue  # even ones and zeros would add up to more
-        rule = plan(replace(spec(dtype, n, (numel,)), seed=seed))
+        rule = value_rule(replace(spec(dtype, n, (numel,)), seed=seed))
         held = element(rule, torch.arange(n).unsqueeze(1), torch.arange(numel))
         assert held.sum(dim=0).max() <= DTYPES[dtype].exact, (dtype, n, numel, seed)
     for dtype, n, factor in product(("float64", "float16", "bfloat16"), (2, 8), (2.0, -3.0)):
@@ -89,7 +89,7 @@ def test_the_sum_over_all_ranks_is_exact_in_the_dtype() -> None:
 
 
 def test_a_mixed_number_never_outgrows_64_bits() -> None:
-    rule = plan(replace(spec("int64", 2, reduce_op=None), seed=2**31 - 2))
+    rule = value_rule(replace(spec("int64", 2, reduce_op=None), seed=2**31 - 2))
     far = element(rule, 2**40, torch.tensor([2**40, 2**62]))
     assert far.tolist() == [element(rule, 2**40, 2**40), element(rule, 2**40, 2**62)]
 
@@ -98,9 +98,9 @@ def test_the_values_of_a_group_reach_to_its_last_member() -> None:
     # Else two ranks of the world could hold the same in a type of few numbers.
     op = ops.REGISTRY["all_gather"]
     grouped = OpSpec("all_gather", 2, "uint8", (4,), members=(0, 40))
-    assert plan_for(op, grouped) == plan(grouped, labels=41, length=4)
+    assert value_rule_of(op, grouped) == value_rule(grouped, labels=41, length=4)
     cut = OpSpec("all_to_all", 3, shape=(2,), members=(1, 2, 5))
-    assert plan_for(ops.REGISTRY["all_to_all"], cut) == plan(cut, labels=6, length=6)
+    assert value_rule_of(ops.REGISTRY["all_to_all"], cut) == value_rule(cut, labels=6, length=6)
 
 
 def test_no_reduction_over_all_ranks_comes_out_the_same_whatever_is_missing() -> None:
