@@ -130,7 +130,7 @@ def _largest(spec: OpSpec) -> tuple[int, ...]:
 
 
 def _gather_uneven(buffers: Buffers, group: Group) -> None:
-    """Collective: gather the sizes, pad, gather, trim. It allocates: the sizes are not known before."""
+    """Collective: gather the sizes, pad, gather, trim; nothing can be allocated before that."""
     from distdemo.comm import all_gather_uneven
 
     buffers.trail.clear()
