@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from pathlib import Path
 
+from distdemo import backends
 from distdemo.launcher import limits as launcher_limits
 from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import Limit
@@ -114,8 +115,7 @@ class TorchFacts:
     Attributes:
         cuda: the CUDA release that it was built for; empty for none; ``rocm`` likewise.
         distributed: torch.distributed is part of it.
-        backends: those that it was built with.
-        nccl: the version of its NCCL; empty for none.
+        backends: those that it was built with, each with the version of the library behind it.
         threads: how many threads an operation on the CPU takes.
     """
 
@@ -123,8 +123,7 @@ class TorchFacts:
     cuda: str = ""
     rocm: str = ""
     distributed: bool = True
-    backends: tuple[str, ...] = ("gloo",)
-    nccl: str = ""
+    backends: Mapping[str, str] = field(default_factory=lambda: {"gloo": ""})
     threads: int = 1
 
 
@@ -307,20 +306,14 @@ def torch() -> TorchFacts:
     import torch.distributed as dist
 
     here = dist.is_available()
-    # is_xccl_available is not in every release.
-    built = tuple(
-        name
-        for name in ("gloo", "nccl", "mpi", "ucc", "xccl")
-        if here and getattr(dist, f"is_{name}_available", lambda: False)()
-    )
-    nccl = torch.cuda.nccl.version() if "nccl" in built else ""  # type: ignore[no-untyped-call]  # torch does not say its type
+    known = {name: getattr(dist, f"is_{name}_available", None) for name in backends.REGISTRY}
+    built = [name for name, available in known.items() if here and available and available()]
     return TorchFacts(
         version=str(torch.__version__),
         cuda=str(torch.version.cuda or ""),
         rocm=str(torch.version.hip or ""),
         distributed=here,
-        backends=built,
-        nccl=".".join(map(str, nccl)),
+        backends={name: backends.REGISTRY[name].version() for name in built},
         threads=torch.get_num_threads(),
     )
 

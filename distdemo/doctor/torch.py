@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from distdemo import backends
 from distdemo.backends.capabilities import release_of
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
@@ -39,16 +40,16 @@ def build(around: Surroundings) -> Finding:
 
 def built_in(around: Surroundings) -> Finding:
     """The backends that this torch was built with."""
-    found = around.torch()
-    names = [f"nccl {found.nccl}".strip() if n == "nccl" else n for n in found.backends]
-    if "gloo" not in found.backends:
+    found = around.torch().backends
+    listed = ", ".join(f"{name} {version}".strip() for name, version in found.items())
+    usual = backends.automatic(1, "cpu").name
+    if usual not in found:
         return broken(
-            f"built in: {', '.join(names) or 'none'}; gloo is not",
-            "gloo is what CPU tensors, objects and most examples travel over.",
+            f"built in: {listed or 'none'}; {usual} is not",
+            f"CPU tensors, objects and most examples travel over {usual}.",
             INSTALL,
         )
-    text = f"built in: {', '.join(names)} (distdemo backends tries each)"
-    return fine(text, backends=found.backends)
+    return fine(f"built in: {listed} (distdemo backends tries each)", backends=tuple(found))
 
 
 def nccl_wheels(around: Surroundings) -> Finding:

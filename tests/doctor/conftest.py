@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from distdemo.doctor.records import Finding
 from distdemo.doctor.system import Answer, Clock, Interface, Lookup, Room, Surroundings, TorchFacts
-from distdemo.launcher.limits import MIB, Limit
+from distdemo.launcher.limits import Limit
 
 Made = Callable[..., Surroundings]
 
@@ -23,20 +24,24 @@ NAMES = {"node": ("10.0.0.1",), "other": ("10.0.0.2",), "localhost": ("127.0.0.1
 def made(tmp_path: Path) -> Made:
     """Surroundings with these files, variables and answers, healthy in everything else."""
 
+    numbers = itertools.count()
+
     def make(
         files: dict[str, str] | None = None,
         environ: dict[str, str] | None = None,
         **more: Any,
     ) -> Surroundings:
+        root = tmp_path / f"machine-{next(numbers)}"
+        root.mkdir()
         for path, text in (files or {}).items():
-            file = tmp_path / path
+            file = root / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         healthy: dict[str, Any] = {
             "hostname": "node",
-            "root": tmp_path,
-            "home": tmp_path / "home",
-            "python": tmp_path / "bin" / "python",
+            "root": root,
+            "home": root / "home",
+            "python": root / "bin" / "python",
             "resolve": resolve,
             "reverse": lambda address: Lookup(("node",), 0.001),
             "interfaces": lambda: (LO, ETH),
@@ -64,12 +69,6 @@ def resolve(name: str) -> Lookup:
     if name.replace(".", "").isdigit():
         return Lookup((name,), 0.0)
     return Lookup(seconds=0.001, error="Name or service not known")
-
-
-@pytest.fixture
-def memory_of() -> Callable[[int], Any]:
-    """A file system with so many MiB free."""
-    return lambda mib: lambda path: Room(64 * MIB, mib * MIB)
 
 
 @pytest.fixture
