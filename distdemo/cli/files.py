@@ -34,13 +34,13 @@ def write_result(flag: str, path: Path, make: Callable[[], Content]) -> None:
         hint = "Try a file with another ending."
         if isinstance(error, ImportError):
             hint = "Install what draws it: pip install 'distdemo[plot]'."
-        what = f"{flag} {path}: that could not be made."
+        what = f"{flag} {path}: it could not be made."
         raise DistdemoError(what, f"{type(error).__name__}: {reason}.", hint) from error
     try:
         _write(path, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise DistdemoError(
-            f"{flag} {path}: that could not be written.", f"{error.strerror}.", "Try another file."
+            f"{flag} {path}: it could not be written.", f"{error.strerror}.", "Try another file."
         ) from error
 
 

@@ -6,13 +6,10 @@ import os
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import engines
-from distdemo.launcher.joined.engines import ENGINES
 from distdemo.launcher.joined.interfaces import parse_address
 from distdemo.launcher.joined.placement import Placement
 
 PORT = 29500  # torch's own default
-
-__all__ = ["ENGINES", "find_placement"]
 
 
 def find_placement(
@@ -42,17 +39,14 @@ def find_placement(
             "Try --nnodes 2 --node-rank 0 --master 10.0.0.1:29500, and --node-rank 1 on the other.",
         )
     around = engines.detect(os.environ)
+    started_by = launcher if launcher not in ("auto", "local") else ""
     if around is not None and around.engine != "environment":  # those may be left in a shell
+        started_by = around.engine
+    if started_by:
         raise UsageError(
-            f"--nnodes, but {around.engine} has started this process.",
-            f"{around.why}: this is rank {around.rank} of {around.world_size} already.",
-            "Leave out --nnodes, --node-rank and --master, or unset these variables.",
-        )
-    if launcher not in ("auto", "local"):
-        raise UsageError(
-            f"--nnodes and --launcher {launcher} don't go together.",
-            f"With {launcher} it is the engine that says which ranks are where.",
-            "Leave out one of them.",
+            f"--nnodes and {started_by} don't go together.",
+            f"With {started_by} it is the engine that says which ranks are where.",
+            "Leave out --nnodes, --node-rank and --master.",
         )
     if node_rank >= nnodes:
         raise UsageError(
@@ -63,7 +57,7 @@ def find_placement(
     host, port = parse_address(master)
     if port == 0:
         raise UsageError(
-            f"--master {master}: 0 is no port.",
+            f"--master {master}: 0 is not a port.",
             "The other nodes have to know the port that node 0 opens.",
             f"Try --master {host}:{PORT}.",
         )

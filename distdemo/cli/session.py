@@ -141,7 +141,13 @@ class Session:
             raise UsageError(
                 f"{what} needs a GPU.", "This machine shows none.", "Try --backend gloo."
             )
-        self._check_engine(chosen)
+        place = self.placement
+        if place is not None and place.engine not in (chosen.engines or (place.engine,)):
+            raise UsageError(
+                f"--backend {chosen.name} can't be used on ranks of {place.engine}.",
+                "Its processes find each other by what MPI's own starter tells them.",
+                "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
+            )
         if deadline is None:  # a spawned rank imports torch by itself
             deadline = max(30.0, (2.0 if start_method == "spawn" else 0.3) * size)
         world = WorldSpec(
@@ -163,21 +169,6 @@ class Session:
             UsageError: naming the limit and the reason.
         """
         check_machine(replace(world, world_size=self.ranks_here(world.world_size)), data_bytes)
-
-    def _check_engine(self, backend: backends.Backend) -> None:
-        """Refuse a backend whose ranks this engine can't start."""
-        place = self.placement
-        if (
-            place is not None
-            and backend.engines is not None
-            and place.engine not in backend.engines
-        ):
-            where = "with --nnodes" if place.nnodes else f"on ranks of {place.engine}"
-            raise UsageError(
-                f"--backend {backend.name} can't be used {where}.",
-                "Its processes find each other by what MPI's own starter tells them.",
-                "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
-            )
 
     # ------------------------------------------------------------------------------ running
 
@@ -259,15 +250,16 @@ class Session:
                 self._node_zero = NodeZero(place, request, meeting)
             return self._node_zero.run(mine, target, args, order=order, **how)
         from distdemo.launcher.joined.join import OtherNode
+        from distdemo.view.format import ranks_text
 
         self._other_node = OtherNode(place, request, meeting)
         code = self._other_node.serve(mine, target, args, resume)
         if place.nnodes:  # somebody sits in front of this terminal
-            first, last = place.rank, place.rank + place.ranks_here - 1
-            which = f"Rank {first}" if first == last else f"Ranks {first} to {last}"
-            how_it_went = "all went well" if code == 0 else f"it failed, exit code {code}"
-            node_zero = f"Node 0 ({place.master}) shows the result."
-            sys.stderr.write(f"{which} ran here; {how_it_went}. {node_zero}\n")
+            ended = "all went well" if code == 0 else f"it failed, exit code {code}"
+            which = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
+            sys.stderr.write(
+                f"{which} ran here; {ended}. Node 0 ({place.master}) shows the result.\n"
+            )
         raise typer.Exit(code)
 
     # ------------------------------------------------------------------------------- the end

@@ -33,7 +33,7 @@ class BadValue(typer.BadParameter):
 
     Args:
         text: the value, as it was typed.
-        what: what is wrong with it: ``that is no number of bytes``.
+        what: what is wrong with it: ``not a number of bytes``.
         why: what the option is, as a sentence.
         example: a value to try.
         hint: what to try, where it is no value of this option.
@@ -82,7 +82,7 @@ def parse_bytes(text: str) -> int:
     size = float(match[1]) * 2 ** _POWERS[(match[2] or "").lower()] if match else math.nan
     if not (size == int(size) if size <= LARGEST else False):
         why = "K, M, G and T stand for 1024 and its powers."
-        raise BadValue(text, "that is no number of bytes.", why, "64K")
+        raise BadValue(text, "not a number of bytes.", why, "64K")
     return int(size)
 
 
@@ -97,7 +97,7 @@ def parse_seconds(text: str) -> float:
     """Seconds, ``30`` or ``0.5s``; more than 0."""
     seconds = _number(text.removesuffix("s"))
     if not 0 < seconds <= LONGEST:
-        raise BadValue(text, "that is no positive number of seconds.", "", "30")
+        raise BadValue(text, "not a positive number of seconds.", "", "30")
     return seconds
 
 
@@ -106,7 +106,7 @@ def parse_share(text: str) -> float:
     """A share between 0 and 1: ``5%`` or ``0.05``."""
     share = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 < share < 1:
-        raise BadValue(text, "that is no share between 0 and 1.", "", "5%")
+        raise BadValue(text, "not a share between 0 and 1.", "", "5%")
     return share
 
 
@@ -132,7 +132,7 @@ def whole(least: int, what: str, most: int | None = None) -> Callable[[Any], int
         try:
             number = int(text.replace("_", ""))
         except ValueError:
-            raise BadValue(text, "that is no whole number.", what, str(max(least, 2))) from None
+            raise BadValue(text, "not a whole number.", what, str(max(least, 2))) from None
         if number < least or (most is not None and number > most):
             end = f"at least {least}" if number < least else f"at most {most:,}"
             raise BadValue(text, f"{end} is needed.", what, str(least if number < least else most))
@@ -146,10 +146,7 @@ def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
 
     @_parser
     def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
+        number = _number(text)
         if not least <= number < below:
             end = f", and below {below:g}" if math.isfinite(below) else ""
             why = f"It is a number of at least {least:g}{end}."
@@ -186,7 +183,7 @@ class RankList(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a world is cut in groups of equal size.
+    """How a world is split into groups of equal size.
 
     Attributes:
         groups: how many; 0: as many as there are of ``size``.
@@ -219,7 +216,7 @@ def parse_ranks(text: str) -> RankList:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
-            raise BadValue(text, "that names no ranks.", "Ranks count from 0.", "0,5-7")
+            raise BadValue(text, "not a list of ranks.", "Ranks count from 0.", "0,5-7")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             why = "A range goes from the smaller rank to the larger."
@@ -234,7 +231,7 @@ def parse_split(text: str) -> Split:
     match = re.fullmatch(r"([%/]?)([1-9]\d{0,8})", text)
     if match is None:
         why = "It is a number of groups; /2 is groups of two ranks."
-        raise BadValue(text, "that is no way to cut a world.", why, "2")
+        raise BadValue(text, "not a way to split a world.", why, "2")
     count = int(match[2])
     return Split(size=count) if match[1] == "/" else Split(count, strided=match[1] == "%")
 
@@ -254,7 +251,7 @@ def make_groups(
         ranks = sorted(group or range(world_size))  # torch numbers the ranks of a group so, too
         if len(ranks) < 2 or len(set(ranks)) < len(ranks):
             raise UsageError(
-                f"--group {','.join(map(str, ranks))}: that is no group.",
+                f"--group {','.join(map(str, ranks))}: not a group.",
                 "It has at least two ranks, each of them once.",
                 "Try --group 0,1.",
             )
@@ -263,19 +260,14 @@ def make_groups(
         return (tuple(ranks),)
     if split is None:
         return ()
-    groups = split.groups or world_size // split.size
-    if (
-        groups < 1
-        or world_size % groups
-        or world_size // groups < 2
-        or world_size % (split.size or 1)
-    ):
+    groups = split.groups or max(1, world_size // split.size)
+    size = world_size // groups
+    if size < 2 or groups * size != world_size or split.size not in (0, size):
         raise UsageError(
-            f"--split {split}: {world_size} ranks can't be cut like that.",
+            f"--split {split}: {world_size} ranks can't be split like that.",
             "The groups are of equal size, with at least two ranks each.",
             f"Try --split /2 --world-size {max(4, world_size + world_size % 2)}.",
         )
-    size = world_size // groups
     if split.strided:
         return tuple(tuple(range(first, world_size, groups)) for first in range(groups))
     return tuple(tuple(range(first, first + size)) for first in range(0, world_size, size))
@@ -313,7 +305,7 @@ def parse_shape(text: str) -> Shape:
     parts = text.lower().strip("()[]").removesuffix(",").replace("x", ",").split(",")
     if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
         why = "It is a length of at least 1 for each dimension."
-        raise BadValue(text, "that is no shape.", why, "2,3")
+        raise BadValue(text, "not a shape.", why, "2,3")
     return Shape(int(part) for part in parts)
 
 
@@ -422,14 +414,14 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
         example = f"result{endings[0]}" if endings else "result"
         path = Path(text)
         if text in ("", "-"):
-            raise BadValue(text, "that is no file.", "Standard output has the result.", example)
+            raise BadValue(text, "not a file.", "Standard output has the result.", example)
         if endings and path.suffix.lower() not in endings:
             stem = path.stem.lstrip(".") or "result"
             why = f"The ending says what is written: {', '.join(endings)}."
             raise BadValue(text, "this ending is not known.", why, f"{stem}{endings[0]}")
         why = _why_unwritable(path)
         if why:
-            raise BadValue(text, "that can't be written.", why, example)
+            raise BadValue(text, "it can't be written.", why, example)
         return path
 
     return parse

@@ -203,7 +203,7 @@ REFUSED = {
     "prog.py --pdb 9": "--pdb 9: there is no such rank.",
     "prog.py --pdb 0 --format json": "",
     "prog.py --ranks 9": "--ranks 9: there is no such rank.",
-    "prog.py --stall soon": "--stall soon: that is no positive number of seconds.",
+    "prog.py --stall soon": "--stall soon: not a positive number of seconds.",
 }
 
 
