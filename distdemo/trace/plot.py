@@ -75,12 +75,11 @@ def _draw(axes: Axes, report: Comparison) -> None:
             curve = np.geomspace(at[0], at[-1], 100)  # what grows evenly is no line on these axes
             axes.plot(curve, np.interp(curve, at, values), "--", color=colour, linewidth=1.2)
             if not ran:
-                axes.plot(at, values, linestyle="", marker=marker, color=colour, label=name)
+                axes.plot(at, values, linestyle="", marker=marker, color=colour)
         for size, timing in ran:
             axes.vlines(size, timing.low_s, timing.high_s, color=colour, alpha=0.6)
-        if ran:
-            times = [timing.median_s for _, timing in ran]
-            axes.plot([size for size, _ in ran], times, color=colour, marker=marker, label=name)
+        times = [timing.median_s for _, timing in ran]
+        axes.plot([size for size, _ in ran], times, color=colour, marker=marker, label=name)
     if timed and not report.simulated:
         axes.plot([], [], color=QUIET, linestyle="--", label="α–β model")
     sizes = sorted({size.traffic.payload_bytes for size in report.sizes})
