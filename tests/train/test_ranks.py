@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from distdemo.launcher.clock import HostClock
+from distdemo.launcher.clock import Clock
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 from distdemo.train import records
@@ -229,7 +229,7 @@ def test_every_sample_is_seen_once_an_epoch_and_in_another_order():
 
 
 def test_time_under_way_is_counted_once():
-    class Ticks(HostClock):
+    class Ticks(Clock):
         now = 0.0
 
         def mark(self):
