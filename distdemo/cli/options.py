@@ -48,8 +48,9 @@ def choice(metavar: str, names: Iterable[str], text: str, **more: Any) -> Any:  
     )
 
 
-def count(text: str, what: str, least: int = 1, most: int | None = None, **more: Any) -> Any:  # noqa: ANN401 - typer's
-    """An option that takes a whole number; ``text`` is its help, ``what`` it counts a sentence."""
+def count(text: str, least: int = 1, most: int = 10**12, **more: Any) -> Any:  # noqa: ANN401 - typer's
+    """An option that takes a whole number from ``least`` to ``most``; ``text`` is its help."""
+    what = f"It is a whole number from {least:,} to {most:,}."
     return typer.Option(metavar="N", parser=whole(least, what, most), help=text, **more)
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from distdemo.cli.contract import Error, Result, command
-from distdemo.cli.options import LearningRate, Seed, Stall, StartMethod, Timeout, WorldSize
+from distdemo.cli.options import (
+    LearningRate,
+    Seed,
+    Stall,
+    StartMethod,
+    Timeout,
+    WorldSize,
+    count,
+)
 from distdemo.cli.session import Session
-from distdemo.cli.types import whole
 from distdemo.errors import UsageError
 from distdemo.rpc.records import RpcSpec
 
@@ -30,14 +35,7 @@ def rpc(
     session: Session,
     *,
     world_size: WorldSize = None,
-    steps: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            parser=whole(1, "It is the number of steps.", 1_000_000),
-            help="Number of training steps.",
-        ),
-    ] = DEFAULT.steps,
+    steps: Annotated[int, count("Number of training steps.", most=1_000_000)] = DEFAULT.steps,
     learning_rate: LearningRate = DEFAULT.learning_rate,
     seed: Seed = DEFAULT.seed,
     timeout: Timeout = None,

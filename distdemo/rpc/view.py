@@ -11,7 +11,7 @@ from distdemo.rpc.records import RpcCall, RpcProof, RpcReport, Trainings, Value,
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
 from distdemo.view.format import duration, number, origin, plural, spread
-from distdemo.view.tables import ROOMS, Cell, Column, Grid, fitting, heading
+from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 FEW = 8  # losses that are shown at most
 CLAIMS = {
@@ -31,11 +31,9 @@ def table(report: RpcReport, console: Console) -> Group:
     parts: list[RenderableType] = [
         heading(f"rpc {sign.dot} {plural(world.world.world_size, 'worker')} {sign.dot} TensorPipe"),
         heading(f"What {worker(0)} called: when, how, what came back, and after how long, in ms"),
-        fitting(console, lambda room: _timeline(report.calls, sign, broken=room < ROOMS[0])),
+        fitting(console, lambda _: _timeline(report.calls, sign)),
         heading(f"Training {sign.dot} exclusive or {sign.dot} {learning}"),
         fitting(console, lambda _: _losses(training)),
-        heading("Its weights, pulled back, beside those of the same training in one process"),
-        fitting(console, lambda _: _weights(training, sign)),
         *(_proof(proof, sign) for proof in report.proofs),
         summary(report, console),
     ]
@@ -59,11 +57,8 @@ def summary(report: RpcReport, console: Console) -> Text:
     return Text(text, style=colours.RIGHT)
 
 
-def _timeline(calls: Sequence[RpcCall], sign: Signs, *, broken: bool) -> Grid:
-    """One row a call; ``broken``: a line for each of several callees, where there is little room.
-
-    Values that are wrong are long, so they may be broken into lines; right ones are not.
-    """
+def _timeline(calls: Sequence[RpcCall], sign: Signs) -> Grid:
+    """One row a call. Wrong values are long, so they may be broken into lines."""
     folds = not all(call.ok for call in calls)
     columns = [Column("Start", right=True), Column("Callee"), Column("Call")]
     grid = Grid([*columns, Column("Value", folds=folds), Column("Time", right=True)])
@@ -72,7 +67,7 @@ def _timeline(calls: Sequence[RpcCall], sign: Signs, *, broken: bool) -> Grid:
         if not each.ok:
             text = f"{sign.wrong} {_shown(each.value)}, not {_shown(each.expected)}"
             value = Text(text, style=colours.WRONG)
-        callee = _worker(each.callee.replace(", ", "\n" if broken else ", "))
+        callee = _worker(each.callee.replace(", ", "\n"))
         called = f"{each.function} {each.what}".rstrip()
         times = [_milliseconds(seconds) for seconds in (each.start_s, each.time_s)]
         grid.rows.append([times[0], callee, called, value, times[1]])
@@ -106,21 +101,6 @@ def _losses(training: Trainings) -> Grid:
         difference = _difference(apart([one], [other]))
         grid.rows.append([str(step), f"{one:.6g}", f"{other:.6g}", difference])
     return grid
-
-
-def _weights(training: Trainings, sign: Signs) -> Grid:
-    names = ("Parameter", "Owner", "Over RPC", "In one process", "Difference")
-    grid = Grid([Column(name, right=name == "Difference") for name in names])
-    for each in training.parameters:
-        ends = (_ends(each.remote, sign), _ends(each.local, sign))
-        grid.rows.append([each.name, _worker(each.owner), *ends, _difference(each.difference)])
-    return grid
-
-
-def _ends(numbers: Sequence[float], sign: Signs) -> str:
-    """The first and last of them."""
-    texts = [f"{each:.3f}" if abs(each) < 1000 else f"{each:.3g}" for each in numbers]
-    return "[" + " ".join(texts if len(texts) <= 2 else (texts[0], sign.more, texts[-1])) + "]"
 
 
 def _difference(value: float) -> Text:

@@ -32,6 +32,7 @@ NO_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by --stall, not by this
 STALL = 30.0  # seconds
 PRELOADED = ("torch.nn.parallel", "torch.utils.data.distributed")
 DEFAULT = TrainSpec()
+MODE_NAMES = ("compare", *MODES)
 
 
 @command(
@@ -45,28 +46,16 @@ def train(
     *,
     world_size: WorldSize = None,
     mode: Annotated[
-        str,
-        choice(
-            "MODE",
-            ("compare", *MODES),
-            "manual (an all_reduce a parameter), flat (one for all), ddp, or compare: all.",
-        ),
+        str, choice("MODE", MODE_NAMES, "manual, flat, ddp, or compare: all three.")
     ] = DEFAULT.mode,
-    epochs: Annotated[
-        int, count("Number of passes over the data.", "It is the number of passes.", 1, 100_000)
-    ] = DEFAULT.epochs,
+    epochs: Annotated[int, count("Number of passes over the data.", most=100_000)] = DEFAULT.epochs,
     batch_size: Annotated[
-        int, count("Number of samples in a step, on all ranks together.", "It counts samples.")
+        int, count("Number of samples in a step, on all ranks together.")
     ] = DEFAULT.batch_size,
     learning_rate: LearningRate = DEFAULT.learning_rate,
     dataset: Annotated[
         str | None,
-        choice(
-            "NAME",
-            DATASETS,
-            "generated, digits (scikit-learn's) or mnist (torchvision's, with --data-dir).",
-            show_default="generated",
-        ),
+        choice("NAME", DATASETS, "generated, digits (scikit-learn's) or mnist (in --data-dir)."),
     ] = None,
     data_dir: Annotated[
         str | None,
@@ -83,8 +72,7 @@ def train(
         ),
     ] = DEFAULT.momentum,
     hidden: Annotated[
-        int,
-        count("Number of units of the hidden layer.", "It counts units.", rich_help_panel=ADVANCED),
+        int, count("Number of units of the hidden layer.", rich_help_panel=ADVANCED)
     ] = DEFAULT.hidden,
     bucket_mib: Annotated[
         float,
@@ -100,8 +88,7 @@ def train(
         choice(
             "WAY",
             PARTITIONS,
-            "Which rank gets which samples: shuffle (cut in parts) or sampler "
-            "(DistributedSampler).",
+            "shuffle: samples are cut in parts once; sampler: by DistributedSampler.",
             rich_help_panel=ADVANCED,
         ),
     ] = DEFAULT.partition,

@@ -37,17 +37,11 @@ def fit(
         ),
     ],
     algorithm: Annotated[
-        str | None,
-        choice("NAME", NAMES, "Algorithm to fit; by default the one that fits best."),
+        str | None, choice("NAME", NAMES, "Algorithm to fit; by default the one that fits best.")
     ] = None,
     predict: Annotated[
         list[int] | None,
-        count(
-            "Predict what N ranks would take; may be repeated.",
-            "It is the number of ranks; one alone sends nothing.",
-            2,
-            MOST_RANKS,
-        ),
+        count("Predict what N ranks would take; may be repeated.", 2, MOST_RANKS),
     ] = None,
     sizes: SizeList = None,
     against: Annotated[

@@ -55,9 +55,7 @@ def links(
             help="Bytes of the messages for latency and bandwidth.",
         ),
     ] = SIZES,
-    rounds: Annotated[
-        int, count("Number of visits of every pair.", "It counts visits of all pairs.", 1, 1000)
-    ] = 5,
+    rounds: Annotated[int, count("Number of visits of every pair.", most=1000)] = 5,
     slow_factor: Annotated[
         float,
         typer.Option(
@@ -76,9 +74,7 @@ def links(
         int | None,
         count(
             "Number of messages of each kind and visit, instead of a budget.",
-            "It counts timed messages.",
-            1,
-            1_000_000,
+            most=1_000_000,
             rich_help_panel=ADVANCED,
         ),
     ] = None,
