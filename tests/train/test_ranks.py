@@ -112,17 +112,10 @@ def add_up(tensors):
         dist.all_reduce(tensor)
 
 
-def divide(tensors, by):
-    for tensor in tensors:
-        tensor.div_(by)
-
-
-def last():
-    return dist.get_rank() == dist.get_world_size() - 1
-
-
-def undivided(tensors):
+def average(tensors, by=3):
     add_up(tensors)
+    for tensor in tensors:
+        tensor /= by  # noqa: PLW2901 - in place
 
 
 def nothing(tensors):
@@ -131,22 +124,19 @@ def nothing(tensors):
 
 def average_not_taken(tensors):
     own = [tensor.clone() for tensor in tensors]
-    add_up(tensors)
-    divide(tensors, dist.get_world_size())
-    if last():
+    average(tensors)
+    if dist.get_rank() == 2:
         for tensor, mine in zip(tensors, own, strict=True):
             tensor.copy_(mine)
 
 
 def parameter_forgotten(tensors):
-    add_up(tensors[:-1])
-    divide(tensors[:-1], dist.get_world_size())
+    average(tensors[:-1])
 
 
 def a_little_off(tensors):
     """Only what has grown from nothing is rounding."""
-    add_up(tensors)
-    divide(tensors, dist.get_world_size() * 1.0001)
+    average(tensors, 3.0003)
 
 
 def late(model, ledger, spec):
@@ -175,7 +165,7 @@ def by_hand(average):
 VALUES = ("loss", "weights")
 BROKEN = {
     # which claims fail, and the rank that is named
-    undivided: (VALUES, ()),
+    add_up: (VALUES, ()),
     nothing: (("replicas", *VALUES), ()),
     average_not_taken: (("replicas", *VALUES), (2,)),
     parameter_forgotten: (("replicas", *VALUES), ()),
