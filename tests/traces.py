@@ -11,7 +11,7 @@ from distdemo import ops
 from distdemo.demo.records import Verification
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import element, value_rule_of
+from distdemo.ops.values import element, value_rule
 from distdemo.trace import algorithms
 from distdemo.trace.play import Holdings, steps
 from distdemo.trace.records import Fault, Moment, RankTrace, TraceReport, TraceSpec, WrongChunk
@@ -45,7 +45,7 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
         pieces = []
         for piece in range(collective.pieces(rank, spec.op)):
             cut = collective.cut(rank, piece, spec.op)
-            values = value_rule_of(collective, spec.op)
+            values = value_rule(collective, spec.op)
             numbers = [element(values, cut.label, cut.start + at) for at in range(cut.numel)]
             pieces.append(np.array(numbers, dtype=float))
         if plan.task.whole and pieces:

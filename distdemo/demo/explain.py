@@ -8,7 +8,7 @@ from distdemo.demo.records import ExplainedRank, Explanation, Holding, ObjectPie
 from distdemo.ops.contract import Cut, Op, Source, Undefined
 from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec
-from distdemo.ops.values import ValueRule, element, object_of, pickled_size, value_rule_of
+from distdemo.ops.values import ValueRule, element, object_of, pickled_size, value_rule
 
 SHOWN = 4  # elements of a tensor that an explanation needs
 RANKS = 8  # ranks that a picture holds
@@ -38,7 +38,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     for rank in ranks:
         for source in _sources(op, rank, spec):
             moves |= {(giver, rank) for giver in source.ranks if giver in ranks}
-    rule = value_rule_of(op, spec)
+    rule = value_rule(op, spec)
     drawn = []
     for rank in ranks:
         cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]

@@ -15,7 +15,7 @@ import torch
 from distdemo.dtypes import DTYPES
 from distdemo.ops.contract import Buffers, Cut, Op, Source, Undefined
 from distdemo.ops.reduction import REDUCTIONS, Reduction
-from distdemo.ops.values import batch, element, object_of, value_rule_of
+from distdemo.ops.values import batch, element, object_of, value_rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -122,7 +122,7 @@ def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
         return torch.tensor([number], dtype=torch_dtype(spec)).to(wide).expand(whole)
     starts = torch.tensor([cut.start for cut in cuts], dtype=torch.int64).unsqueeze(1)
     positions = starts + torch.arange(numel, dtype=torch.int64)
-    numbers: Tensor = element(value_rule_of(op, spec), labels, positions)
+    numbers: Tensor = element(value_rule(op, spec), labels, positions)
     return numbers.to(wide).reshape(whole)
 
 

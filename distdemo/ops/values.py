@@ -55,29 +55,14 @@ class ValueRule:
     seed: int = 0
 
 
-def value_rule_of(op: Op, spec: OpSpec) -> ValueRule:
+def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     """The default values of this op: for as many labels, and rows as long, as it has."""
-    labels = op.value_labels(spec)
-    length = max((op.row(label, spec) for label in labels), default=0)
-    last = max((spec.member(label) for label in labels), default=0)
-    return value_rule(spec, last + 1, length)
-
-
-def value_rule(spec: OpSpec, labels: int | None = None, length: int | None = None) -> ValueRule:
-    """The default values for this spec: pattern, stride and where they wrap.
-
-    Args:
-        spec: dtype, shape, ranks and reduce op matter.
-        labels: how many labels there are; None: one a rank.
-        length: of the longest label's row; None: that of one tensor.
-    """
-    dtype = DTYPES[spec.dtype]
-    numel = spec.numel if length is None else length
-    seed = spec.seed or 0
+    every = op.value_labels(spec)
+    numel = max((op.row(label, spec) for label in every), default=0)
+    labels = 1 + max((spec.member(label) for label in every), default=0)
+    dtype, seed = DTYPES[spec.dtype], spec.seed or 0
     if dtype.kind == "bool" and spec.reduce_op in LONE:
-        return ValueRule(
-            LONE[spec.reduce_op], modulus=spec.group_size if labels is None else labels
-        )
+        return ValueRule(LONE[spec.reduce_op], modulus=labels)
     if spec.reduce_op == "band":
         return ValueRule("masks", seed=seed)
     if spec.reduce_op == "product":
@@ -93,8 +78,7 @@ def value_rule(spec: OpSpec, labels: int | None = None, length: int | None = Non
     stride = 10
     while stride < numel:
         stride *= 10
-    last = (spec.group_size if labels is None else labels) - 1
-    if stride * last + numel - 1 <= min(limit, LARGEST):
+    if stride * (labels - 1) + numel - 1 <= min(limit, LARGEST):
         return ValueRule("linear", stride)
     modulus = _prime_up_to(max(2, min(limit + 1, LARGEST)))
     return ValueRule("linear", stride if stride % modulus else stride + 1, modulus)

@@ -11,10 +11,11 @@ from distdemo import ops
 from distdemo.backends.capabilities import CapabilityMap, read
 from distdemo.check import matrix
 from distdemo.check.matrix import Case
-from distdemo.check.probe import differences, finding_of, map_of, undocumented
+from distdemo.check.probe import differences, finding_of, map_of, probe, undocumented
 from distdemo.check.records import CaseResult, MapReport
 from distdemo.dtypes import DTYPES
 from distdemo.encoding import dumps, encode
+from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 
 WORLD = WorldSpec(matrix.PROBE_RANKS)
@@ -211,3 +212,18 @@ def test_the_documentation_is_too_careful_or_promises_too_much() -> None:
     assert "broadcast: documented as supported, does not work here for float32." in lines
     assert not [line for line in lines if "avg" in line], "nobody said that it works"
     assert undocumented(mapped([]), pairs()) == []
+
+
+def test_a_probe_tries_what_is_wanted_on_real_ranks() -> None:
+    report = probe(
+        replace(WORLD, start_method="fork", stall=30.0),
+        run_world,
+        isolate=False,
+        wanted=lambda case: (
+            case.id.startswith("broadcast/tensor/") and case.dtype in ("float32", "int16")
+        ),
+    )
+    found = report.map
+    row = dict(zip(found.dtypes, found.rows["broadcast/tensor"], strict=True))
+    assert (report.tried, row["float32"]) == (4, 0)
+    assert "Invalid scalar type" in found.findings[row["int16"]]

@@ -106,21 +106,6 @@ def test_what_is_refused_and_why() -> None:
         assert (reason is None) if words is None else (words in (reason or "")), request
 
 
-def test_what_torchs_documentation_says() -> None:
-    for backend, request, said in (
-        (GLOO, asked("broadcast"), True),
-        (GLOO, asked("broadcast", dtype="int8"), None),
-        (GLOO, all_reduce("float32", "sum"), True),
-        (GLOO, all_reduce("int32", "avg"), False),
-        (GLOO, all_reduce("int32", "bxor"), None),
-        (GLOO, all_reduce("complex64", "max"), False),
-        (NCCL, all_reduce("float32", "avg"), None),
-        (NCCL, all_reduce("int32", "bxor"), False),
-        (MPI, all_reduce("float32", "sum"), None),  # torch knows nothing of our own
-    ):
-        assert backend.documented(*request) is said, request
-
-
 # --------------------------------------------------------------------------------------- maps
 
 RAISES = 'raises ValueError: "no" \\ ünïcode'

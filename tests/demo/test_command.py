@@ -16,7 +16,8 @@ from distdemo.cli.arguments import arrange
 from distdemo.cli.runner import runnable
 from distdemo.demo import command as commands
 from distdemo.demo.request import make_request
-from distdemo.ops.contract import Op, Words
+from distdemo.ops.broadcast import Broadcast
+from distdemo.ops.contract import Op
 
 
 def document(command, *words):
@@ -128,29 +129,13 @@ def test_a_failed_world_is_told_rank_by_rank(command):
     assert found["errors"][0]["what"]
 
 
-class Bare(Op):
-    """An op that takes only a root and ``--async``."""
-
-    name = "bare"
-    takes = frozenset({"root", "async_op"})
-    root_is = "src"
-    words = Words("Nothing much.", "Never.", "Using it.", "dist.bare()")
-
-    def result(self, rank, spec):
-        return ()
-
-    def traffic(self, spec):
-        raise NotImplementedError
-
-    def bind(self, buffers, spec, group, *, async_op):
-        raise NotImplementedError
-
-
 def test_an_op_that_takes_next_to_nothing_has_a_command_all_the_same():
-    made: Any = commands._command_of(Bare())
+    bare: Any = Broadcast()
+    bare.takes = frozenset({"root", "async_op"})
+    made: Any = commands._command_of(bare)
     assert {"root", "async_op", "dtype"} <= set(made.__signature__.parameters)
     assert "reduce_op" not in made.__signature__.parameters
-    assert made.traits.epilog.startswith("Try: distdemo bare")
+    assert made.traits.epilog.startswith("Try: distdemo broadcast")
 
 
 def test_each_operation_takes_what_it_declares_and_no_more():
