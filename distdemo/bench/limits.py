@@ -16,7 +16,6 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import cycle
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -476,8 +475,8 @@ def _read_ping(stream: socket.socket) -> None:
 def connect_tcp(rank: Rank, size: int) -> Tcp | None:
     """Collective: a stream to the right neighbour, and one from the left.
 
-    A rank accepts connections on one address alone: loopback in a world on one machine, else that
-    of the interface that gloo takes. Whoever connects has to show a token first, which only the
+    A rank accepts connections on one address alone: that of the interface that gloo takes, which in
+    a world of our own is loopback. Whoever connects has to show a token first, which only the
     world's store tells; others are let go.
 
     Args:
@@ -488,12 +487,8 @@ def connect_tcp(rank: Rank, size: int) -> Tcp | None:
         None on every rank where one of them can't be reached.
     """
     store, token = rank.store("limits/tcp"), secrets.token_hex(TOKEN // 2).encode()
-    store.set(f"home/{rank.rank}", _home())
-    homes = {bytes(store.get(f"home/{other}")) for other in range(rank.world_size)}
-    address = "127.0.0.1"
-    if len(homes) > 1:  # of the interface that gloo takes, if that is known
-        name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
-        address = next((each for each in addresses().get(name, ()) if "." in each), "")
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    address = next((each for each in addresses().get(name, ()) if "." in each), "")
     streams: list[socket.socket] = []
     with ExitStack() as stack:
         try:
@@ -538,12 +533,3 @@ def accepted(listener: socket.socket, token: bytes) -> socket.socket:
                 return stream
         stream.close()
     raise LostError("nobody came")
-
-
-def _home() -> str:
-    """The same for two ranks that reach each other over loopback, and for no others."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(str(Path("/proc/self/ns/net").stat().st_ino))
-    return " ".join(parts)

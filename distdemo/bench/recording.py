@@ -13,7 +13,6 @@ from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec
 from distdemo.encoding import SCHEMA_VERSION, decode
 from distdemo.errors import UsageError
 
-MAKE_ONE = "Make one: distdemo bench all-reduce --output run.json."
 SERIOUS = ("host", "processor", "cores", "gpu", "torch")
 """What makes two files hard to compare where it differs."""
 
@@ -56,28 +55,25 @@ def read(path: Path) -> Recording:
     """
     try:
         document = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise _unfit(path, "it can't be read", f"{error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise _unfit(path, "that is no JSON", f"{str(error)[:100]}.") from error
-    command = document.get("command") if isinstance(document, dict) else None
-    if command != "bench":
-        why = f"It is a document of {command!r}." if command else "It names no command."
-        raise _unfit(path, "that is no file of distdemo bench", why)
-    version = document.get("schema_version")
-    if version != SCHEMA_VERSION:
-        why = f"This release reads version {SCHEMA_VERSION}."
-        raise _unfit(path, f"its format has version {version}", why, "Measure again.")
-    try:
+        command = document.get("command") if isinstance(document, dict) else None
+        if command != "bench":
+            raise ValueError(f"It is a document of {command!r}")  # noqa: TRY301 - one for all reasons
+        version = document.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"Its format has version {version}, not {SCHEMA_VERSION}")  # noqa: TRY301
         report = decode(BenchReport, document)
-        _check_times(report)
-    except ValueError as error:
-        raise _unfit(path, "that is no file of distdemo bench", f"{str(error)[:200]}.") from error
+        times = [sum(row.times_s, ()) for row in report.rows]
+        if not times or not all(each and 0 < min(each) and max(each) < math.inf for each in times):
+            raise ValueError("It has no times, or some that are not positive")  # noqa: TRY301
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is not a file of distdemo bench.",
+            f"{getattr(error, 'strerror', None) or str(error)[:200]}.",
+            "Make one: distdemo bench all-reduce --output run.json.",
+        ) from error
     series: dict[SeriesSpec, Series] = {}
     for each in report.measured:
         series.setdefault(comparable(each.spec), each)
-    if not series:
-        raise _unfit(path, "it has no times", "No size was measured.", "Measure again.")
     return Recording(str(path), report, series)
 
 
@@ -135,16 +131,3 @@ def title(spec: SeriesSpec, *, ranks: bool = True) -> str:
     if not ranks:
         del found["ranks"], found["root"]
     return ", ".join(filter(None, found.values()))
-
-
-def _check_times(report: BenchReport) -> None:
-    for series in report.series:
-        for row in series.rows:
-            if not any(row.times_s):
-                raise ValueError("a size has no times")
-            if not all(0 < time < math.inf for launch in row.times_s for time in launch):
-                raise ValueError("a time is no positive number")
-
-
-def _unfit(path: Path, what: str, why: str, hint: str = MAKE_ONE) -> UsageError:
-    return UsageError(f"{path}: {what}.", why, hint)
