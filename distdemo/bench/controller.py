@@ -23,7 +23,6 @@ from distdemo.bench.plan import Key, LaunchPlan, Visit
 from distdemo.bench.rank import Ready, Sample, bench
 from distdemo.bench.records import (
     FEWEST_LAUNCHES,
-    Alignment,
     BenchReport,
     BenchSpec,
     Overlap,
@@ -186,7 +185,6 @@ class Samples:
         pace_s: of an iteration of the last launch, the common start and stalls included.
         times_s: by launch, an entry an iteration: the slowest rank's.
         overlaps: by launch, the slowest rank's.
-        row: made of these; None: not yet, or out of date.
     """
 
     pace_s: float = 0.0
@@ -195,7 +193,6 @@ class Samples:
     clock: str = ""
     checked: int = 0
     wrong: int = 0
-    row: Row | None = None
 
 
 class Results:
@@ -249,16 +246,13 @@ class Results:
             self.errors[world.backend] = "A world failed"
 
     def add_ready(self, backend: str, told: Ready) -> None:
-        """What rank 0 found before the first visit; what only one launch measures stays."""
-        before = self.setups[backend]
-        limits = told.limits or before.limits
-        aligned = None if told.meeting_s is None else Alignment(told.start, told.meeting_s)
+        """What rank 0 found before the first visit."""
         self.setups[backend] = replace(
-            before,
-            alignment=before.alignment or aligned,
-            harness=before.harness or told.harness,
-            limits=limits,
-            bound=bound_of(limits, backends.REGISTRY[backend].transport),
+            self.setups[backend],
+            alignment=told.alignment,
+            harness=told.harness,
+            limits=told.limits,
+            bound=bound_of(told.limits, backends.REGISTRY[backend].transport),
         )
 
     def add_sample(self, rank: int, sample: Sample) -> bool:
@@ -276,7 +270,6 @@ class Results:
             for column in zip(*((s.arrived, s.started, s.took) for s in samples), strict=True)
         )
         point = self.samples.setdefault((visit.series, visit.point), Samples())
-        point.row = None
         point.clock = samples[0].clock
         point.checked += sum(each.checked for each in samples)
         point.wrong += sum(each.wrong for each in samples)
@@ -320,22 +313,20 @@ class Results:
         point = self.samples.get(key)
         if point is None or not point.times_s:
             return None
-        if point.row is None:
-            series = self._spec.series[key[0]]
-            size = series.sizes_bytes[key[1]]
-            op = series.at(size)[0]
-            overlaps = sorted(point.overlaps, key=lambda each: float(each.hidden_share))
-            point.row = make_row(
-                [point.times_s[launch] for launch in sorted(point.times_s)],
-                self._spec.precision,
-                size_bytes=size,
-                elements=size // DTYPES[op.dtype].itemsize,
-                busbw_factor=ops.REGISTRY[series.op].traffic(op).busbw_factor,
-                checked=point.checked,
-                wrong=point.wrong,
-                overlap=overlaps[len(overlaps) // 2] if overlaps else None,
-            )
-        return point.row
+        series = self._spec.series[key[0]]
+        size = series.sizes_bytes[key[1]]
+        op = series.at(size)[0]
+        overlaps = sorted(point.overlaps, key=lambda each: float(each.hidden_share))
+        return make_row(
+            [point.times_s[launch] for launch in sorted(point.times_s)],
+            self._spec.precision,
+            size_bytes=size,
+            elements=size // DTYPES[op.dtype].itemsize,
+            busbw_factor=ops.REGISTRY[series.op].traffic(op).busbw_factor,
+            checked=point.checked,
+            wrong=point.wrong,
+            overlap=overlaps[len(overlaps) // 2] if overlaps else None,
+        )
 
     def report(self) -> BenchReport:
         """All that is known by now."""

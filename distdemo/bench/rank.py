@@ -25,7 +25,7 @@ import torch
 from distdemo import ops
 from distdemo.bench.limits import measure_limits
 from distdemo.bench.plan import Key, LaunchPlan, Visit, count_for
-from distdemo.bench.records import BenchSpec, Harness, Limit, Overlap, Start
+from distdemo.bench.records import Alignment, BenchSpec, Harness, Limit, Overlap
 from distdemo.bench.statistics import median
 from distdemo.bench.timing import Times, common_start, harness, timed
 from distdemo.demo.part import Groups, inference, part_of
@@ -51,17 +51,11 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: tor
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What one rank found before the first visit.
+    """What one rank found before the first visit of a launch that calibrates."""
 
-    Attributes:
-        start: how the ranks are brought to a common start.
-        meeting_s: what that takes; None unless it was asked for, like the two below.
-    """
-
-    start: Start
-    meeting_s: float | None = None
-    harness: Harness | None = None
-    limits: tuple[Limit, ...] = ()
+    alignment: Alignment
+    harness: Harness
+    limits: tuple[Limit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +94,12 @@ def bench(rank: Rank, spec: BenchSpec, plan: LaunchPlan) -> None:
     rank.reach("ready")
     found = measure_limits(rank) if plan.limits else ()
     rank.reach("measured the machine")
-    ready = Ready(start.way)
     if plan.calibrates:
         began = perf_counter()
         for _ in range(MEETINGS):
             start.meet()
         meeting = (perf_counter() - began) / MEETINGS
-        ready = Ready(start.way, meeting, harness(), found)
-    rank.tell(ready)
+        rank.tell(Ready(Alignment(start.way, meeting), harness(), found))
     groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
     for visit in plan.visits:

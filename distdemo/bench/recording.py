@@ -62,8 +62,9 @@ def read(path: Path) -> Recording:
         if version != SCHEMA_VERSION:
             raise ValueError(f"Its format has version {version}, not {SCHEMA_VERSION}")  # noqa: TRY301
         report = decode(BenchReport, document)
-        times = [sum(row.times_s, ()) for row in report.rows]
-        if not times or not all(each and 0 < min(each) and max(each) < math.inf for each in times):
+        times = [time for row in report.rows for launch in row.times_s for time in launch]
+        lacking = not times or not all(any(row.times_s) for row in report.rows)
+        if lacking or not all(0 < time < math.inf for time in times):
             raise ValueError("It has no times, or some that are not positive")  # noqa: TRY301
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(

@@ -72,19 +72,13 @@ class SeriesSpec:
     @property
     def smallest(self) -> OpSpec:
         """The smallest call that moves anything: of an element, or of one for each rank."""
+        same = ("reduce_op", "root", "src", "dst", "pattern", "async_op", "variant", "in_place")
         return OpSpec(
             self.op,
             self.group_size,
             self.dtype or "float32",
             (1,) if self.dtype else (),
-            reduce_op=self.reduce_op,
-            root=self.root,
-            src=self.src,
-            dst=self.dst,
-            pattern=self.pattern,
-            async_op=self.async_op,
-            variant=self.variant,
-            in_place=self.in_place,
+            **{name: getattr(self, name) for name in same},
         )
 
     def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
