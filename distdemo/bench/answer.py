@@ -20,7 +20,7 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
         report: whole, or as far as it went.
         half: the sign before half an interval's width.
     """
-    rows, names = report.rows, names_of(report)
+    rows, names = report.rows, names_of(report.series)
     if not report.ok:
         wrong = _wrong(report)
         return f"{wrong[0].what} {wrong[0].why} {wrong[0].hint}" if wrong else _why(report), False
@@ -34,7 +34,7 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
     if abnormal:
         last = abnormal[-1][2]
         same = [each for each in abnormal if each[2].verdict is last.verdict]
-        span = where({names[id(each[0])] for each in same}, [each[1] for each in same], report)
+        span = where({names[each[0].spec] for each in same}, [each[1] for each in same], report)
         count = f"{len(same)} of {plural(len(rows), 'size')} ({span}): {last.verdict.value}"
         return f"Not normal: {count}. {last.why} {last.hint}", False
     unsure = [
@@ -64,10 +64,10 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
 
 def errors(report: BenchReport) -> tuple[Error, ...]:
     """For the document: what is wrong or missing, beside the world that failed."""
-    names = names_of(report)
+    names = names_of(report.series)
     found = [
         *_wrong(report),
-        *(Error(f"{names[id(s)]} is incomplete.", s.error) for s in report.series if s.error),
+        *(Error(f"{names[s.spec]} is incomplete.", s.error) for s in report.series if s.error),
     ]
     if not found and not report.ok and report.world is None:
         found.append(Error(_why(report)))
@@ -76,12 +76,12 @@ def errors(report: BenchReport) -> tuple[Error, ...]:
 
 def _wrong(report: BenchReport) -> list[Error]:
     """One a row that holds wrong elements."""
-    names, found = names_of(report), []
+    names, found = names_of(report.series), []
     for series in report.series:
         for row in series.rows:
             if row.wrong:
                 size = row.size_bytes
-                what = f"{names[id(series)]} is wrong at {short_size(size)}."
+                what = f"{names[series.spec]} is wrong at {short_size(size)}."
                 why = f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic."
                 again = f"-b {size} -e {size} --check-every 1" if size else "--check-every 1"
                 found.append(Error(what, why, f"Try the same command with {again}."))
@@ -96,7 +96,7 @@ def _why(report: BenchReport) -> str:
         return f"{report.world.verdict.what} {done}"
     if report.interrupted:
         return f"Interrupted: {done}"
-    reasons = ((names_of(report)[id(s)], s.error or s.spec.refused) for s in report.series)
+    reasons = ((names_of(report.series)[s.spec], s.error or s.spec.refused) for s in report.series)
     return next((f"{name}: {why.rstrip('.')}." for name, why in reasons if why), done)
 
 
@@ -108,7 +108,7 @@ def _best(report: BenchReport) -> str:
     )
     if not row.busbw_bytes_per_s:
         return f"{series.spec.command} in {duration(row.median_s)}"
-    name = f", {names_of(report)[id(series)]}" if len(report.measured) > 1 else ""
+    name = f", {names_of(report.series)[series.spec]}" if len(report.measured) > 1 else ""
     setup = report.setup(series.spec.backend)
     share = ""
     if row.judgement and row.judgement.limit_share and setup and setup.bound:
@@ -164,35 +164,24 @@ def traits(spec: SeriesSpec) -> dict[str, str]:
     }
 
 
-def labels(series: Sequence[Series]) -> list[tuple[str, ...]]:
-    """A short name for each, in parts: as little as tells it from others, else op and backend."""
+def names_of(series: Sequence[Series]) -> dict[SeriesSpec, str]:
+    """A short name for each: as little as tells it from the others, else op and backend."""
     every = [traits(each.spec) for each in series]
 
-    def parts(names: Sequence[str]) -> list[tuple[str, ...]]:
-        return [tuple(filter(None, (each[name] for name in names))) for each in every]
+    def words(chosen: Sequence[str]) -> list[str]:
+        return [" ".join(filter(None, (each[name] for name in chosen))) for each in every]
 
-    names: list[str] = []
+    chosen: list[str] = []
     for name in TELLING:
-        if len(set(parts([*names, name]))) > len(set(parts(names))):
-            names.append(name)
-    return [
-        words or (each["op"],)
-        for words, each in zip(parts(names or ["op", "backend"]), every, strict=True)
-    ]
-
-
-def names_of(report: BenchReport) -> dict[int, str]:
-    """By the series' identity."""
-    found = labels(report.series)
-    return {id(s): " ".join(words) for s, words in zip(report.series, found, strict=True)}
+        if len(set(words([*chosen, name]))) > len(set(words(chosen))):
+            chosen.append(name)
+    found = zip(series, words(chosen or ["op", "backend"]), strict=True)
+    return {each.spec: name or each.spec.command for each, name in found}
 
 
 def headline(report: BenchReport) -> str:
     """The whole measurement in one line: its ops and backends, and what all have in common."""
     every = [traits(each.spec) for each in report.series]
-    commands = list(dict.fromkeys(each["op"] for each in every))
-    words = [", ".join(commands) if len(commands) <= FEW else f"{len(commands)} ops"]
-    words.append(", ".join(dict.fromkeys(each["backend"] for each in every)))
-    shared = [name for name in every[0] if len({each[name] for each in every}) == 1]
-    words += [every[0][name] for name in shared if name not in ("op", "backend", "placement")]
-    return " · ".join(filter(None, words))
+    values = {name: list(dict.fromkeys(each[name] for each in every)) for name in every[0]}
+    told = [", ".join(v) for k, v in values.items() if k in ("op", "backend") or len(v) == 1]
+    return " · ".join(filter(None, told))

@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from distdemo.bench.answer import headline, labels
+from distdemo.bench.answer import headline, names_of
 from distdemo.bench.records import CONFIDENCE, BenchReport, Row
 from distdemo.bench.view import bounds
 from distdemo.view.format import duration, percent, rate, short_size
@@ -68,7 +68,8 @@ def _panel(
     axes.set_yscale("log")
     backends = [setup.backend for setup in report.setups]
     sizes: set[int] = set()
-    for number, (series, name) in enumerate(zip(report.series, labels(report.series), strict=True)):
+    names = names_of(report.series)
+    for number, series in enumerate(report.series):
         # What has no size, as a barrier, has no place on an axis of sizes; nor has 0 on this one.
         rows = [row for row in series.rows if row.size_bytes and pick(row, row.median_s) > 0]
         sizes.update(row.size_bytes for row in rows)
@@ -89,7 +90,7 @@ def _panel(
         axes.plot(
             [row.size_bytes for row in rows],
             [pick(row, row.median_s) for row in rows],
-            label=" ".join(name),
+            label=names[series.spec],
             color=colour,
             marker=mark,
             linestyle=LINES[backends.index(series.spec.backend) % len(LINES)],

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from distdemo.bench.answer import answer, labels, names_of, traits, where
+from distdemo.bench.answer import answer, names_of, traits, where
 from distdemo.bench.records import BenchReport, Limit, Row, Series, Setup, Start, Verdict
 from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
@@ -75,9 +75,10 @@ def table(report: BenchReport, console: Console) -> Group:
         )
         parts += _titled(title, lines, console)
     parts += [Text(note) for note in report.notes]
+    names = names_of(report.series)
     averages = [  # as nccl-tests ends with it, over the sizes
-        f"{name} {digits(average / 1e9)} GB/s".strip()
-        for name, each in zip(map(" ".join, labels(report.measured)), report.measured, strict=True)
+        f"{names[each.spec]} {digits(average / 1e9)} GB/s"
+        for each in report.measured
         if (average := fmean(row.busbw_bytes_per_s for row in each.rows))
     ]
     if averages:
@@ -221,7 +222,7 @@ def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableT
             return Text(text)
         return Text(f"{best} ", style=colours.RIGHT) + Text(text, style="bold")
 
-    names = map(" ".join, labels(report.measured))
+    names = names_of(report.measured).values()
     grid = Grid([Column("Size", right=True), *(Column(name, right=True) for name in names)])
     grid.rows += [
         [exact_size(size), *(cell(place, size) for place in range(len(rows)))] for size in sizes
@@ -258,12 +259,12 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
 
     Unsteady rows get no advice.
     """
-    names = names_of(report)
+    names = names_of(report.series)
     found: dict[tuple[Verdict, str], list[tuple[str, Row]]] = {}
     for series in report.series:
         for row in series.rows:
             key = _verdict_of(row), series.spec.backend
-            found.setdefault(key, []).append((names[id(series)], row))
+            found.setdefault(key, []).append((names[series.spec], row))
     for (verdict, _), pairs in found.items():
         rows = [row for _, row in pairs]
         last = rows[-1].judgement
@@ -278,12 +279,13 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
 
 def _overlaps(report: BenchReport) -> Iterator[Text]:
     """How much of the communication was hidden, of each series the best size, with its times."""
+    names = names_of(report.series)
     for series in report.series:
         rows = [(row, row.overlap) for row in series.rows if row.overlap]
         if rows:
             row, lap = max(rows, key=lambda each: float(each[1].hidden_share))
             yield Text(
-                f"{names_of(report)[id(series)]}: at best {percent(lap.hidden_share)} of the "
+                f"{names[series.spec]}: at best {percent(lap.hidden_share)} of the "
                 f"communication is hidden, at {short_size(row.size_bytes)}: alone "
                 f"{duration(lap.alone_s)}, computing {duration(lap.compute_s)}, together "
                 f"{duration(lap.together_s)}."
@@ -307,7 +309,7 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
         rank.stylize(colours.of_rank(each.rank))
         grid.rows.append([rank, late, p99, percent(each.last_share), took, waited])
     yield Text()
-    yield heading(f"Late ranks: {names_of(report)[id(series)]}")
+    yield heading(f"Late ranks: {names_of(report.series)[series.spec]}")
     yield fitting(console, lambda _: grid)
     late_ranks = ", ".join(str(each.rank) for each in series.skew if each.is_late)
     if late_ranks:

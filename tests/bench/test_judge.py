@@ -11,7 +11,7 @@ from golden import golden
 
 from distdemo.backends.contract import Transport
 from distdemo.bench import view
-from distdemo.bench.answer import answer, headline, labels
+from distdemo.bench.answer import answer, headline, names_of
 from distdemo.bench.judge import judge
 from distdemo.bench.records import Limit, Overlap, RankSkew, Row, Setup, Verdict
 from distdemo.launcher.records import Verdict as WorldVerdict
@@ -113,13 +113,13 @@ def test_series_are_named_by_as_little_as_tells_them_apart():
     spec = one.series[0].spec
     mpi = replace(one.series[0], spec=replace(spec, backend="mpi"))
     gather = replace(one.series[0], spec=replace(spec, op="all_gather", in_place=False))
-    assert labels(one.series) == [("all-reduce", "gloo")]
-    assert labels([one.series[0], mpi]) == [("gloo",), ("mpi",)]
+    assert list(names_of(one.series).values()) == ["all-reduce gloo"]
+    assert list(names_of([one.series[0], mpi]).values()) == ["gloo", "mpi"]
     both = replace(one, series=(one.series[0], mpi, gather))
-    assert labels(both.series) == [
-        ("all-reduce", "gloo"),
-        ("all-reduce", "mpi"),
-        ("all-gather", "gloo"),
+    assert list(names_of(both.series).values()) == [
+        "all-reduce gloo",
+        "all-reduce mpi",
+        "all-gather gloo",
     ]
     assert headline(both) == "all-reduce, all-gather · gloo, mpi · 2 ranks · float32 · sum"
 
