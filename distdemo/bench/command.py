@@ -247,12 +247,6 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
                 f"It belongs to: {', '.join(takers)}.",
                 "Leave it out.",
             )
-    if launches is not None and iters is not None and iters < launches:
-        raise UsageError(
-            f"--iters {iters} is less than --launches {launches}.",
-            "The iterations of each size are spread over all launches.",
-            f"Try --iters {launches}.",
-        )
     size = session.world_size(world_size, max(2, 1 + max(group or (0,))))
     deadline = timeout or OUTER_LIMIT_S
     lazy = size > FULL_MESH and all(op.lazy for op in chosen)

@@ -179,10 +179,10 @@ def share(total: int, launch: int, launches: int) -> int:
 
 
 def fixed_launches(spec: BenchSpec) -> int | None:
-    """How many launches that time, if that is settled beforehand."""
-    if spec.launches is not None:
+    """How many launches that time, if that is settled beforehand; no more than iterations."""
+    if spec.iters is None:
         return spec.launches
-    return None if spec.iters is None else min(SPREAD_OVER, spec.iters)
+    return min(spec.launches or SPREAD_OVER, spec.iters)
 
 
 def count_for(seconds: float, piece: float) -> int:

@@ -27,6 +27,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -116,22 +117,13 @@ def _open_page(address: str, size: int) -> Page | None:
     path, _, token = address.partition(" ")
     if not re.fullmatch(r"/proc/\d+/fd/\d+", path):  # whatever else the store says
         return None
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if os.fstat(descriptor).st_size != size + TOKEN:
-            return None
-        memory = mmap.mmap(descriptor, size + TOKEN)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    if not secrets.compare_digest(memory[size:].hex(), token):
-        memory.close()
-        return None
-    return Page(memory, size)
+    with suppress(OSError), Path(path).open("r+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size == size + TOKEN:
+            memory = mmap.mmap(file.fileno(), size + TOKEN)
+            if secrets.compare_digest(memory[size:].hex(), token):
+                return Page(memory, size)
+            memory.close()
+    return None
 
 
 # ----------------------------------------------------------------------------------- common start

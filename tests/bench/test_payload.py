@@ -19,7 +19,7 @@ from distdemo.ops import values
 from distdemo.ops.buffers import expected, laid_out, make_buffers
 from distdemo.ops.contract import Buffers, Op, Undefined, handles
 from distdemo.ops.spec import OpSpec
-from distdemo.ops.values import PERIODS, element, period, value_rule_of
+from distdemo.ops.values import PERIODS, element, period, value_rule
 
 USUAL, OTHER = PERIODS
 TENSORS = [each for each in FORMS if each[1].name != "objects" and not each[0].meets]
@@ -51,7 +51,7 @@ def row(op: Op, rank: int, piece: int, spec: OpSpec) -> torch.Tensor:
     """What fills a piece, element by element, as the docstring of the module says."""
     cut = op.cut(rank, piece, spec)
     positions = (cut.start + torch.arange(cut.numel)) % period(spec)
-    values: torch.Tensor = element(value_rule_of(op, spec), torch.tensor(cut.label), positions)
+    values: torch.Tensor = element(value_rule(op, spec), torch.tensor(cut.label), positions)
     return values.to(torch.float64)
 
 
