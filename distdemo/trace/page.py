@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import pairwise
@@ -30,6 +30,7 @@ from distdemo.trace.texts import (
     run_names,
     runs,
     sameness,
+    verdict_text,
     wrong_text,
 )
 from distdemo.trace.view import title
@@ -68,6 +69,7 @@ def page(report: TraceReport) -> str:
     data = json.dumps(page_data(report), separators=(",", ":"), allow_nan=False)
     data = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     headline = title(report, "·")
+    made = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     text = Template(_asset("page.html")).substitute(
         title=clean(f"distdemo trace: {headline}"),
         headline=clean(headline),
@@ -81,7 +83,7 @@ def page(report: TraceReport) -> str:
         rounds=_rounds(report),
         counts=_counts(report),
         by_rank=_by_rank(report),
-        notes="".join(f'<p class="quiet">{clean(each)}</p>' for each in _notes(report)),
+        notes="".join(f'<p class="quiet">{clean(each)}</p>' for each in (*notes(report), made)),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
@@ -268,29 +270,15 @@ def _verdict(report: TraceReport) -> Iterator[str]:
         why = report.world.verdict
         yield f'<p class="bad">✗ Failed. {clean(why.what)} {clean(why.why)} {clean(why.hint)}</p>'
     elif not report.ok:
-        ranks = len({each.rank for each in report.wrong})
-        how = f"{plural(len(report.wrong), 'chunk')} on {plural(ranks, 'rank')}"
-        if not report.wrong:
-            how = plural(sum(each.wrong for each in report.verifications), "element")
         items = "".join(
             f"<li>✗ {clean(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
         )
         opened = " open" if len(report.wrong) <= IN_SIGHT else ""
-        told = f'<summary class="bad">✗ Wrong: {how}.</summary>'
+        told = f'<summary class="bad">{verdict_text(report, Signs())}</summary>'
         yield f'<details class="wrong"{opened}>{told}<ul>{items}</ul></details>'
-    elif report.verifications:
-        checked = sum(each.checked for each in report.verifications)
-        right = f"Verified: {plural(checked, 'element')}, every one right."
-        yield f'<p class="good">✓ {right if checked else "There is no element to verify."}</p>'
     else:
-        told = "On paper: nothing was run, so there are no times and nothing was verified."
-        yield f'<p class="paper">{told}</p>'
-
-
-def _notes(report: TraceReport) -> Iterator[str]:
-    yield from notes(report)
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    yield from [versions] if versions else []
+        style = "paper" if report.world is None else "good"
+        yield f'<p class="{style}">{verdict_text(report, Signs())}</p>'
 
 
 def _counts(report: TraceReport) -> str:
@@ -331,18 +319,17 @@ def _rounds(report: TraceReport) -> str:
         return "<p>The run failed: nobody knows what the ranks held.</p>"
     timed = any(each.moments for each in report.rounds)
     heads = ["After", "Phase", "Messages", "Largest", "In all", *(["Took"] if timed else [])]
-    rows = [[""] * len(heads)]
+    rows = [["0", *[""] * (len(heads) - 1)]]
     for each in report.rounds:
         sizes = [t.elements * report.element_bytes for t in each.transfers if t.elements]
-        cells = ["", each.phase, f"{len(sizes):,}", exact_size(max(sizes, default=0))]
+        cells = [str(each.number), each.phase, str(len(sizes)), exact_size(max(sizes, default=0))]
         rows.append([*cells, exact_size(sum(sizes)), *([_took(each)] if timed else [])])
-    body = "".join(
-        f'<tr><th scope="row"><button type="button" class="jump" data-round="{at}">'
-        f"{f'Round {at}' if at else 'The start'}</button></th>"
-        f"{''.join(f'<td>{clean(cell)}</td>' for cell in row[1:])}</tr>"
-        for at, row in enumerate(rows)
-    )
-    return _framed("All rounds", heads, body)
+
+    def button(at: str) -> str:
+        name = f"Round {at}" if at != "0" else "The start"
+        return f'<button type="button" class="jump" data-round="{at}">{name}</button>'
+
+    return _table("All rounds", heads, rows, button)
 
 
 def _took(each: PlayedRound) -> str:
@@ -353,18 +340,26 @@ def _took(each: PlayedRound) -> str:
     return duration(max(m.ended_s for m in busy) - min(m.began_s for m in busy))
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    first: Callable[[str], str] = escape,
+) -> str:
+    """A table that may be wider than its page; what is scrolled can be reached by keyboard.
+
+    Args:
+        caption: its name.
+        heads: of the columns.
+        rows: of texts.
+        first: makes the HTML of a row's first cell.
+    """
+    top = "".join(f'<th scope="col">{clean(head)}</th>' for head in heads)
     body = "".join(
-        f'<tr><th scope="row">{clean(row[0])}</th>'
+        f'<tr><th scope="row">{first(row[0])}</th>'
         f"{''.join(f'<td>{clean(cell)}</td>' for cell in row[1:])}</tr>"
         for row in rows
     )
-    return _framed(caption, heads, body)
-
-
-def _framed(caption: str, heads: Sequence[str], body: str) -> str:
-    """A table that may be wider than its page; what is scrolled can be reached by keyboard."""
-    top = "".join(f'<th scope="col">{clean(head)}</th>' for head in heads)
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{clean(caption)}"><table>'
         f"<caption>{clean(caption)}</caption><thead><tr>{top}</tr></thead>"

@@ -139,3 +139,19 @@ def notes(report: TraceReport) -> Iterator[str]:
         yield "This fault does no harm: every rank gets all that it must."
     if report.spec.fault is None and any(not (e.missing or e.extra) for e in report.wrong):
         yield "The schedule is right on paper: the fault is the backend's or this program's."
+
+
+def verdict_text(report: TraceReport, sign: Signs) -> str:
+    """Right or wrong, in one line, and what was sent."""
+    checked = sum(each.checked for each in report.verifications)
+    if not report.ok:
+        who = sorted({each.rank for each in report.wrong})
+        wrong = sum(each.wrong for each in report.verifications)
+        told = f"{plural(len(report.wrong), 'chunk')}, {wrong:,} of {checked:,} elements"
+        return f"{sign.wrong} Wrong: {told}, on {_ranks(who)}."
+    counts = report.counts
+    same = ", as the formulas say" if all(each.same for each in report.checks) else ""
+    sent = f"{plural(counts.messages, 'message')}, {exact_size(counts.total_bytes)} in all{same}"
+    right = f"{plural(checked, 'element')} on {plural(report.n, 'rank')} right"
+    lead = f"Verified: {right}" if report.world else "On paper: nothing was run"
+    return f"{sign.right} {lead}; {sent}."

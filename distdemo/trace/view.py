@@ -20,6 +20,7 @@ from distdemo.trace.texts import (
     notes,
     payload_text,
     sameness,
+    verdict_text,
     wrong_text,
 )
 from distdemo.trace.view_cells import ABSENT, ADDED, CAME, Cells, Frame, frames, spans
@@ -68,21 +69,8 @@ def table(
 
 def summary(report: TraceReport, console: Console) -> Text:
     """Right or wrong, in one line, and what was sent."""
-    sign, counts = signs(console), report.counts
-    checked = sum(each.checked for each in report.verifications)
-    if not report.ok:
-        who = sorted({each.rank for each in report.wrong})
-        wrong = sum(each.wrong for each in report.verifications)
-        told = f"{plural(len(report.wrong), 'chunk')}, {wrong:,} of {checked:,} elements"
-        on = ", ".join(map(str, who[:8])) + (sign.more if len(who) > 8 else "")
-        where = f"on {'rank' if len(who) == 1 else 'ranks'} {on}"
-        return Text(f"{sign.wrong} Wrong: {told}, {where}.", style=colours.WRONG)
-    same = all(each.same for each in report.checks)
-    as_said = ", as the formulas say" if same else ""
-    sent = f"{plural(counts.messages, 'message')}, {exact_size(counts.total_bytes)} in all{as_said}"
-    right = f"{plural(checked, 'element')} on {plural(report.n, 'rank')} right"
-    lead = f"Verified: {right}" if report.world else "On paper: nothing was run"
-    return Text(f"{sign.right} {lead}; {sent}.", style=colours.RIGHT)
+    style = colours.RIGHT if report.ok else colours.WRONG
+    return Text(verdict_text(report, signs(console)), style=style)
 
 
 def _page(report: TraceReport) -> str:

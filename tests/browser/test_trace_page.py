@@ -176,7 +176,7 @@ def test_without_a_run_there_are_no_times(open_page: Open) -> None:
     page = open_page(RUNS["bruck"])
     assert page.is_visible("#no-times")
     assert page.is_hidden("#times")
-    assert "nothing was verified" in page.inner_text("header")
+    assert "nothing was run" in page.inner_text("header")
     assert page.is_disabled("#pace")
 
 
