@@ -110,7 +110,7 @@ def compare(
         start: starts a world, as ``Session.start`` does.
         watch: called with the number of sizes that are done and what was begun last.
     """
-    from distdemo.trace.compare_rank import Begun, Told, compare_on_rank
+    from distdemo.trace.compare_rank import SizeDone, compare_on_rank
 
     op, n = spec.ops[0], world.world_size
     refused = backends.REGISTRY[world.backend].refuses(ops.REGISTRY[op.op], op, world.device) or ""
@@ -119,16 +119,13 @@ def compare(
         messages = SMALL, min(MOST, max(LEAST, *map(_payload, spec.ops)))
     shared = cores().effective
     crowded = world.device == "cpu" and n > shared
-    told: dict[int, dict[int, Told]] = {}
-    doing = "starting"
+    found: dict[int, dict[int, SizeDone]] = {}
 
-    def hear(rank: int, said: Begun | Told | None) -> bool:
-        nonlocal doing
-        if isinstance(said, Begun):
-            doing = "the link" if said.place == LINK else f"{_payload(spec.ops[said.place]):,} B"
-        if isinstance(said, Told):
-            told.setdefault(said.place, {})[rank] = said
-        watch(sum(len(each) == n for place, each in told.items() if place != LINK), doing)
+    def hear(rank: int, said: SizeDone | None) -> bool:
+        if said is not None:
+            found.setdefault(said.place, {})[rank] = said
+        done = sum(len(each) == n for place, each in found.items() if place != LINK)
+        watch(done, f"{_payload(spec.ops[min(done, len(spec.ops) - 1)]):,} B")
         return False
 
     report, interrupted = None, False
@@ -139,7 +136,7 @@ def compare(
         interrupted = True
     whole = {
         place: [each[rank] for rank in sorted(each)]
-        for place, each in told.items()
+        for place, each in found.items()
         if len(each) == n
     }
     link = spec.link

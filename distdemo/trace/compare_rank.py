@@ -35,13 +35,6 @@ MOST = 10_000  # turns
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """Rank 0 begins with this size, counted from 0; ``LINK``: with the link."""
-
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """One candidate, as one rank saw it.
 
@@ -59,7 +52,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SizeDone:
     """What a rank found at one size: of the backend's own call if it runs, and each algorithm.
 
     At the place ``LINK`` of the small and the large message.
@@ -88,16 +81,12 @@ def compare_on_rank(
     start = CommonStart(rank, None) if crowded else common_start(rank)
     rank.reach("ready")
     if messages:
-        if rank.rank == 0:
-            rank.tell(Begun(LINK))
         calls = [_exchange(rank, size) for size in messages]
         times = time_in_turn(rank, start, "link", calls, spec.budget_s / 2)
-        rank.tell(Told(LINK, tuple(Entry(each.tobytes()) for each in times)))
+        rank.tell(SizeDone(LINK, tuple(Entry(each.tobytes()) for each in times)))
     for place, op in enumerate(spec.ops):
         rank.reach(f"size {place + 1} of {len(spec.ops)}")
-        if rank.rank == 0:
-            rank.tell(Begun(place))
-        rank.tell(Told(place, _at_size(rank, start, place, op, spec, own=own)))
+        rank.tell(SizeDone(place, _at_size(rank, start, place, op, spec, own=own)))
     rank.reach("done")
     start.meet()
 
