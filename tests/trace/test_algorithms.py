@@ -21,7 +21,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.algorithms.contract import Algorithm
 from distdemo.trace.count import checks, cost, costs, count, count_by_rank, counted, crossovers
-from distdemo.trace.play import Holdings, contributions, find_fault, played, steps
+from distdemo.trace.play import Holdings, contributions, find_fault, steps
 from distdemo.trace.records import Fault, FaultKind, PlayedRound, Transfer
 from distdemo.trace.schedule import Plan, Round, ScheduleError, Sends, Shift, Window
 
@@ -197,17 +197,6 @@ def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do() -> None:
             assert counts.busiest_ranks == through.count(max(through)), case
 
 
-def test_the_schemes_of_the_textbooks() -> None:
-    """Four ranks and 4 MiB: what texts that compare them should print."""
-    mega, found = 1 << 20, {}
-    for each in algorithms.of_op("all_reduce"):
-        counts = count(Plan.of(each, 4, mega), 4)
-        found[each.name] = counts.rounds, counts.sent_bytes // mega, counts.total_bytes // mega
-    assert found["naive"] == found["naive-ring"] == (3, 12, 48)
-    assert found["aggregator"] == (6, 12, 24)
-    assert found["ring"] == (6, 6, 24)
-
-
 def test_the_ring_of_many_ranks() -> None:
     """Rounds are forgotten, not stored; unequal chunks are still counted rank by rank."""
     n, elements = 5_000, 12_501
@@ -251,25 +240,6 @@ def off(plan: Plan, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("fault", "chunk", "by"),
-    [
-        # Rank 1's sum of chunk 1 never reaches rank 2, so nobody gets rank 1's part of it.
-        (Fault("drop", 1, 1), 1, {1: -1}),
-        (Fault("twice", 1, 1), 1, {1: 1}),
-        # The last round of the reduce-scatter: rank 0's sum of chunk 2 goes to rank 2, so rank 1
-        # passes on its own chunk 2 as if it were complete.
-        (Fault("neighbour", 3, 0), 2, {0: -1, 2: -1, 3: -1}),
-    ],
-)
-def test_a_fault_spoils_one_chunk_on_every_rank(fault: Fault, chunk: int, by: Any) -> None:
-    assert off(ring(), fault) == {(rank, chunk): Counter(by) for rank in range(4)}
-
-
-def test_a_sum_that_goes_the_wrong_way_early_on_meets_the_rest_of_it_later() -> None:
-    assert off(ring(), Fault("neighbour", 1, 1)) == {}
-
-
 def test_no_usual_fault_goes_unnoticed() -> None:
     for algorithm, kind in product(algorithms.REGISTRY, KINDS):
         plan = Plan.of(algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0)
@@ -283,12 +253,6 @@ def test_no_usual_fault_goes_unnoticed() -> None:
         assert off(plan, fault), case
         if plan.task.reduced and not plan.root:
             assert fault.src != 0, case  # its first number is 0: its sum is right by chance
-
-
-def test_in_a_round_the_first_message_that_matters_is_taken_and_else_the_first() -> None:
-    assert find_fault(ring(), "drop", 1) == Fault("drop", 1, 1)
-    assert find_fault(ring(), "drop", 2, 3) == Fault("drop", 2, 3)
-    assert find_fault(ring(), "neighbour", 1) == Fault("neighbour", 1, 1)
 
 
 def test_faults_that_can_not_be_are_refused() -> None:
@@ -334,14 +298,6 @@ def test_what_a_rank_does_not_have_it_can_not_send() -> None:
     plan = Plan.of(algorithms.find("broadcast", "tree"), 4, 1)
     with pytest.raises(ScheduleError, match="rank 3 sends chunk 0, which it does not have"):
         contributions(plan).play(PlayedRound(1, "", (Transfer(3, 0, (0,), 1),)))
-
-
-def test_what_the_naive_ring_passes_on_is_what_came_last() -> None:
-    """Not its sum: then contributions would be there twice."""
-    plan = Plan.of(algorithms.find("all_reduce", "naive-ring"), 4, 4)
-    states = [now.held[0][0] for _, now in played(plan)]
-    assert states == [(0, 3), (0, 2, 3), (0, 1, 2, 3)]
-    assert [step.transfers[0].content for step in plan.steps()] == ["original", "last", "last"]
 
 
 # ------------------------------------------------------------------------------- the docs' example

@@ -150,33 +150,6 @@ def data_of(text: str) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def states_by(data: dict[str, Any]) -> list[list[dict[int, tuple[list[int], bool]]]]:
-    """What the script makes of the data: ends of runs of ranks, and whether it is complete."""
-    now = [{cell[0]: (cell[1], cell[2] == 1) for cell in cells} for cells in data["start"]]
-    found = [[dict(held) for held in now]]
-    for each in data["rounds"]:
-        for rank, gone in each["gone"].items():
-            for chunk in gone:
-                del now[int(rank)][chunk]
-        for rank, cells in each["arrived"].items():
-            now[int(rank)] |= {cell[0]: (cell[1], cell[2] == 1) for cell in cells}
-        found.append([dict(held) for held in now])
-    return found
-
-
-@pytest.mark.parametrize("name", ["unequal", "list", "gone"])
-def test_the_page_holds_what_the_report_does(name: str) -> None:
-    report = RUNS[name]()
-    data = data_of(page(report))
-    assert data == json.loads(json.dumps(page_data(report)))
-    for own, right in zip(states_by(data), report.states(), strict=True):
-        for held, wanted in zip(own, right, strict=True):
-            assert {chunk: done for chunk, (_, done) in held.items()} == {
-                chunk: cell.complete for chunk, cell in wanted.items()
-            }
-    assert len(data["words"]) == len(report.rounds) + 1
-
-
 def test_a_page_is_whole_in_itself_and_lets_nothing_else_run() -> None:
     text = page(RUNS["ring"]())
     assert not re.findall(r'(?:src|href)="(?!data:,)', text)
