@@ -61,6 +61,7 @@ class Result:
         interrupted: a signal cut it short.
         errors: of the document, beside the world's verdict.
         shown: more arguments of ``table``.
+        plot: the picture to draw; the view makes it: ``plot(record, kind)``, ``png`` or ``svg``.
         files: more to write: the option that named the file, its path, and what makes its content.
     """
 
@@ -72,6 +73,7 @@ class Result:
     interrupted: bool = False
     errors: tuple[Error, ...] = ()
     shown: Mapping[str, Any] = field(default_factory=dict)
+    plot: Path | None = None
     files: tuple[tuple[str, Path | None, Callable[[], Content]], ...] = ()
 
 

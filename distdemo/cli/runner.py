@@ -235,6 +235,9 @@ def _write(
 ) -> list[DistdemoError]:
     """Write every file, also where another could not be written; the errors, which are shown."""
     files = [(flag, path, make) for flag, path, make in result.files if path is not None]
+    if result.plot is not None:
+        kind = result.plot.suffix[1:].lower()
+        files.append(("--plot", result.plot, lambda: view.plot(result.record, kind)))
     if session.output is not None:
         ending = session.output.suffix.lower()
         own = getattr(view, "FILES", {})

@@ -166,6 +166,7 @@ def train(
             load_compiler(PRELOADED)
         from distdemo.train.loop import train as target
         from distdemo.train.report import report
+        from distdemo.train.timeline import as_trace_events
 
         def hear(_: int, now: EpochDone | None) -> None:
             if now is not None:
@@ -174,9 +175,6 @@ def train(
 
         ended = session.start(world, target, (spec, task, data), hear=hear, meaning=str(spec))
     result = report(spec, ended, task)
-
-    from distdemo.train import plot as files
-
     return Result(
         result,
         "distdemo.train.view",
@@ -189,8 +187,6 @@ def train(
             for proof in result.proofs
             if not proof.held
         ),
-        files=(
-            ("--plot", plot, lambda: files.plot(result, plot or Path())),
-            ("--timeline", timeline, lambda: files.timeline(result)),
-        ),
+        plot=plot,
+        files=(("--timeline", timeline, lambda: as_trace_events(result)),),
     )

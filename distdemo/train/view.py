@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -23,6 +24,7 @@ from distdemo.view.format import (
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 FEW = 10  # epochs that are shown at most
+MOST_MARKS = 12  # of a line of the plot
 UNSURE = "yellow"
 CLAIM_TEXTS = {
     "replicas": "Replicas identical, bit for bit, after every epoch",
@@ -197,3 +199,53 @@ def _mark(held: bool | None, sign: Signs) -> tuple[str, str]:
     if held is None:
         return "?", UNSURE
     return (sign.right, colours.RIGHT) if held else (sign.wrong, colours.WRONG)
+
+
+# ------------------------------------------------------------------------------------------ plot
+
+
+def plot(report: TrainReport, kind: str) -> bytes:
+    """Loss and test accuracy by epoch: a line a mode, and the reference.
+
+    Args:
+        report: of a training whose ranks all returned.
+        kind: ``png`` or ``svg``.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    from distdemo.view.plot import COLOURS, MARKS, SETTINGS, saved
+
+    runs = [run for run in (report.reference, *report.runs) if run is not None]
+    spec, world = report.spec, report.world.world
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+        loss, accuracy = figure.subplots(1, 2)
+        for axes, what, name in (
+            (loss, "loss", "Loss (cross entropy)"),
+            (accuracy, "accuracy", "Test accuracy"),
+        ):
+            for place, run in enumerate(runs):
+                values = [getattr(epoch, what) for epoch in run.epochs]
+                axes.plot(
+                    range(1, len(values) + 1),
+                    values,
+                    label=run.mode,
+                    color=COLOURS[place],
+                    linewidth=7 - 2 * place,  # they should lie on each other: each is thinner
+                    marker=MARKS[place],
+                    markersize=12 - 2 * place,
+                    markevery=math.ceil(len(values) / MOST_MARKS),
+                )
+            axes.set_xlabel("Epoch")
+            axes.set_ylabel(name)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        handles, names = loss.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(runs), frameon=False)
+        figure.suptitle(
+            f"{report.task.data}: {plural(world.world_size, 'rank')} over {world.backend}, "
+            f"batch {spec.batch_size}, learning rate {spec.learning_rate:g}"
+        )
+        return saved(figure, kind)

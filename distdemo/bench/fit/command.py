@@ -96,9 +96,4 @@ def fit(
         )
     report = replace(report, versions=versions())
 
-    def picture() -> bytes:
-        from distdemo.bench.fit.view import plot as drawn
-
-        return drawn(report, plot or Path())
-
-    return Result(report, view="distdemo.bench.fit.view", files=(("--plot", plot, picture),))
+    return Result(report, view="distdemo.bench.fit.view", plot=plot)

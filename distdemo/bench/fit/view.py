@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -185,12 +184,12 @@ def _beside(prediction: Prediction, sign: Signs) -> Grid:
 # ------------------------------------------------------------------------------------------ plot
 
 
-def plot(report: FitReport, path: Path) -> bytes:
+def plot(report: FitReport, kind: str) -> bytes:
     """Measured times and fitted curves: a panel a series, logarithmic axes.
 
     Args:
         report: with a series at least; beyond ``MOST`` the others are left out.
-        path: of the file; its ending says the kind.
+        kind: ``png`` or ``svg``.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -226,4 +225,4 @@ def plot(report: FitReport, path: Path) -> bytes:
             axes.set_ylabel("Time")
             axes.set_title(f"{_name(series)}\n{link_text(series.best)}", fontsize=9)
             axes.legend(frameon=False, fontsize=9)
-        return saved(figure, path.suffix[1:].lower())
+        return saved(figure, kind)

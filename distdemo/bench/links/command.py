@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -142,16 +141,11 @@ def links(
         what = "The measurement was interrupted." if report.interrupted else "A world failed."
         errors.append(Error(what, f"{len(report.links)} of {spec.links} links were measured."))
 
-    def picture() -> bytes:
-        from distdemo.bench.links.view import plot as drawn
-
-        return drawn(report, plot or Path())
-
     return Result(
         report,
         view="distdemo.bench.links.view",
         partial=bool(report.links),
         interrupted=report.interrupted,
         errors=tuple(errors),
-        files=(("--plot", plot if report.links else None, picture),),
+        plot=plot if report.links else None,
     )

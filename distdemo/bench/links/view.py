@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.color import Color
 from rich.console import Console, Group, RenderableType
@@ -216,12 +215,12 @@ def _notes(report: LinksReport) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------ plot
 
 
-def plot(report: LinksReport, path: Path) -> bytes:
+def plot(report: LinksReport, kind: str) -> bytes:
     """Two heat maps with their numbers; what was not measured is left blank, slow links framed.
 
     Args:
         report: with a link at least.
-        path: of the file; its ending says the kind.
+        kind: ``png`` or ``svg``.
     """
     import matplotlib as mpl
     from matplotlib.colors import LogNorm
@@ -283,4 +282,4 @@ def plot(report: LinksReport, path: Path) -> bytes:
         small += f"; {slow_ranks(report)}" * bool(report.slow_ranks)
         title = f"links · {plural(size, 'rank')} · {spec.backend} · {spec.device}"
         entitle(figure, title, f"{' · '.join(filter(None, about))}\n{small}")
-        return saved(figure, path.suffix[1:].lower())
+        return saved(figure, kind)
