@@ -10,23 +10,14 @@ from plain import SHOULD
 from strategies import name_of
 
 from distdemo import ops
-from distdemo.demo.rank import op_report, run_op
-from distdemo.demo.records import Holding, OpReport, Piece, RankResult
+from distdemo.demo.rank import run_op
+from distdemo.demo.records import Holding, Piece, RankResult
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import Returned, WorldSpec
-from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
 Groups = tuple[OpSpec, ...]
-
-
-def run(op: Op, *specs: OpSpec, lazy: bool | None = None) -> OpReport:
-    """The report of these groups (or of the whole world), in a world that is just large enough."""
-    size = 1 + max(max(members(spec)) for spec in specs)
-    lazy = op.lazy if lazy is None else lazy
-    world = WorldSpec(size, start_method="fork", deadline=30, lazy=lazy)
-    return op_report(op, specs, run_world(world, run_op, (op, specs)))
 
 
 def run_many(size: int, cases: Sequence[Groups]) -> list[list[RankResult]]:

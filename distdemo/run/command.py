@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from distdemo import backends
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
     ADVANCED,
@@ -35,9 +36,6 @@ from distdemo.run.records import Finished, Program, RankOutput, RunReport
 
 STALL = 60.0  # seconds
 TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
-OWN_GROUP = ("auto", "gloo", "mpi")
-"""Backends of a program that makes its own group: gloo stands for whatever it chooses itself; over
-MPI its ranks need what only their starter can tell them."""
 
 
 def parse_stall(text: Any) -> float:  # noqa: ANN401 - a text or a default
@@ -147,14 +145,18 @@ def run(
                 "The document is all that standard output may carry.",
                 "Leave out one of them.",
             )
-    if program.makes_group and (backend not in OWN_GROUP or device is not None):
-        raise UsageError(
-            f"--{'backend' if device is None else 'device'} means nothing here.",
-            "This program makes its own group, and says itself over what and on which device.",
-            "Leave it out.",
-        )
-    if program.makes_group and backend == "auto":
-        backend = "gloo"
+    if program.makes_group:
+        # The usual one stands for what the program chooses. One with engines of its own is named,
+        # because its ranks need what only their starter can tell them.
+        usual = backends.automatic(size, "cpu").name
+        chosen = usual if backend == "auto" else backend
+        if device is not None or (chosen != usual and backends.REGISTRY[chosen].engines is None):
+            raise UsageError(
+                f"--{'backend' if device is None else 'device'} means nothing here.",
+                "This program makes its own group, and says itself over what and on which device.",
+                "Leave it out.",
+            )
+        backend = chosen
     stall = stall or (STALL if pdb is None else math.inf)
     world = session.world(
         size,

@@ -59,16 +59,6 @@ def test_what_an_encoding_lacks_is_written_in_another_way_and_never_raises() -> 
     assert text.startswith("ok 2(n-1)/n")
 
 
-def test_what_is_no_terminal_is_80_columns_wide_unless_the_user_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert (output(io.StringIO()).width, output(io.StringIO()).color_system) == (80, None)
-    monkeypatch.setenv("COLUMNS", "120")
-    assert output(io.StringIO()).width == 120
-    monkeypatch.setenv("COLUMNS", "0")
-    assert output(io.StringIO()).width == 80
-
-
 def test_brackets_in_numbers_and_messages_are_no_markup() -> None:
     assert drawn(lambda _: "[red]1[/red] :smile:") == "[red]1[/red] :smile:\n"
 

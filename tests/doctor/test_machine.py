@@ -8,7 +8,7 @@ from typing import Any
 from distdemo.doctor import machine
 from distdemo.doctor.records import Finding
 from distdemo.doctor.system import Clock, Room, Surroundings, TorchFacts
-from distdemo.launcher.limits import MIB, UNLIMITED, Limit
+from distdemo.launcher.limits import MIB, Limit
 
 Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
 
@@ -63,7 +63,6 @@ IN_STEP = {"clock": lambda: Clock(synchronised=True, error=0.002)}
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 CASES: list[Case] = [
     (machine.shared_memory, free(1), "broken", "1 MiB free"),
-    (machine.shared_memory, free(15), "broken", "15 MiB free"),
     (machine.shared_memory, free(64), "warning", "64 MiB free"),
     (machine.shared_memory, free(1024), "fine", "1 GiB free"),
     (machine.shared_memory, {"room": lambda path: None}, "skipped", ""),
@@ -72,43 +71,32 @@ CASES: list[Case] = [
     (machine.ranks, room_for(1000, 50), "fine", "1,000 forked"),
     (machine.ranks, room_for(50, 3), "warning", "3 spawned"),
     (machine.ranks, room_for(1, 0), "broken", ""),
-    (machine.ranks, room_for(UNLIMITED, UNLIMITED), "fine", "does not say"),
-    (machine.overcommit, number(OVERCOMMIT, "0"), "fine", "0"),
     (machine.overcommit, number(OVERCOMMIT, "2"), "warning", "2"),
     (machine.overcommit, {}, "skipped", ""),
     (machine.temporary, {}, "fine", "tmp"),
-    (machine.temporary, environ(TMPDIR="/scratch"), "fine", "/scratch"),
     (machine.temporary, shut(), "broken", "tmp"),
     (machine.temporary, shut("/gone", TMPDIR="/gone"), "warning", "which TMPDIR names"),
     (machine.temporary, shut(TMPDIR="/gone"), "broken", "/gone"),
     (machine.temporary, {"room": lambda path: Room(100, 100)}, "warning", "100 B free"),
     (machine.open_files, ulimit(1024, 524288), "fine", "1,024 at most, 524,288 on request"),
-    (machine.open_files, ulimit(-1, -1), "fine", "unlimited"),
     (machine.open_files, ulimit(256, 4096), "warning", "256"),
     (machine.open_files, ulimit(64, 64), "broken", "64"),
     (machine.open_files, {"rlimit": lambda name: None}, "skipped", "no such limit"),
     (machine.processes, more(30000), "fine", "30,000 more"),
-    (machine.processes, more(UNLIMITED), "fine", "no limit"),
     (machine.processes, more(100), "warning", "100 more"),
     (machine.processes, more(3), "broken", "3 more"),
     (machine.locked_memory, locked(rdma=False, soft=8 << 20), "fine", "8 MiB"),
     (machine.locked_memory, locked(rdma=True, soft=8 << 20), "warning", "RDMA"),
-    (machine.locked_memory, locked(rdma=True, soft=-1), "fine", "unlimited"),
     (machine.ptrace, {}, "fine", ""),
-    (machine.ptrace, number(PTRACE, "1"), "fine", "1"),
     (machine.ptrace, number(PTRACE, "2"), "warning", "2"),
-    (machine.cores, quota(2, "max"), "fine", "8"),
     (machine.cores, quota(2, "max", 4), "fine", "4 of 8 (an affinity mask"),
     (machine.cores, quota(2, "max", 1), "warning", "1 of 8"),
     (machine.cores, quota(2, "150000"), "warning", "a quota of 1.5"),
     (machine.cores, quota(1, "200000"), "warning", "a quota of 2"),
-    (machine.cores, quota(1, "-1"), "fine", "8"),
     (machine.threads, environ(), "fine", "takes 8 threads, 4 ranks 32"),
     (machine.threads, environ(OMP_NUM_THREADS="2,1"), "fine", "up to 4 ranks"),
     (machine.threads, environ(OMP_NUM_THREADS="16"), "warning", "there are 8 cores"),
     (machine.threads, environ(OMP_NUM_THREADS="many"), "warning", "no number of threads"),
-    (machine.threads, environ(MKL_NUM_THREADS="0"), "warning", "MKL_NUM_THREADS=0"),
-    (machine.pinning, environ(), "fine", ""),
     (machine.pinning, environ(OMP_PROC_BIND="false"), "fine", ""),
     (machine.pinning, environ(GOMP_CPU_AFFINITY="0-3"), "warning", "GOMP_CPU_AFFINITY=0-3"),
     (machine.clock, IN_STEP, "fine", "within 2 ms"),
@@ -117,10 +105,8 @@ CASES: list[Case] = [
     (machine.clock, {"clock": lambda: None}, "skipped", "does not tell"),
     (machine.container, {}, "skipped", ""),
     (machine.container, number(".dockerenv", ""), "fine", "Docker"),
-    (machine.container, number("run/.containerenv", ""), "fine", "Podman"),
     (machine.container, {"environ": KUBERNETES}, "fine", "Kubernetes"),
     (machine.container, number("proc/1/cgroup", "1:cpu:/kubepods/x"), "fine", "Kubernetes"),
-    (machine.container, number("proc/1/cgroup", "0::/init.scope"), "skipped", ""),
 ]
 
 

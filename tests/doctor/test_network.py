@@ -57,22 +57,18 @@ HELD = {"bind": lambda address, port: "in use"}
 UFW = "etc/ufw/ufw.conf"
 CASES: list[Case] = [
     (network.hostname, named("10.0.0.1"), "fine", "node resolves to 10.0.0.1"),
-    (network.hostname, named("127.0.0.1", "10.0.0.1"), "fine", "127.0.0.1, 10.0.0.1"),
     (network.hostname, named("127.0.1.1"), "warning", "127.0.1.1, which is loopback"),
-    (network.hostname, named("::1", "127.0.0.1"), "warning", "which is loopback"),
     (network.hostname, named("10.9.9.9"), "warning", "which no interface here has"),
     (network.hostname, named("10.0.0.1", seconds=1.2), "warning", "after 1.2 s"),
     (network.hostname, named(error=UNKNOWN), "broken", UNKNOWN),
     (network.hostname, named(late=True, seconds=2.0), "broken", "no answer for node within 2 s"),
     (network.reverse_names, named("node"), "fine", "in good time"),
-    (network.reverse_names, named(error=UNKNOWN), "fine", "name or none"),
     (network.reverse_names, named("node", seconds=1.5), "warning", "127.0.0.1: 1.5 s"),
     (network.reverse_names, named(late=True, seconds=2.0), "warning", "no answer within 2 s"),
     (network.loopback, {}, "fine", ""),
     (network.loopback, {"loopback": lambda: "Network is unreachable"}, "broken", "Netw"),
     (network.firewall, {}, "fine", "none is seen"),
     (network.firewall, {"files": {"proc/net/ip_tables_names": "a\nb\n"}}, "fine", "a, b"),
-    (network.firewall, {"files": {UFW: "ENABLED=no\n"}}, "fine", "none is seen"),
     (network.firewall, {"files": {UFW: "# x\nENABLED=yes\n"}}, "warning", "ufw is enabled"),
     (network.firewall, {"files": {"run/firewalld/x": ""}}, "warning", "firewalld is enabled"),
     (network.interfaces, with_interfaces(ETH, DOWN, BARE), "fine", "eth0 10.0.0.1"),
@@ -81,21 +77,17 @@ CASES: list[Case] = [
     (network.mtu, with_interfaces(replace(ETH, mtu=576)), "warning", "eth0 576"),
     (network.gloo, gloo("eth0"), "fine", "eth0, by GLOO_SOCKET_IFNAME"),
     (network.gloo, gloo("lo"), "warning", "loopback only"),
-    (network.gloo, gloo("lo,eth0"), "fine", "lo,eth0"),
     (network.gloo, gloo("eth0,wlan0"), "broken", "no interface 'wlan0'"),
     (network.gloo, gloo("^lo"), "broken", "no interface '^lo'"),
     (network.gloo, gloo("eth1"), "broken", "'eth1' is down or has no address"),
-    (network.gloo, gloo("eth2"), "broken", "'eth2' is down or has no address"),
     (network.gloo, named("10.0.0.1"), "fine", "eth0, to which the hostname leads"),
     (network.gloo, named("127.0.1.1"), "fine", "lo, to which"),
     (network.gloo, named("10.9.9.9"), "fine", "loopback, because"),
     (network.nccl, nccl(""), "fine", "eth0, the first"),
     (network.nccl, nccl("=eth0"), "fine", "eth0, by NCCL"),
-    (network.nccl, nccl("^docker,lo"), "fine", "eth0, by NCCL"),
     (network.nccl, nccl("lo"), "warning", "loopback only"),
     (network.nccl, nccl("ib"), "broken", "leaves no interface"),
     (network.nccl, nccl("^eth,lo,docker"), "broken", "leaves no interface"),
-    (network.ephemeral, {}, "fine", ""),
     (network.ephemeral, ports("32768\t60999\n"), "fine", "32768-60999"),
     (network.ephemeral, ports("60000 60099"), "warning", "only 100"),
     (network.ephemeral, HELD, "broken", "in use"),
@@ -103,12 +95,10 @@ CASES: list[Case] = [
     (network.usual, HELD, "warning", "29500 is in use"),
     (variables.master, {}, "skipped", "not set"),
     (variables.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
-    (variables.master, master("node", "1", PMI_RANK="0", PMI_SIZE="2"), "fine", "of 2 (mpi)"),
     (variables.master, master("node", "1", SLURM_JOB_ID="7"), "warning", "no rank of an engine"),
     (variables.master, master("node", "1", RANK="1"), "warning", "no rank of an engine"),
     (variables.master, master("", "29500"), "warning", "(no MASTER_ADDR):29500"),
     (variables.master, master("node", "http"), "broken", "is no port"),
-    (variables.master, master("node", "70000"), "broken", "is no port"),
     (variables.master, master("gone", "1"), "broken", "gone does not resolve"),
     (variables.master, {**master("localhost", "29500"), **HELD}, "warning", "is in use here"),
 ]
@@ -121,17 +111,6 @@ def test_what_ranks_meet_through_is_judged(made: Any, explained: Any) -> None:
 
 def test_the_syntax_of_nccl_is_not_that_of_gloo(made: Any) -> None:
     assert "NCCL's syntax" in network.gloo(made(**gloo("=eth0"))).why
-
-
-def test_reverse_dns_is_asked_for_an_address_that_others_see_too(made: Any) -> None:
-    asked: list[str] = []
-
-    def reverse(address: str) -> Lookup:
-        asked.append(address)
-        return Lookup(("node",), 0.0)
-
-    network.reverse_names(made(reverse=reverse))
-    assert asked == ["127.0.0.1", "10.0.0.1"]
 
 
 def test_an_interface_has_all_addresses_but_those_of_one_link(monkeypatch: Any) -> None:

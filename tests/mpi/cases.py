@@ -196,13 +196,6 @@ def maximum() -> Any:
 
 
 @case
-def all_reduce_of_complex_numbers(rank: int, n: int) -> None:
-    found = torch.tensor([complex(rank, 1)])
-    dist.all_reduce(found)
-    assert found.item() == complex(sum(range(n)), n)
-
-
-@case
 def reduce_to_every_root(rank: int, n: int) -> None:
     for root in range(n):
         for dtype in ("float32", "bfloat16", "int64"):
@@ -213,20 +206,6 @@ def reduce_to_every_root(rank: int, n: int) -> None:
                 found,
                 total("sum", [held(r, dtype) for r in range(n)], dtype) if rank == root else mine,
             )
-
-
-@case
-def averages_and_weighted_sums(rank: int, n: int) -> None:
-    found = tensor(rank, "float16")
-    dist.reduce(found, n - 1, dist.ReduceOp.AVG)
-    wanted = total("avg", [held(r, "float16") for r in range(n)], "float16")
-    same(found, wanted if rank == n - 1 else held(rank, "float16"))
-    make = getattr(torch._C._distributed_c10d, "_make_nccl_premul_sum", None)
-    if make is not None:
-        found = tensor(rank)
-        dist.all_reduce(found, make(torch.tensor([2.0])))
-        sums = total("sum", [held(r, "float32") for r in range(n)], "float32")
-        same(found, [2 * value for value in sums])
 
 
 @case

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from golden import golden
-from helpers import LOOPBACK, commanded, wait_until
+from helpers import commanded
 
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.run import view
@@ -278,22 +278,6 @@ def test_a_megabyte_a_rank(command):
     assert (ranks.count("0"), ranks.count("1")) == (1 << 14, 1 << 14)
 
 
-def ended(pid):
-    """Whether this process is gone, or at its end and only not waited for."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return True
-    return text.rpartition(")")[2].split()[0] == "Z"
-
-
-def test_children_end_with_their_rank(document):
-    for got, said, pids in returned(document(f"{USERS}/children.py:run", "-n", "2")):
-        assert (got, said) == (42, "hi")
-        for pid in pids:
-            assert wait_until(partial(ended, pid))
-
-
 @pytest.fixture
 def typed():
     """Puts these bytes on this process's standard input."""
@@ -309,11 +293,6 @@ def typed():
     yield put
     os.dup2(kept, 0)
     os.close(kept)
-
-
-def test_rank_0_reads_standard_input(document, typed):
-    typed(b"two\nlines\n")
-    assert returned(document(f"{USERS}/reads.py:run", "-n", "3")) == ["two\nlines\n", "", ""]
 
 
 def test_ranks_of_a_forkserver_are_as_forked_ones(document, typed, tmp_path):
@@ -336,24 +315,6 @@ def test_a_breakpoint_that_nobody_can_answer(command):
     code, out, err = command("run", f"{USERS}/breaks.py:run", "-n", "2")
     assert (code, err) == (1, "")
     assert "--pdb 0" in out
-
-
-def test_a_script_listens_on_loopback_alone(document, tmp_path):
-    program = tmp_path / "listens.py"
-    program.write_text(
-        f"import sys; sys.path.append({str(HERE.parent)!r})\n"
-        "import json, os, torch, torch.distributed as dist\n"
-        "from helpers import tcp_addresses\n"
-        "dist.init_process_group('gloo')\n"
-        "dist.all_reduce(torch.ones(1))\n"
-        "pids = [os.getpid(), os.getppid()]\n"
-        "print(json.dumps([tcp_addresses(pid, listening=True) for pid in pids]))\n"
-        "dist.barrier()\n"
-    )
-    for text in printed(document(program, "-n", "2")):
-        mine, launchers = json.loads(text)
-        assert launchers, "nobody holds the store"
-        assert {*mine, *launchers} <= LOOPBACK
 
 
 # ------------------------------------------------------------------------------- as a user does it
