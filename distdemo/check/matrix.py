@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, product
-from typing import Any, TypeVar
+from typing import Any
 
 from distdemo import ops
 from distdemo.dtypes import DTYPES
@@ -33,7 +33,6 @@ NESTED = (
     "null",
     '{"deep": [[[[["deeper"]]]]], "many": [' + ", ".join(["1e300"] * 100) + "]}",
 )
-Each = TypeVar("Each")
 
 
 # ------------------------------------------------------------------------------------- one case
@@ -107,53 +106,52 @@ class Case:
 
     def _flags(self) -> Iterator[str]:
         """The op's command and its flags."""
-        spec = self.spec
+        spec, specs = self.spec, self.specs
+        data = not (self.op.meets or spec.objects)
+        sizes, splits = self._in_order("sizes"), self._in_order("splits")
+        neighbours = spec.members == tuple(range(spec.group_size))
+        split = f"{'' if neighbours else '%'}{len(specs)}" if len(specs) > 1 else None
+        late = spec.straggler
+        flags: dict[str, Any] = {
+            "-n": self.world_size,
+            "--dtype": spec.dtype if data else None,
+            "--sizes": sizes or None,
+            "--shape": (spec.shape or "scalar") if data and not (sizes or splits) else None,
+            "--seed": spec.seed if data else None,
+            "--reduce-op": spec.reduce_op,
+            "--root": spec.root,
+            "--src": spec.src,
+            "--dst": spec.dst,
+            "--straggler": None if late is None else f"{late}:{spec.straggler_delay_s:g}",
+            "--split": split,
+            "--group": None if split else spec.members,
+        }
         yield self.op.command
-        flags = self.form.flags.split()
-        yield from (flag for flag in flags if flag != "--splits")  # it comes with its lengths
-        yield from ("-n", str(self.world_size))
-        if spec.objects:
-            shares = [each.objects_json for each in self.specs if each.objects_json is not None]
-            for value in self._in_order(shares) if shares else ():
-                yield from ("--values", value or "null")
-        elif not self.op.meets:
-            yield from ("--dtype", spec.dtype)
-            if spec.sizes is not None:
-                sizes = self._in_order([each.sizes or () for each in self.specs])
-                yield from ("--sizes", ",".join(map(str, sizes)))
-            elif spec.splits is not None:
-                for row in self._in_order([each.splits or () for each in self.specs]):
-                    yield from ("--splits", ",".join(map(str, row)))
-            else:
-                yield from ("--shape", ",".join(map(str, spec.shape)) or "scalar")
-            if spec.seed is not None:
-                yield from ("--seed", str(spec.seed))
-        if spec.reduce_op is not None:
-            yield from ("--reduce-op", spec.reduce_op)
-        if spec.root is not None:
-            yield from ("--root", str(spec.root))
-        if spec.src is not None:
-            yield from ("--src", str(spec.src), "--dst", str(spec.dst))
-        if spec.straggler is not None:
-            yield from ("--straggler", f"{spec.straggler}:{spec.straggler_delay_s:g}")
-        if len(self.specs) > 1:
-            neighbours = spec.members == tuple(range(spec.group_size))
-            yield from ("--split", f"{'' if neighbours else '%'}{len(self.specs)}")
-        elif spec.members is not None:
-            yield from ("--group", ",".join(map(str, spec.members)))
+        # --splits comes with its lengths.
+        yield from (flag for flag in self.form.flags.split() if flag != "--splits")
+        for flag, value in flags.items():
+            if value is not None:
+                yield from (flag, _listed(value))
+        for row in splits:
+            yield from ("--splits", _listed(row))
+        for text in self._in_order("objects_json"):
+            yield from ("--values", text or "null")
         if spec.async_op and not self.form.settings.get("async_op"):
             yield "--async"
         if spec.inference:
             yield "--inference-mode"
 
-    def _in_order(self, shares: list[tuple[Each, ...]]) -> list[Each]:
-        """What the groups hold a rank, in the order of the ranks that take part."""
-        pairs = [
-            (rank, each)
-            for spec, share in zip(self.specs, shares, strict=True)
-            for rank, each in zip(spec.members or range(len(share)), share, strict=True)
-        ]
+    def _in_order(self, field: str) -> list[Any]:
+        """What the groups hold in this field a rank, in the order of the ranks that take part."""
+        pairs: list[tuple[int, Any]] = []
+        for spec in self.specs:
+            share = getattr(spec, field) or ()
+            pairs += zip(spec.members or range(len(share)), share, strict=False)
         return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _listed(value: Any) -> str:  # noqa: ANN401 - of an option
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def form_name(form: Form) -> str:
