@@ -18,8 +18,8 @@ stands at the same place in the order in which all ranks make groups. A smaller 
 no CPU tensors carries the bytes on its device, as torch's own object collectives do.
 
 .. warning::
-    Objects travel by pickle, and **unpickling runs code**: whoever can send to the group can run
-    code on its ranks. Call the three object functions only among processes that you trust, over a
+    Objects travel by pickle, and **unpickling runs code**: a sender in the group can run code
+    on all of its ranks. Call the three object functions only among processes that you trust, over a
     network that you trust.
 """
 
@@ -102,7 +102,7 @@ def all_gather_objects(value: T, group: ProcessGroup | None = None) -> list[T]:
         DistdemoError: this rank is not a member of the group; or, on every rank, a value doesn't
             pickle, or the ranks called different functions.
 
-    .. warning:: Unpickling runs code: whoever can send to the group can run code on this rank.
+    .. warning:: Unpickling runs code: a sender in the group can run code on this rank.
     """
     route, data, sizes = _pickled("all_gather_objects", value, group)
     if route.size == 1:
@@ -130,7 +130,7 @@ def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) ->
             of the group or not the same everywhere, a value doesn't pickle, or the ranks called
             different functions.
 
-    .. warning:: Unpickling runs code: whoever can send to the group can run code on rank ``dst``.
+    .. warning:: Unpickling runs code: a sender in the group can run code on rank ``dst``.
     """
     route, data, sizes = _pickled("gather_objects", value, group, dst)
     if route.size == 1:
@@ -162,7 +162,7 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
             of the group or not the same everywhere, the value doesn't pickle, or the ranks called
             different functions.
 
-    .. warning:: Unpickling runs code: whoever can send to the group can run code on this rank.
+    .. warning:: Unpickling runs code: a sender in the group can run code on this rank.
     """
     route, data, sizes = _pickled("broadcast_object", value, group, src)
     if route.size == 1:

@@ -126,8 +126,22 @@ def _files_per_rank(world: WorldSpec) -> int:
 
 
 def free_memory() -> int:
-    """Bytes that new processes can use: the machine's, or what its container allows."""
-    return min(_available(), _cgroup_free())
+    """Bytes that new processes can use: the machine's, or what its container allows.
+
+    What a container's processes have read from files counts as used until somebody needs the room,
+    so the inactive part of that cache is free.
+    """
+    free = UNLIMITED
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    most = _number("/sys/fs/cgroup/memory.max")
+    now = _number("/sys/fs/cgroup/memory.current")
+    if most is None or now is None:
+        return free
+    stat = _lines("/sys/fs/cgroup/memory.stat")
+    cached = sum(int(line.split()[1]) for line in stat if line.startswith("inactive_file "))
+    return min(free, max(0, most - now + cached))
 
 
 def room_beside(world: WorldSpec) -> int:
@@ -147,31 +161,6 @@ def memory_text(count: int) -> str:
 
 def _rank_memory(world: WorldSpec) -> int:
     return SPAWNED_RANK if world.start_method == "spawn" else FORKED_RANK
-
-
-def _available() -> int:
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return UNLIMITED
-
-
-def _cgroup_free() -> int:
-    """Bytes left to this process's control group.
-
-    What its processes have read from files counts as used until somebody needs the room, so the
-    inactive part of that cache is free.
-    """
-    most = _number("/sys/fs/cgroup/memory.max")
-    now = _number("/sys/fs/cgroup/memory.current")
-    if most is None or now is None:
-        return UNLIMITED
-    cached = [
-        int(line.split()[1])
-        for line in _lines("/sys/fs/cgroup/memory.stat")
-        if line.startswith("inactive_file ")
-    ]
-    return max(0, most - now + sum(cached))
 
 
 # --------------------------------------------------------------------------------------- processes

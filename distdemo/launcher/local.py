@@ -23,7 +23,7 @@ from distdemo.launcher.watch import End, Hear
 from distdemo.launcher.workers import Workers, Wrote
 
 
-def run_world(  # noqa: PLR0913 - what to run, and three ears by keyword
+def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
     world: WorldSpec,
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),

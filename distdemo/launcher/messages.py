@@ -21,8 +21,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    import torch
-
     from distdemo.launcher.records import Died, Raised
 
 _LENGTH = struct.Struct(">Q")
@@ -38,7 +36,7 @@ class Reached(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A value for whoever listens, pickled by itself."""
+    """A value for the launcher's listener, pickled by itself."""
 
     payload: bytes
 
@@ -190,18 +188,14 @@ class _Pickler(pickle.Pickler):
 
         if isinstance(obj, torch.Tensor) and obj.device.type != "cpu":
             return obj.detach().cpu().__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
-        if type(obj) is torch.Tensor and _is_part(obj):
-            return obj.detach().clone().requires_grad_(obj.requires_grad).__reduce_ex__(5)  # type: ignore[no-untyped-call]  # torch does not say
+        part = (
+            type(obj) is torch.Tensor
+            and obj.layout is torch.strided
+            and obj.untyped_storage().nbytes() > obj.numel() * obj.element_size()
+        )
+        if part:
+            return obj.detach().clone().requires_grad_(obj.requires_grad).__reduce_ex__(5)
         return NotImplemented
-
-
-def _is_part(tensor: torch.Tensor) -> bool:
-    """Whether a CPU tensor shows less than its storage holds."""
-    import torch
-
-    if tensor.layout is not torch.strided:
-        return False
-    return tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
 
 
 class _WorkPickler(_Pickler):

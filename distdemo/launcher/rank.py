@@ -148,7 +148,7 @@ class Rank:
         self.reach("joined the group")
 
     def meet(self, place: str, among: int | None = None) -> None:
-        """Collective: return once so many ranks have called this with the same, new name.
+        """Collective: return once ``among`` ranks have called this with the same, new name.
 
         Goes through the store, so it works while the group is busy.
 

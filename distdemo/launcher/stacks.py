@@ -40,40 +40,28 @@ def locate(stack: str) -> Where | None:
         return None
     collective = ""
     for frame in frames:
-        if _is_life(frame):
-            break  # what a forked rank has inherited of the launcher's own stack begins here
-        if is_ours(frame["file"]):
-            if frame["function"] == "meet":  # Rank.meet, which waits for the others at the store
+        file, function = frame["file"], frame["function"]
+        if is_ours(file):
+            if function == "live":  # a rank's whole life: below is what a fork has inherited
+                break
+            if function == "meet":  # Rank.meet, which waits for the others at the store
                 collective = "meet"
-            continue
-        if not is_library(frame["file"]):
-            name = PurePath(frame["file"]).name
-            if frame is frames[0]:
-                collective = _waits(frame["file"], int(frame["line"]))
-            return Where(collective, f"{name}:{frame['line']} in {frame['function']}")
-        if _is_collective(frame):
-            collective = frame["function"]  # the outermost one is the one that the user called
+        elif not is_library(file):
+            if frame is frames[0] and ".wait(" in linecache.getline(file, int(frame["line"])):
+                collective = "wait"  # a handle's is C++ and so has no frame of its own
+            return Where(collective, f"{PurePath(file).name}:{frame['line']} in {function}")
+        elif (
+            "/torch/distributed/" in file.replace("\\", "/")
+            and not function.startswith("_")
+            and function != "wrapper"
+        ):
+            collective = function  # the outermost one is the one that the user called
     return Where(collective, "")
-
-
-def _waits(file: str, line: int) -> str:
-    """``wait`` if the line calls a handle's, which is C++ and so has no frame of its own."""
-    return "wait" if ".wait(" in linecache.getline(file, line) else ""
-
-
-def _is_collective(frame: dict[str, str]) -> bool:
-    inside = "/torch/distributed/" in frame["file"].replace("\\", "/")
-    return inside and not frame["function"].startswith("_") and frame["function"] != "wrapper"
 
 
 def is_ours(file: str) -> bool:
     """Whether a frame of this file is distdemo's own."""
     return PurePath(file).is_relative_to(PurePath(__file__).parent.parent)
-
-
-def _is_life(frame: dict[str, str]) -> bool:
-    """Whether this is the function in which a rank spends its whole life."""
-    return is_ours(frame["file"]) and frame["function"] == "live"
 
 
 def is_library(file: str) -> bool:

@@ -50,29 +50,32 @@ def choose(wanted: str, device: str) -> StartMethod:
     Raises:
         UsageError: the method doesn't exist here, or would break the ranks.
     """
+    if wanted == "auto" and sys.platform != "linux":
+        return StartMethod("spawn", f"forking is not safe on {sys.platform}")
     if wanted == "auto":
-        return _automatic(device)
+        hazard = fork_hazard()
+        if hazard is None and device != "cpu" and driver_loaded() is not False:
+            hazard = "this process has loaded the CUDA driver"
+        if hazard is not None:
+            return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
+        alone = "" if device == "cpu" else ", and only they touch CUDA"
+        return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
     if wanted not in multiprocessing.get_all_start_methods():
         raise UsageError(
             f"There is no start method {wanted!r} on {sys.platform}.",
             f"Python offers {', '.join(multiprocessing.get_all_start_methods())} here.",
             "Leave it out to take the fastest safe one.",
         )
-    if wanted == "fork":
-        _refuse_fork_after_cuda(device)
+    import torch
+
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch does not say its type
+    if wanted == "fork" and (used or (device != "cpu" and driver_loaded())):
+        raise UsageError(
+            "Ranks can't be forked from this process.",
+            "It has used CUDA, which does not survive a fork.",
+            "Leave out start_method (a forkserver is taken then), or launch before using the GPU.",
+        )
     return StartMethod(wanted, "as asked for")
-
-
-def _automatic(device: str) -> StartMethod:
-    if sys.platform != "linux":
-        return StartMethod("spawn", f"forking is not safe on {sys.platform}")
-    hazard = fork_hazard()
-    if hazard is None and device != "cpu" and driver_loaded() is not False:
-        hazard = "this process has loaded the CUDA driver"
-    if hazard is not None:
-        return StartMethod("forkserver", f"{hazard}, so forking it is not safe")
-    alone = "" if device == "cpu" else ", and only they touch CUDA"
-    return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
 
 
 def driver_loaded() -> bool | None:
@@ -82,18 +85,6 @@ def driver_loaded() -> bool | None:
     except OSError:
         return None
     return any(line.rpartition("/")[2].startswith(DRIVER) for line in maps.splitlines())
-
-
-def _refuse_fork_after_cuda(device: str) -> None:
-    import torch
-
-    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch does not say its type
-    if used or (device != "cpu" and driver_loaded()):
-        raise UsageError(
-            "Ranks can't be forked from this process.",
-            "It has used CUDA, which does not survive a fork.",
-            "Leave out start_method (a forkserver is taken then), or launch before using the GPU.",
-        )
 
 
 def preload(context: BaseContext, provider: str) -> None:

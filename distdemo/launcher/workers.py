@@ -410,7 +410,7 @@ class Workers:
 
 
 def gone(workers: Iterable[Worker], seconds: float) -> bool:
-    """Whether all their processes end within so many seconds.
+    """Whether all their processes end within this time.
 
     Only those whose sentinel speaks are asked, and all of them now and then: a process that a rank
     left behind may hold its sentinel open.

@@ -142,7 +142,10 @@ class MpiRendezvous:
         host, port = said[0], int(said[1])
         own = "" if together else interfaces.address_towards(host, port)
         take_interface(interfaces.interface_of(own) or "")
-        rank.tell(Agreed(host, port, _shared_files()))
+        files: set[str] = set()
+        with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
+            files = {name for line in maps if (name := line.split()[-1]).startswith(_MEMORY)}
+        rank.tell(Agreed(host, port, tuple(sorted(files))))
         return _tcp_store(host, int(said[2]), patience, listening, keep=True)
 
     def leave(self) -> None:
@@ -206,10 +209,3 @@ def _hydra() -> int | None:
     """The descriptor on which MPICH's and Intel MPI's starter listens, if it started us."""
     number = os.environ.get("PMI_FD", "")
     return int(number) if number.isdigit() else None
-
-
-def _shared_files() -> tuple[str, ...]:
-    with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
-        names = {line.split()[-1] for line in maps if line.rpartition(" ")[2].startswith(_MEMORY)}
-        return tuple(sorted(names))
-    return ()
