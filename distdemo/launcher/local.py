@@ -19,8 +19,8 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.watch import End, Hear
-from distdemo.launcher.workers import Workers, Wrote
+from distdemo.launcher.worker import Hear, Wrote
+from distdemo.launcher.workers import End, Workers
 
 
 def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword

@@ -6,213 +6,63 @@ All ranks of a world on one machine, or one node's part of a world that spans se
 from __future__ import annotations
 
 import os
-import pickle
 import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import partial
 from importlib import import_module
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distdemo.errors import UsageError
+from distdemo.launcher import stacks
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.messages import (
-    Done,
-    Message,
-    Reached,
-    Receiver,
-    Told,
-    dumps_work,
-    main_can_be_imported,
-    main_file,
-)
+from distdemo.launcher.messages import Receiver, dumps_work, main_can_be_imported, main_file
 from distdemo.launcher.pmi import PmiServer
-from distdemo.launcher.process_tree import ProcessTree
-from distdemo.launcher.records import (
-    NOT_STARTED,
-    Died,
-    Outcome,
-    Phase,
-    Raised,
-    Returned,
-    Stopped,
-    TimedOut,
-    Where,
-    WorldSpec,
-)
+from distdemo.launcher.process_tree import ProcessTree, Work
+from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
-from distdemo.launcher.watch import LOOK, End, Hear, Listener, Watch
+from distdemo.launcher.worker import Hear, Worker, Wrote
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
-    from multiprocessing.process import BaseProcess
 
-    from distdemo.launcher.rank import Work
+    from distdemo.launcher.rank import Work as RankWork
 
 GRACE = 0.7  # seconds between asking a rank to stop and killing it
-REAP = 0.5  # seconds that a process gets to end once its pipe is closed
-LAST_PIECES = 32  # of its output that are read when it has ended: more than a pipe holds
-KEPT_OUTPUT = 1 << 16  # bytes of a rank's captured output that are kept: the last ones
-
-Wrote = Callable[[int, bytes], object]
-"""Called with a rank's number and a piece of what it writes."""
+LOOK = 0.2  # seconds between looks at processes whose pipe is silent
+SETTLE = 0.4  # seconds that others get to end by themselves after one failed
+ANSWER = 0.3  # seconds that late ranks get to say where they are
+SILENCE = 0.05  # seconds without a word after which those that have answered have said all
 
 
-@dataclass(slots=True, eq=False)
-class Worker:
-    """The launcher's view of one rank: its process, what it has said, and how it ended.
+class End(Enum):
+    """Why the wait is over."""
 
-    Attributes:
-        rank: its number.
-        began: when the world began, on the monotonic clock.
-        process: its process.
-        reader: the launcher's end of its way back.
-        receiver: takes messages from ``reader``.
-        output: the launcher's end of its stdout and stderr, if they are captured.
-        own_group: it runs a program that may leave by ``os._exit(0)`` when it is done.
-        said: the last bytes that it wrote.
-        phase: the last one that it reached.
-        outcome: how it ended, None while it has not.
-        where: where it stood when it was asked.
-        told: called with its number and each value that it tells; None: nobody listens.
-        wrote: called with its number and each piece of what it writes; None: nobody listens.
-    """
+    DONE = auto()  # every rank has ended
+    FAILED = auto()  # a rank failed, and the others have had their time to settle
+    TIMED_OUT = auto()
+    STALLED = auto()  # no progress for longer than the world allows
+    ENDED_EARLY = auto()  # its listener has heard enough
+    INTERRUPTED = auto()
 
-    rank: int
-    began: float
-    process: BaseProcess
-    reader: Connection
-    receiver: Receiver
-    output: Connection | None = None
-    own_group: bool = False
-    said: bytearray = field(default_factory=bytearray)
-    phase: Phase = NOT_STARTED
-    outcome: Outcome | None = None
-    where: Where | None = None
-    told: Hear | None = None
-    wrote: Wrote | None = None
+
+class Listener(Protocol):
+    """What else is heard while ranks run: another process that has a part in the world."""
+
+    @property
+    def over(self) -> End | None:
+        """Why the world is of no more use; None while it is."""
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when there is something to hear."""
 
     def hear(self) -> bool:
-        """Take the messages that came; False when there will be no more."""
-        for message in self.receiver.receive():
-            self._note(message)
-        if self.receiver.closed and self.outcome is None:
-            self.process.join(REAP)
-            self._note_death()
-        return not self.receiver.closed
-
-    def read(self) -> bytes | None:
-        """The next piece of what it wrote, None if there is none yet; empty: no more will come."""
-        if self.output is None:
-            return b""
-        try:
-            data = os.read(self.output.fileno(), KEPT_OUTPUT)
-        except BlockingIOError:
-            return None
-        self.said += data
-        del self.said[:-KEPT_OUTPUT]
-        if self.wrote is not None and data:
-            self.wrote(self.rank, data)
-        return data
-
-    def look(self) -> bool:
-        """See whether it is gone although its pipe is not closed, as a child may hold it: is it?
-
-        False for a rank whose end was known before.
-        """
-        if self.outcome is not None or self.process.exitcode is None:
-            return False
-        self.hear()
-        self._note_death()
-        return True
-
-    def signal(self, number: int) -> None:
-        """Send the process a signal, if it still exists."""
-        if self.process.pid is not None:
-            with suppress(ProcessLookupError):  # it ended in this moment
-                os.kill(self.process.pid, number)
-
-    def final(self, *, late: bool) -> Outcome:
-        """How it ended, with what it wrote.
-
-        Args:
-            late: whether a rank without an outcome ran out of time; else it was stopped.
-        """
-        outcome, now = self.outcome, time.monotonic() - self.began
-        if outcome is None and (late or self.where is not None):
-            outcome = TimedOut(rank=self.rank, phase=self.phase, at=now, where=self.where)
-        elif outcome is None:
-            outcome = Stopped(rank=self.rank, phase=self.phase, at=now)
-        return replace(outcome, output=self.said.decode(errors="replace"))
-
-    def close(self) -> None:
-        """Wait for the process, which has ended, and close every descriptor of it."""
-        self.process.join()
-        for _ in range(LAST_PIECES):  # a daemon of the rank's may still write, and never end
-            if not self.read():
-                break
-        self.process.close()
-        self.reader.close()
-        if self.output is not None:
-            self.output.close()
-
-    def _note(self, message: Message) -> None:
-        if self.outcome is not None:  # it has failed here, though it does not know
-            return
-        if isinstance(message, Reached):
-            self.phase = Phase(message.step, message.name, message.at - self.began)
-        elif isinstance(message, Told):
-            if self.told is not None:
-                value = self._unpickled(message.payload, "told", time.monotonic())
-                if isinstance(value, Raised):
-                    self.outcome = value
-                else:
-                    self.told(self.rank, value)
-        elif isinstance(message, Done):
-            value = self._unpickled(message.payload, "returned", message.at)
-            at = message.at - self.began
-            done = Returned(rank=self.rank, phase=self.phase, at=at, value=value)
-            self.outcome = value if isinstance(value, Raised) else done
-        else:
-            failed = message.outcome
-            self.outcome = replace(failed, phase=self.phase, at=failed.at - self.began)
-
-    def _unpickled(self, payload: bytes, verb: str, at: float) -> Any:  # noqa: ANN401 - the user's value
-        """A value that came; one that can't be read is the rank's error."""
-        try:
-            return pickle.loads(payload)  # noqa: S301 - a private pipe of our own child
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - unpickling a user's object may raise anything
-            return Raised(
-                rank=self.rank,
-                phase=self.phase,
-                at=at - self.began,
-                type=type(error).__qualname__,
-                message=f"the value that it {verb} can't be read back here: {error}",
-                traceback="",
-            )
-
-    def _note_death(self) -> None:
-        """If the process ended without a word, note how."""
-        code = self.process.exitcode
-        if self.outcome is not None or code is None:
-            return
-        at = time.monotonic() - self.began
-        if code == 0 and self.own_group:
-            self.outcome = Returned(rank=self.rank, phase=self.phase, at=at, left=True)
-            return
-        self.outcome = Died(
-            rank=self.rank,
-            phase=self.phase,
-            at=at,
-            signal=-code if code < 0 else None,
-            exit_code=code if code >= 0 else None,
-        )
+        """Take what came, without waiting; False when there will be no more."""
 
 
 class Workers:
@@ -252,6 +102,13 @@ class Workers:
         self._pmi = pmi
         self._context: BaseContext = mp.get_context(method.name)
         self._workers: list[Worker] = []
+        self._running: set[Worker] = set()
+        self._listeners: Sequence[Listener] = ()
+        self._deadline = self.began + world.deadline
+        self._failed_at: float | None = None
+        self._moved_at: float | None = None  # None until a rank has said its first word
+        self._enough = False
+        self._work: Work | None = None
         self._tree = None if world.user_program is None else ProcessTree()
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
         # What a forked rank finds open and must close: the launcher's ends of all pipes so far.
@@ -261,7 +118,7 @@ class Workers:
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank, unless a signal comes in between."""
         provider = self._world.provider
-        work: Work = (target, args)
+        work: RankWork = (target, args)
         if self._method.name == "fork":
             if provider:
                 import_module(provider)  # once, for all ranks
@@ -297,7 +154,7 @@ class Workers:
                 "launch with start_method='fork' before the program computes or starts threads.",
             ) from error
 
-    def _start_one(self, rank: int, work: Work) -> Worker:
+    def _start_one(self, rank: int, work: RankWork) -> Worker:
         from distdemo.launcher.rank import Assignment, live
 
         program = self._world.user_program
@@ -343,17 +200,36 @@ class Workers:
             rank, self.began, process, reader, Receiver(reader.fileno()), output, own_group
         )
 
+    # ------------------------------------------------------------------------------------ watching
+
     def watch(
-        self, hear: Hear | None, listeners: Sequence[Listener] = (), wrote: Wrote | None = None
+        self,
+        hear: Hear | None,
+        listeners: Sequence[Listener] = (),
+        wrote: Wrote | None = None,
     ) -> None:
         """Return when every rank has reported, or when it is no use to wait any longer.
+
+        One loop over every pipe. Time runs out in two ways: at the world's deadline, and after its
+        stall, the time without progress; then the ranks that are late are asked where they are.
 
         Args:
             hear: called for each value that a rank tells.
             listeners: what else has to be heard meanwhile.
             wrote: called for each piece that a captured rank writes, until it raises.
         """
-        reading = wrote is not None
+        ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
+        self._listeners = (*listeners, *ports)
+        self._running = {worker for worker in self._workers if worker.outcome is None}
+        if self._tree is not None and self._world.stall is not None:
+            # Each of its ranks leads the session of its process's number.
+            self._work = Work({worker.process.pid or 0 for worker in self._workers})
+
+        def told(rank: int, value: object) -> None:
+            if hear is not None and not self._enough:
+                self._enough = hear(rank, value) is True
+
+        reading = True
 
         def read(rank: int, piece: bytes) -> None:
             nonlocal reading
@@ -363,17 +239,125 @@ class Workers:
                 reading = True
 
         for worker in self._workers:
+            worker.told = None if hear is None else told
             worker.wrote = None if wrote is None else read
-        ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
-        watch = Watch(
-            self._world,
-            self._workers,
-            self._interrupts,
-            hear,
-            self.began + self._world.deadline,
-            listeners=(*listeners, *ports),
-        )
-        self.ended = watch.until_the_end()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._interrupts, selectors.EVENT_READ)
+            for listener in self._listeners:
+                selector.register(listener, selectors.EVENT_READ, listener.hear)
+            for worker in self._workers:
+                selector.register(worker.reader, selectors.EVENT_READ, partial(self._take, worker))
+                if worker.output is not None:
+                    more = partial(self._read, worker)
+                    selector.register(worker.output, selectors.EVENT_READ, more)
+            next_look = time.monotonic() + LOOK
+            while (end := self._end()) is None:
+                for key, _ in selector.select(self._pause()):
+                    if key.data is not None and not key.data():
+                        selector.unregister(key.fileobj)
+                if time.monotonic() >= next_look:
+                    self._look()
+                    next_look = time.monotonic() + LOOK
+        self.ended = end
+        if end in (End.TIMED_OUT, End.STALLED, End.INTERRUPTED):
+            for worker in self._workers:  # what was said by then counts
+                self._take(worker)
+            self._ask_where()
+
+    def _take(self, worker: Worker) -> bool:
+        """Take what a rank sent; False when there will be no more."""
+        more = worker.hear()
+        self._note(worker)
+        return more
+
+    def _read(self, worker: Worker) -> bool:
+        """Take what a rank wrote; False when there will be no more."""
+        piece = worker.read()
+        if piece and self._work is not None:
+            self._moved_at = time.monotonic()
+        return piece is None or bool(piece)
+
+    def _look(self) -> None:
+        for worker in list(self._running):
+            if worker.look():
+                self._note(worker)
+        for worker in self._workers:
+            if worker.wrote is not None:
+                worker.wrote(worker.rank, b"")
+
+    def _note(self, worker: Worker) -> None:
+        """Note progress, after it was dealt with: a slow listener is not the ranks' fault."""
+        self._moved_at = time.monotonic()
+        if worker.outcome is None:
+            return
+        self._running.discard(worker)
+        if self._failed_at is None and not isinstance(worker.outcome, Returned):
+            self._failed_at = self._moved_at
+
+    # ------------------------------------------------------------------------- when to leave
+
+    def _end(self) -> End | None:
+        """Why the wait is over; None while it is not."""
+        now = time.monotonic()
+        if self._interrupts.received is not None:
+            return End.INTERRUPTED
+        if not self._running:
+            return End.DONE
+        if self._enough:
+            return End.ENDED_EARLY
+        for listener in self._listeners:
+            if listener.over is not None:
+                return listener.over
+        if self._failed_at is not None:
+            return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
+        if now >= self._deadline:
+            return End.TIMED_OUT
+        return End.STALLED if now >= self._stalled_at() and not self._at_work(now) else None
+
+    def _pause(self) -> float:
+        """Seconds until something may have to be done although no rank says anything."""
+        now = time.monotonic()
+        ends = [self._deadline, self._stalled_at(), now + LOOK]
+        if self._failed_at is not None:
+            ends.append(self._failed_at + SETTLE)
+        return max(0.0, min(ends) - now)
+
+    def _stalled_at(self) -> float:
+        """When they have stalled; never before the first word, as loading torch takes its time."""
+        if self._world.stall is None or self._moved_at is None:
+            return self._deadline
+        return self._moved_at + self._world.stall
+
+    def _at_work(self, now: float) -> bool:
+        """Whether silent ranks are at work all the same; then their time begins anew."""
+        if self._work is None or not self._work.goes_on():
+            return False
+        self._moved_at = now
+        return True
+
+    # ----------------------------------------------------------------------- where they stand
+
+    def _ask_where(self) -> None:
+        """Have every rank that is still running write its stack, and read what comes."""
+        asked = {worker.reader: worker for worker in self._running if worker.phase.step >= 0}
+        texts = dict.fromkeys((worker.rank for worker in asked.values()), "")
+        for worker in asked.values():
+            worker.signal(stacks.SIGNAL)
+        until = time.monotonic() + ANSWER
+        while asked and (left := until - time.monotonic()) > 0:
+            heard = all(texts[worker.rank] for worker in asked.values())
+            ready = wait(list(asked), min(left, SILENCE) if heard else left)
+            if heard and not ready:
+                break
+            for reader in ready:
+                worker = asked[reader]  # type: ignore[index]  # only connections were waited for
+                texts[worker.rank] += worker.receiver.receive_text()
+                if worker.receiver.closed:
+                    del asked[reader]  # type: ignore[arg-type]  # as above
+        for worker in self._running:
+            worker.where = stacks.locate(texts.get(worker.rank, ""))
+
+    # ------------------------------------------------------------------------------------- the end
 
     @property
     def well(self) -> bool:
@@ -405,7 +389,8 @@ class Workers:
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """How each rank ended; those that had not by then ran out of time or were stopped."""
-        late = self._interrupts.received is None and self.ended.late
+        out_of_time = self.ended in (End.TIMED_OUT, End.STALLED)
+        late = self._interrupts.received is None and out_of_time
         return tuple(worker.final(late=late) for worker in self._workers)
 
 

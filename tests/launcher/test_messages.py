@@ -30,7 +30,7 @@ from distdemo.launcher.messages import (
     main_can_be_imported,
 )
 from distdemo.launcher.records import Died, Raised, Returned
-from distdemo.launcher.workers import KEPT_OUTPUT, Worker
+from distdemo.launcher.worker import KEPT_OUTPUT, Worker
 
 LARGE = Done(os.urandom(3_000_000), 1.5)  # more than any pipe holds
 

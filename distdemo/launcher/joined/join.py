@@ -61,8 +61,8 @@ from distdemo.launcher.records import Died, Lost, Raised, WorldReport
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.watch import SETTLE, End, Hear
-from distdemo.launcher.workers import Workers
+from distdemo.launcher.worker import Hear
+from distdemo.launcher.workers import SETTLE, End, Workers
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
