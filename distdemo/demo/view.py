@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo import ops
 from distdemo.demo.records import (
-    Attendance,
     Event,
     Explanation,
     HelloReport,
     Holding,
-    Introduction,
     ObjectPiece,
     OpList,
     OpReport,
@@ -46,11 +43,15 @@ SHORT = 16  # elements up to which a tensor may be shown whole
 FEW = 4  # pieces of a holding up to which all are shown
 FIRST, LAST = 2, 1  # else these many from each end
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; those beyond have numbers
+RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Had come", "Launch", "Wait"}
+RIGHT |= {"Waited", "Time", "Clock", "Sent"}
+FOLDS = {"Host", "Before", "After", "Buffer", "Holds", "What it does"}
+"""The columns whose cells stand at the right, and those whose cells may be broken into lines."""
 USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
 
 Report = OpReport | HelloReport | OpList | Explanation
-Columns = Sequence[tuple[Column, Callable[[Any], Cell]]]
-"""Each column, and what it says of a row's record."""
+Cells = dict[str, Cell]
+"""A row of a table, by the names of its columns."""
 
 
 def table(record: Report, console: Console, ranks: frozenset[int] | None = None) -> RenderableType:
@@ -175,18 +176,26 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
     if report.explanation is not None:
         parts += [table(report.explanation, console), Text()]
     shown = list(select(report.ranks, ranks, lambda each: not each.verification.ok))
-    parts += [
-        heading(_title(report, sign)),
-        fitting(console, lambda room: _grid(list(_columns(report, sign, room)), shown, sign)),
-    ]
+
+    def draw(room: int) -> Grid:
+        return _grid(
+            [
+                _left_out(each, sign)
+                if isinstance(each, int)
+                else _rank_cells(report, each, sign, room)
+                for each in shown
+            ]
+        )
+
+    parts += [heading(_title(report, sign)), fitting(console, draw)]
     events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
     if events:
         if len(events) > 2 * MANY:
             events[MANY:-MANY] = []
         parts.append(heading("What each buffer held when the call returned"))
-        parts.append(fitting(console, lambda room: _grid(_event_columns(sign, room), events, sign)))
-    if any(each.steps for each in report.ranks):
-        stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
+        parts.append(fitting(console, lambda room: _events(events, sign, room)))
+    stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
+    if stepping:
         parts.append(heading("Step by step"))
         parts.append(fitting(console, lambda room: _steps(stepping, sign, room)))
     parts += [Text(note, style=colours.QUIET) for note in _notes(report)]
@@ -196,80 +205,54 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
     return Group(*parts)
 
 
-def _grid(columns: Columns, items: Iterable[Any], sign: Signs) -> Grid:
-    """A row for each record; a number stands for ranks that are left out."""
-    grid = Grid([column for column, _ in columns])
-    for each in items:
-        if isinstance(each, int):
-            left_out = (sign.more, f"{plural(each, 'rank')} more", "all right")
-            grid.rows.append([Text(cell, style=colours.QUIET) for cell in left_out])
-        else:
-            grid.rows.append([cell(each) for _, cell in columns])
-    return grid
+def _grid(rows: Sequence[Cells]) -> Grid:
+    """Columns named as in the first row."""
+    heads = rows[0] if rows else {}
+    columns = [Column(name, right=name in RIGHT, folds=name in FOLDS) for name in heads]
+    return Grid(columns, [list(row.values()) for row in rows])
 
 
-def _columns(
-    report: OpReport, sign: Signs, room: int
-) -> Iterator[tuple[Column, Callable[[RankResult], Cell]]]:
-    """Those columns that this run has something to say in."""
-    spec, hosts = report.spec, report.world.hosts
-    several = len(report.groups) > 1
+def _left_out(count: int, sign: Signs) -> Cells:
+    cells = {"Rank": sign.more, "More": f"{plural(count, 'rank')} more", "Fine": "all right"}
+    return {name: Text(cell, style=colours.QUIET) for name, cell in cells.items()}
 
-    def time(name: str, of: Callable[[RankResult], float | None]) -> Any:  # noqa: ANN401 - a column
-        def cell(each: RankResult) -> str:
-            return duration(of(each) or 0.0) if each.takes_part else sign.none
 
-        return Column(name, right=True), cell
-
-    def came(name: str, of: Callable[[Attendance], str]) -> Any:  # noqa: ANN401 - a column
-        return Column(
-            name, right=True
-        ), lambda each: of(each.attendance) if each.attendance else sign.none
-
-    def group(each: RankResult) -> str:
-        if each.group_rank is None:
-            return "none"
-        return f"{_letter(each.group) if several else 'rank'} {each.group_rank}"
-
-    yield Column("Rank", right=True), _rank
-    if hosts:
-        yield Column("Host", folds=True), lambda each: hosts[each.rank]
-    if report.groups:
-        yield Column("Group"), group
-    if _meets(report):
-        yield came("Arrived", lambda one: duration(one.arrived_s))
-        yield came("Left", lambda one: duration(one.left_s))
-        yield came("Had come", lambda one: str(one.present))
+def _rank_cells(report: OpReport, each: RankResult, sign: Signs, room: int) -> Cells:
+    """Of a rank what this run has something to say of."""
+    cells: Cells = {"Rank": _rank(each.rank)}
+    if report.world.hosts:
+        cells["Host"] = report.world.hosts[each.rank]
+    if each.group_rank is None and report.groups:
+        cells["Group"] = "none"
+    elif report.groups:
+        group = _letter(each.group) if len(report.groups) > 1 else "rank"
+        cells["Group"] = f"{group} {each.group_rank}"
+    came, meets = each.attendance, _meets(report)
+    if meets:
+        cells["Arrived"] = duration(came.arrived_s) if came else sign.none
+        cells["Left"] = duration(came.left_s) if came else sign.none
+        cells["Had come"] = str(came.present) if came else sign.none
     else:
-        yield Column("Before", folds=True), lambda each: held(each.before, sign, room)
-        if spec.objects:
-            yield Column("Pickle", right=True), lambda each: _lines(each.before, sign, _pickled)
-        yield Column("After", folds=True), lambda each: held(each.after, sign, room)
-        yield Column("From"), lambda each: _from(each, sign)
-    yield Column("Verified"), lambda each: _verified(each, sign)
-    if spec.async_op:
-        yield time("Launch", lambda each: each.launch_s)
-        yield time("Wait", lambda each: each.wait_s)
-    else:
-        yield time("Waited" if _meets(report) else "Time", lambda each: each.time_s)
-
-
-def _event_columns(sign: Signs, room: int) -> Columns:
-    return [
-        (Column("Clock", right=True), lambda event: duration(event.at_s)),
-        (Column("Rank", right=True), _rank),
-        (Column("Call"), lambda event: event.what),
-        (Column("Buffer", folds=True), lambda event: held(event.buffer, sign, room)),
-        (Column("Which is"), lambda event: event.rule),
-    ]
+        cells["Before"] = held(each.before, sign, room)
+        if report.spec.objects:
+            cells["Pickle"] = _lines(each.before, sign, _pickled)
+        cells["After"] = held(each.after, sign, room)
+        cells["From"] = _from(each, sign)
+    cells["Verified"] = _verified(each, sign)
+    times = {"Waited" if meets else "Time": each.time_s}
+    if report.spec.async_op:
+        times = {"Launch": each.launch_s or 0.0, "Wait": each.wait_s or 0.0}
+    for name, seconds in times.items():
+        cells[name] = duration(seconds) if each.takes_part else sign.none
+    return cells
 
 
 def _meets(report: OpReport) -> bool:
     return any(each.attendance is not None for each in report.ranks)
 
 
-def _rank(each: RankResult | Event | Introduction) -> Text:
-    return Text(str(each.rank), style=colours.of_rank(each.rank))
+def _rank(rank: int) -> Text:
+    return Text(str(rank), style=colours.of_rank(rank))
 
 
 def _letter(group: int) -> str:
@@ -302,17 +285,36 @@ def _verified(each: RankResult, sign: Signs) -> Text:
     return Text(f"{sign.right} {what}", style=colours.RIGHT)
 
 
+def _events(events: Sequence[Event], sign: Signs, room: int) -> Grid:
+    """What each rank's buffer held when its calls returned, in the order of the clock."""
+    return _grid(
+        [
+            {
+                "Clock": duration(event.at_s),
+                "Rank": _rank(event.rank),
+                "Call": event.what,
+                "Buffer": held(event.buffer, sign, room),
+                "Which is": event.rule,
+            }
+            for event in events
+        ]
+    )
+
+
 def _steps(stepping: Sequence[RankResult], sign: Signs, room: int) -> Grid:
     """What each rank held after each step, and what it sent."""
-    heads = ("Step", "Rank", "Holds", "Sent")
-    grid = Grid([Column(name, right=name in heads[1::2], folds=name == "Holds") for name in heads])
-    for place, step in enumerate(stepping[0].steps if stepping else ()):
-        for each in stepping:
-            mine = each.steps[place]
-            name = f"{place + 1} {step.name}" if each is stepping[0] else ""
-            sent = decimal_size(mine.sent_bytes) if mine.sent_bytes else sign.none
-            grid.rows.append([name, _rank(each), held(mine.buffer, sign, room), sent])
-    return grid
+    return _grid(
+        [
+            {
+                "Step": f"{number} {step.name}" if each is stepping[0] else "",
+                "Rank": _rank(each.rank),
+                "Holds": held(step.buffer, sign, room),
+                "Sent": decimal_size(step.sent_bytes) if step.sent_bytes else sign.none,
+            }
+            for number, steps in enumerate(zip(*(each.steps for each in stepping), strict=True), 1)
+            for each, step in zip(stepping, steps, strict=True)
+        ]
+    )
 
 
 # ------------------------------------------------------------------------------------ its sentences
@@ -442,20 +444,26 @@ def _footer(report: OpReport) -> Iterator[str]:
 def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) -> Group:
     """Who every rank is, and whether it heard from all the others."""
     sign, size = signs(console), len(report.ranks)
-    columns: Columns = [
-        (Column("Rank", right=True), _rank),
-        (Column("of", right=True), lambda each: str(each.world_size)),
-        (Column("Process", right=True), lambda each: str(each.pid)),
-        (Column("Host", folds=True), lambda each: str(each.host)),
-        (Column("Backend"), lambda each: str(each.backend)),
-        (Column("Device"), lambda each: str(each.device)),
-        (Column("Joined in"), lambda each: duration(each.startup_s)),
-        (Column("Heard from"), lambda each: f"{each.heard_from} of {size}"),
-    ]
-    shown = list(select(report.ranks, ranks, lambda one: one.heard_from != size))
+    rows: list[Cells] = []
+    for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
+        if isinstance(each, int):
+            rows.append({"Rank": sign.more})
+            continue
+        rows.append(
+            {
+                "Rank": _rank(each.rank),
+                "of": str(each.world_size),
+                "Process": str(each.pid),
+                "Host": each.host,
+                "Backend": each.backend,
+                "Device": each.device,
+                "Joined in": duration(each.startup_s),
+                "Heard from": f"{each.heard_from} of {size}",
+            }
+        )
     return Group(
         heading(f"hello {sign.dot} {plural(size, 'rank')}"),
-        fitting(console, lambda _: _grid(columns, shown, sign)),
+        fitting(console, lambda _: _grid(rows)),
         summary(report, console),
         Text(origin(report.world, report.versions), style=colours.QUIET),
     )
@@ -471,10 +479,13 @@ def _hello_verdict(report: HelloReport) -> str:
 
 def _op_list(listed: OpList, console: Console) -> Group:
     """A form that flags choose stands under its command."""
-    heads = ("Command", "In torch.distributed", "What it does")
-    grid = Grid([Column(name, folds=name == heads[2]) for name in heads])
-    for each in listed.ops:
-        name = Text(f"  {each.flags}") if each.flags else Text(each.command, style="bold")
-        grid.rows.append([name, each.calls, each.summary])
+    rows: list[Cells] = [
+        {
+            "Command": Text(f"  {each.flags}") if each.flags else Text(each.command, "bold"),
+            "In torch.distributed": each.calls,
+            "What it does": each.summary,
+        }
+        for each in listed.ops
+    ]
     hint = "distdemo explain OP draws one; distdemo OP runs it; distdemo OP --help lists its flags."
-    return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))
+    return Group(fitting(console, lambda _: _grid(rows)), Text(hint, style=colours.QUIET))
