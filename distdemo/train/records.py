@@ -84,7 +84,7 @@ class TrainSpec:
 class Task:
     """What is learned, and how an epoch of it is cut: the same for every rank.
 
-    Every rank gets equally many batches of equally many samples. So the mean over the ranks of
+    Every rank gets the same number of batches of the same size. So the mean over the ranks of
     each rank's mean gradient is the mean gradient over all samples of the step. With 33 samples,
     3 ranks and a batch size of 7 there are 5 steps of 2 samples a rank, and 3 are left out::
 

@@ -1,4 +1,4 @@
-"""Two files of ``bench`` held against each other: is it the code that changed, or only the noise?
+"""Two files of ``bench`` compared: is a difference a change, or noise?
 
 What is independent in a file are its launches, not its iterations: within one world all iterations
 have the same cores and the same neighbours. So the sample is a launch's median, and a ratio is
@@ -228,25 +228,25 @@ def verdict(  # noqa: PLR0917 - two samples, and how they are judged
         limits: of the machine itself, that may explain a change.
     """
     ratio, interval = shift(old, new, error)
-    excuse = _excuse(ratio, limits, size_bytes)
+    explanation = _explanation(ratio, limits, size_bytes)
     change, gate = change_of(ratio, interval, threshold, drift), None
-    excused = excuse is not None and change in (Change.SLOWER, Change.FASTER)
+    explained = explanation is not None and change in (Change.SLOWER, Change.FASTER)
     if fail_over is not None:
         gate = Gate.UNKNOWN
         if change_of(ratio, interval, fail_over, drift) is Change.SLOWER:
-            gate = Gate.UNKNOWN if excuse else Gate.FAILS
-            excused = excused or excuse is not None
+            gate = Gate.UNKNOWN if explanation else Gate.FAILS
+            explained = explained or explanation is not None
         elif interval and max(ratio, (interval[1] - 1) / REACH + 1) <= 1 + fail_over:
             gate = Gate.PASSES
     return RatioVerdict(
         ratio=ratio,
         interval=interval,
         confidence=None if interval is None else 1 - error,
-        change=Change.UNKNOWN if excused and change is not Change.NONE else change,
+        change=Change.UNKNOWN if explained and change is not Change.NONE else change,
         old_launches=len(old),
         new_launches=len(new),
         gate=gate,
-        explained_by=excuse if excused else None,
+        explained_by=explanation if explained else None,
     )
 
 
@@ -269,7 +269,7 @@ def change_of(
     return Change.NONE if 1 / most <= low and high <= most else Change.UNKNOWN
 
 
-def _excuse(ratio: float, limits: Sequence[LimitShift], size_bytes: int) -> LimitShift | None:
+def _explanation(ratio: float, limits: Sequence[LimitShift], size_bytes: int) -> LimitShift | None:
     """The limit that changed most, if it changed in the same direction by more than this did.
 
     A latency may explain any message, a bandwidth only one that is long enough.

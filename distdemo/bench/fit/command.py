@@ -70,7 +70,7 @@ def fit(
     if len(set(every)) < len(every):
         raise UsageError(
             "A file is named twice.",
-            "Its times would count twice, or the prediction be held against itself.",
+            "Its times would count twice, or the prediction be compared with itself.",
             "Name each file once.",
         )
     if sizes and not (predict or others):

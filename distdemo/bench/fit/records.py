@@ -142,7 +142,7 @@ class FitReport:
 
     Attributes:
         files: that were fitted.
-        against: that predictions are held against.
+        against: that predictions are compared with.
         differences: by the file's name, how it seriously differs from the first one.
     """
 

@@ -139,7 +139,7 @@ def _figures(fit: Fit) -> list[Cell]:
 
 def _prediction(prediction: Prediction, console: Console) -> Iterator[RenderableType]:
     where = f"{title(prediction.spec, ranks=False)} on {plural(prediction.ranks, 'rank')}"
-    yield heading(f"PREDICTION, on paper: {where}")
+    yield heading(f"Prediction, not measured: {where}")
     measured = any(row.measured_s is not None for row in prediction.rows)
     grid = _beside(prediction, signs(console)) if measured else _by_algorithm(prediction)
     yield fitting(console, lambda _: grid)

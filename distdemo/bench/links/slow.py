@@ -1,8 +1,7 @@
-"""Which links are slow, and whether it is not rather a rank.
+"""Which links are slow, or which ranks.
 
-A link is held against the median of the others of its kind, so that one slow link does not move
-what it is held against. Where ranks live on several hosts, links within a host and links between
-hosts are two kinds.
+A link is compared with the median of the others of its kind, which one slow link does not move.
+Where ranks live on several hosts, links within a host and links between hosts are two kinds.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from distdemo.bench.links.records import Figure, Link
 
 ALIKE = 4.0
-"""A slow rank delays whatever it does: its slowest link is at most so many times slower than its
+"""A slow rank delays whatever it does: its slowest link is at most this many times slower than its
 quickest. Beyond, it is a matter of links."""
 FIGURES: tuple[Figure, ...] = ("latency", "bandwidth")
 

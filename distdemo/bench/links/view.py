@@ -209,7 +209,7 @@ def _notes(report: LinksReport) -> Iterator[str]:
     yield "Latency is half of a round trip, so the two directions of a pair share it."
     yield "Figures are those of the fastest tenth of a link's messages, in the best round."
     if report.hosts:
-        yield "Links within a host and links between hosts are each held against their own kind."
+        yield "Links within a host and links between hosts are each compared with their own kind."
 
 
 # ------------------------------------------------------------------------------------------ plot
