@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from distdemo.bench.compare.compare import Shift, critical, shift
+from distdemo.bench.compare.compare import RatioEstimate, critical, shift
 
 PATIENCE = 300  # seconds until a benchmarked command is given up
 ERROR = 0.05  # probability that an interval misses its ratio
@@ -126,19 +126,19 @@ def launches(
 # ----------------------------------------------------------------------------------------- ratios
 
 
-def quotient(times: Sequence[float], others: Sequence[float]) -> Shift:
+def quotient(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
     """How many times as long as the others these take, by the medians of independent launches."""
     return shift(others, times, ERROR)
 
 
-def added(times: Sequence[float], others: Sequence[float]) -> Shift:
+def added(times: Sequence[float], others: Sequence[float]) -> RatioEstimate:
     """How much longer these take than the others, in seconds; as ``quotient`` otherwise."""
     apart = sorted(one - other for one in times for other in others)
     cut = critical(len(others), len(times), ERROR)
-    return Shift(statistics.median(apart), (apart[cut - 1], apart[-cut]) if cut else None)
+    return RatioEstimate(statistics.median(apart), (apart[cut - 1], apart[-cut]) if cut else None)
 
 
-def known(found: Shift, precision: float) -> bool:
+def known(found: RatioEstimate, precision: float) -> bool:
     """Whether the ratio's interval is as narrow as that."""
     if found.interval is None:
         return False
@@ -146,15 +146,15 @@ def known(found: Shift, precision: float) -> bool:
     return max(high / found.ratio, found.ratio / low) <= 1 + precision
 
 
-def between(found: Shift) -> str:
+def between(found: RatioEstimate) -> str:
     """The interval in words."""
     return "" if found.interval is None else "{:.3f} to {:.3f}".format(*found.interval)
 
 
-def inverse(found: Shift) -> Shift:
+def inverse(found: RatioEstimate) -> RatioEstimate:
     """The ratio of bandwidths from that of times."""
     ends = None if found.interval is None else (1 / found.interval[1], 1 / found.interval[0])
-    return Shift(1 / found.ratio, ends)
+    return RatioEstimate(1 / found.ratio, ends)
 
 
 def in_words(seconds: float) -> str:

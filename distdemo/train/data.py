@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from distdemo.errors import UsageError
-from distdemo.train.records import DATASETS, Task, TrainSpec
+from distdemo.train.records import DATASETS, TrainSpec, TrainTask
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class LabelledBytes:
     """Inputs, one sample after the other, a byte a number; and a byte a sample: its class."""
 
     inputs: bytes = field(repr=False)
@@ -39,8 +39,8 @@ class Data:
     """
 
     name: str
-    train: Samples
-    test: Samples
+    train: LabelledBytes
+    test: LabelledBytes
     mean: float
     spread: float
 
@@ -61,7 +61,7 @@ def read_data(spec: TrainSpec) -> Data:
     return Data(name, train, test, float(numbers.mean()), float(numbers.std()) or 1.0)
 
 
-def task_of(spec: TrainSpec, data: Data, world_size: int) -> Task:
+def task_of(spec: TrainSpec, data: Data, world_size: int) -> TrainTask:
     """What is learned, and how its samples are shared out.
 
     Raises:
@@ -76,12 +76,14 @@ def task_of(spec: TrainSpec, data: Data, world_size: int) -> Task:
             f"Try --batch-size {samples // world_size * world_size}.",
         )
     features, classes = DATASETS[spec.dataset]
-    return Task(
+    return TrainTask(
         data.name, samples, len(data.test), features, classes, spec.parameters, batch, steps
     )
 
 
-def generate(seed: int, samples: int = 2000, tests: int = 1000) -> tuple[Samples, Samples]:
+def generate(
+    seed: int, samples: int = 2000, tests: int = 1000
+) -> tuple[LabelledBytes, LabelledBytes]:
     """Points of ten classes, made from the seed: the same on every machine, with every torch.
 
     Every class is three clouds of points, placed at random; so no class can be told from the
@@ -92,17 +94,17 @@ def generate(seed: int, samples: int = 2000, tests: int = 1000) -> tuple[Samples
     features, classes = DATASETS["generated"]
     middles = [source.randbytes(features) for _ in range(classes * 3)]
 
-    def draw(count: int) -> Samples:
+    def draw(count: int) -> LabelledBytes:
         clouds = [source.randrange(len(middles)) for _ in range(count)]
         around = b"".join(middles[cloud] for cloud in clouds)
         spread = source.randbytes(len(around))
         inputs = bytes((a >> 1) + (b >> 2) for a, b in zip(around, spread, strict=True))
-        return Samples(inputs, bytes(cloud % classes for cloud in clouds))
+        return LabelledBytes(inputs, bytes(cloud % classes for cloud in clouds))
 
     return draw(samples), draw(tests)
 
 
-def _read_digits() -> tuple[Samples, Samples]:
+def _read_digits() -> tuple[LabelledBytes, LabelledBytes]:
     """Real handwritten digits of 8x8 pixels: the file that scikit-learn brings along.
 
     Read without scikit-learn, whose import takes a second. Every fifth sample is a test: the
@@ -120,13 +122,13 @@ def _read_digits() -> tuple[Samples, Samples]:
     lines = gzip.decompress(file.read_bytes()).split()  # of 65 small numbers: 0,0,5,...,0
     rows = [bytes(map(int, line.split(b","))) for line in lines]
 
-    def samples(chosen: list[bytes]) -> Samples:
-        return Samples(b"".join(row[:-1] for row in chosen), bytes(row[-1] for row in chosen))
+    def samples(chosen: list[bytes]) -> LabelledBytes:
+        return LabelledBytes(b"".join(row[:-1] for row in chosen), bytes(row[-1] for row in chosen))
 
     return samples([row for at, row in enumerate(rows) if at % 5 != 4]), samples(rows[4::5])
 
 
-def _read_mnist(folder: str) -> tuple[Samples, Samples]:
+def _read_mnist(folder: str) -> tuple[LabelledBytes, LabelledBytes]:
     """MNIST from the folder that torchvision keeps it in; nothing is downloaded."""
     try:
         from torchvision.datasets import MNIST
@@ -145,5 +147,6 @@ def _read_mnist(folder: str) -> tuple[Samples, Samples]:
             f"torchvision.datasets.MNIST({folder!r}, download=True) puts it there.",
         ) from error
     return tuple(  # type: ignore[return-value]  # two
-        Samples(part.data.numpy().tobytes(), bytes(part.targets.tolist())) for part in (train, test)
+        LabelledBytes(part.data.numpy().tobytes(), bytes(part.targets.tolist()))
+        for part in (train, test)
     )

@@ -37,14 +37,14 @@ from distdemo.train.records import (
     EpochDone,
     Run,
     Span,
-    Task,
     TrainSpec,
+    TrainTask,
 )
 from distdemo.train.ways import WAYS, Ledger
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
-    from distdemo.train.data import Data, Samples
+    from distdemo.train.data import Data, LabelledBytes
 
 DTYPE = torch.float64
 REPORTED = 1.0  # seconds between two signs of progress: an epoch may outlast the stall limit
@@ -62,7 +62,7 @@ SMALLEST_LOSS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RankResult:
+class RankTrainings:
     """What a rank brings back.
 
     Attributes:
@@ -76,7 +76,7 @@ class RankResult:
     spans: tuple[Span, ...]
 
 
-def train(rank: Rank, spec: TrainSpec, task: Task, data: Data) -> RankResult:
+def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrainings:
     """Collective: train in every mode that was asked for."""
     if "torch._dynamo" not in sys.modules and rank.device == "cpu":  # a rank that was not forked
         load_compiler()
@@ -97,7 +97,7 @@ def train(rank: Rank, spec: TrainSpec, task: Task, data: Data) -> RankResult:
                 training.compare(reference)
                 last = training.epochs[-1]
                 rank.tell(EpochDone(training.mode, epoch, done, last.loss, last.accuracy))
-    return RankResult(
+    return RankTrainings(
         tuple(training.run for training in trainings),
         None if reference is None else replace(reference.run, comparison=None),
         tuple(span for training in every for span in training.spans),
@@ -106,7 +106,7 @@ def train(rank: Rank, spec: TrainSpec, task: Task, data: Data) -> RankResult:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTensors:
-    """Samples on a rank's device: a row a sample as bytes, and the classes."""
+    """LabelledBytes on a rank's device: a row a sample as bytes, and the classes."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -114,7 +114,7 @@ class LabelledTensors:
     spread: float
 
     @classmethod
-    def of(cls, samples: Samples, data: Data, device: str) -> LabelledTensors:
+    def of(cls, samples: LabelledBytes, data: Data, device: str) -> LabelledTensors:
         """The bytes themselves on the CPU, not a copy: nothing writes to them."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
@@ -125,7 +125,7 @@ class LabelledTensors:
         return cls(inputs.view(len(samples), -1), labels, data.mean, data.spread)
 
     def take(self, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Samples as numbers around 0 with a deviation of 1, and their classes."""
+        """LabelledBytes as numbers around 0 with a deviation of 1, and their classes."""
         inputs = self.inputs[which].to(DTYPE).sub_(self.mean).div_(self.spread)
         return inputs, self.labels[which].long()
 
@@ -143,7 +143,7 @@ class Training:
         mode: str,
         rank: Rank,
         spec: TrainSpec,
-        task: Task,
+        task: TrainTask,
         train: LabelledTensors,
         test: LabelledTensors,
     ) -> None:

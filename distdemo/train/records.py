@@ -81,7 +81,7 @@ class TrainSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TrainTask:
     """What is learned, and how an epoch of it is cut: the same for every rank.
 
     Every rank gets the same number of batches of the same size. So the mean over the ranks of
@@ -244,7 +244,7 @@ class TrainReport:
 
     spec: TrainSpec
     world: WorldReport
-    task: Task
+    task: TrainTask
     reference: Run | None = None
     runs: tuple[Run, ...] = ()
     proofs: tuple[TrainProof, ...] = ()

@@ -13,23 +13,23 @@ from distdemo.train.records import (
     TOLERANCE,
     Deviation,
     Run,
-    Task,
     TrainProof,
     TrainReport,
     TrainSpec,
+    TrainTask,
 )
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
-    from distdemo.train.loop import RankResult
+    from distdemo.train.loop import RankTrainings
 
 
-def report(spec: TrainSpec, world: WorldReport, task: Task) -> TrainReport:
+def report(spec: TrainSpec, world: WorldReport, task: TrainTask) -> TrainReport:
     """Everything that the views of ``train`` are drawn from."""
     made = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
     if not world.ok:
         return made
-    results: list[RankResult] = world.values
+    results: list[RankTrainings] = world.values
     runs = tuple(_merged(runs) for runs in zip(*(each.runs for each in results), strict=True))
     return replace(
         made,

@@ -18,7 +18,7 @@ from warm import run_command, run_joined
 from distdemo.launcher.records import Returned, WorldReport, WorldSpec
 from distdemo.train import loop, view
 from distdemo.train.data import generate, read_data
-from distdemo.train.records import Deviation, Epoch, Run, Task, TrainReport, TrainSpec
+from distdemo.train.records import Deviation, Epoch, Run, TrainReport, TrainSpec, TrainTask
 from distdemo.train.report import prove
 
 SHORT = ["train", "-n", "2", "--epochs", "2"]
@@ -45,7 +45,7 @@ def made(*runs):
     return TrainReport(
         TrainSpec(mode=mode, epochs=12, batch_size=126),
         WorldReport(WorldSpec(4), outcomes, None, 1.5, "fork", "it is quick"),
-        Task("generated points", 1536, 512, 16, 10, 1738, 31, 12),
+        TrainTask("generated points", 1536, 512, 16, 10, 1738, 31, 12),
         run_of("single"),
         runs,
         tuple(proof for run in runs for proof in prove(run)),

@@ -120,14 +120,14 @@ def compare(
 # ------------------------------------------------------------------------------------ statistics
 
 
-class Shift(NamedTuple):
+class RatioEstimate(NamedTuple):
     """A ratio, and its interval; None: the samples are too small for one."""
 
     ratio: float
     interval: tuple[float, float] | None
 
 
-def shift(old: Sequence[float], new: Sequence[float], error: float) -> Shift:
+def shift(old: Sequence[float], new: Sequence[float], error: float) -> RatioEstimate:
     """The ratio of new to old, and the interval that holds it but for a probability of error.
 
     Args:
@@ -137,7 +137,7 @@ def shift(old: Sequence[float], new: Sequence[float], error: float) -> Shift:
     """
     ratios = sorted(after / before for before in old for after in new)
     cut = critical(len(old), len(new), error)
-    return Shift(median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None)
+    return RatioEstimate(median(ratios), (ratios[cut - 1], ratios[-cut]) if cut else None)
 
 
 @lru_cache(maxsize=256)
