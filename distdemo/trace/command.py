@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,33 +40,38 @@ from distdemo.cli.types import (
     unknown,
     whole,
 )
-from distdemo.dtypes import DTYPES
 from distdemo.errors import EXIT_OK, UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint, memory_of_all
-from distdemo.ops.reduction import REDUCTIONS, why_undefined
 from distdemo.ops.spec import OpSpec
+from distdemo.trace.request import (
+    at_size,
+    check_arithmetic,
+    filled,
+    make_link,
+    make_spec,
+    one_at_a_time,
+    payloads,
+    readable,
+    shaped,
+    with_values,
+)
 
 if TYPE_CHECKING:
     from distdemo.launcher.records import WorldSpec
     from distdemo.trace.algorithms.contract import Algorithm
     from distdemo.trace.records import (
         Comparison,
-        ComparisonSpec,
         FaultKind,
-        Link,
         TraceReport,
-        TraceSpec,
     )
 
 RUN_SIZES = (1 << 10, 1 << 16, 1 << 20, 16 << 20)
 PAPER_SIZES = (1 << 10, 1 << 20, 1 << 30)
-MOST_SIZES = 50
 MOST_RANKS = 1_000_000
 DRAWN = 64  # ranks that a page can show
 MOST_CHUNKS = 4096  # more gain nothing: a pipeline's rounds are as many, and each costs α
 MOST_MESSAGES = 100_000_000  # of a pipeline on paper, counted one by one: a minute or so
-MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; nobody looks at more
 WEEK_S = 7 * 24 * 3600.0  # a comparison ends when its sizes are done, or by --timeout
 FAULTS: dict[FaultKind, str] = {
     "drop": "it is not sent",
@@ -85,19 +89,14 @@ MODES = {
 }
 """Options that mean something in these modes alone."""
 
+CLASHES = (("sizes", "shape"), ("sizes", "values"), ("values", "fill"), ("values", "seed"))
+
 _OPS = tuple(
     op.command for op in ops.REGISTRY.values() if not op.meets and "pattern" not in op.takes
 )
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 _TIME = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*(s|ms|us|µs|ns|ps)(?:/B)?", re.IGNORECASE)
 _BANDWIDTH = re.compile(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)(B|bit|b)(?:/s|ps)", re.IGNORECASE)
-_NO_ARITHMETIC = {
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
-    **dict.fromkeys(
-        ("uint16", "uint32", "uint64"), frozenset({"sum", "avg", "premul_sum", "min", "max"})
-    ),
-}
-"""Reduce ops that torch has no elementwise function for, by dtype (seen on 2.8, 2.13 and 2.15)."""
 
 
 # ------------------------------------------------------------------------------- types of options
@@ -318,15 +317,19 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     settings = {"backend": backend, "device": device, "start_method": start_method}
     if mode == RUN:
         if values:
-            spec = _with_values(kind, template, shape, values)
+            spec = with_values(kind, template, shape, values)
         else:
-            spec = _shaped(kind, template, named[0], chunks, sizes, shape)
+            spec = shaped(kind, template, named[0], chunks, sizes, shape)
         if fill is not None:
-            spec = replace(spec, fill=_filled(fill, template))
-        asked = _spec(spec, named[0], chunks, spoil)
+            spec = replace(spec, fill=filled(fill, template))
+        asked = make_spec(spec, named[0], chunks, spoil)
         limits = {"deadline": timeout, "stall": stall}
         world = _world(session, n, {**settings, **limits}, footprint(kind, spec))
-        report = _run(session, asked, world)
+        with session.waiting(f"{asked.algorithm} on {n} ranks", world):
+            from distdemo.trace.rank import trace as trace_on_rank
+            from distdemo.trace.report import make_report
+
+            report = make_report(asked, session.start(world, trace_on_rank, (asked,)))
         shown = {
             "ranks": None if ranks is None else ranks.check("--ranks", n),
             "speed": speed or (1.0 if animate else None),
@@ -335,9 +338,9 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     _check_page(session, kind, named, n, mode)
     usual = RUN_SIZES if mode == COMPARE else PAPER_SIZES
     if _writes_page(session) and sizes is None:
-        specs = [_readable(template, named[0], chunks)]
+        specs = [readable(template, named[0], chunks)]
     else:
-        specs = [_at_size(kind, template, size) for size in _sizes(kind, template, sizes, usual)]
+        specs = [at_size(kind, template, size) for size in payloads(kind, template, sizes, usual)]
     from distdemo.trace.records import ComparisonSpec
 
     several = ComparisonSpec(
@@ -345,19 +348,26 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         tuple(each.name for each in named),
         chunks,
         budget,
-        _link(alpha, beta, fit or [], kind.name),
+        make_link(alpha, beta, fit or [], kind.name),
     )
+    from distdemo.view.progress import Progress, spinner
+
     if mode == SIMULATE:
         from distdemo.trace.compare import simulate as count_all
-        from distdemo.view.progress import spinner
 
         with spinner(f"Counting {n:,} ranks", enabled=not session.quiet):
             compared = count_all(several)
     else:
         data = (len(named) + 1) * memory_of_all(kind, specs[-1]) // n * session.ranks_here(n)
         limits = {"deadline": timeout or WEEK_S, "stall": stall or max(30.0, 0.3 * n)}
-        world = _world(session, n, {**settings, **limits}, data)
-        compared = _compare(session, several, replace(world, lazy=False))
+        world = replace(_world(session, n, {**settings, **limits}, data), lazy=False)
+        session.prepare(world)
+        from distdemo.trace.compare import compare as run_all
+
+        with Progress(len(specs), enabled=not session.quiet and session.is_first) as bar:
+            compared = run_all(
+                several, world, session.start, lambda done, now: bar.advance(done, 0, now)
+            )
 
     def picture() -> bytes:
         from distdemo.trace.plot import plot as drawn
@@ -372,29 +382,6 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         errors=_wrong_rows(compared),
         files=(("--plot", plot, picture),),
     )
-
-
-# ------------------------------------------------------------------------------------- the modes
-
-
-def _run(session: Session, spec: TraceSpec, world: WorldSpec) -> TraceReport:
-    """Run one algorithm."""
-    with session.waiting(f"{spec.algorithm} on {world.world_size} ranks", world):
-        from distdemo.trace.rank import trace as trace_on_rank
-        from distdemo.trace.report import make_report
-
-        return make_report(spec, session.start(world, trace_on_rank, (spec,)))
-
-
-def _compare(session: Session, spec: ComparisonSpec, world: WorldSpec) -> Comparison:
-    """Run all of them."""
-    from distdemo.view.progress import Progress
-
-    session.prepare(world)
-    from distdemo.trace.compare import compare
-
-    with Progress(len(spec.ops), enabled=not session.quiet and session.is_first) as bar:
-        return compare(spec, world, session.start, lambda done, now: bar.advance(done, 0, now))
 
 
 def _listed(op: str | None) -> Result:
@@ -437,7 +424,7 @@ def _mode(asked: Mapping[str, bool], given: Mapping[str, str]) -> str:
                 "It is about several algorithms side by side.",
                 f"Add --{modes.split()[0]}, or leave it out.",
             )
-    for one, other in (("sizes", "shape"), ("sizes", "values"), ("values", "fill")):
+    for one, other in CLASHES:
         if one in given and other in given:
             raise _clash(given[one], given[other])
     return mode
@@ -471,13 +458,8 @@ def _algorithms(op: Op, text: str | None, *, several: bool) -> tuple[Algorithm, 
     words = [word for word in text.split(",") if word.strip()] or [text]
     found = tuple(dict.fromkeys(algorithms.find(op.name, word) for word in words))
     if len(found) > 1 and not several:
-        raise _one_at_a_time(f"--algorithm {text}", f"--algorithm {found[0].name}")
+        raise one_at_a_time(f"--algorithm {text}", f"--algorithm {found[0].name}")
     return found
-
-
-def _one_at_a_time(what: str, one: str) -> UsageError:
-    why = "Rounds are shown of one run; several are compared."
-    return UsageError(f"{what}: one at a time.", why, f"Try {one}, or add --compare or --simulate.")
 
 
 def _check_meaning(
@@ -515,163 +497,6 @@ def _simulated_ranks(asked: int | None, chunks: int | None) -> int:
     return n
 
 
-def check_arithmetic(spec: OpSpec) -> None:
-    """Refuse what no rank could reduce: the ranks do it by themselves, with torch's arithmetic."""
-
-    def why_not(dtype: str) -> str | None:
-        if spec.reduce_op is None:
-            return None
-        if spec.reduce_op in _NO_ARITHMETIC.get(dtype, ()):
-            return "The ranks reduce what they receive by themselves; torch has no such arithmetic."
-        return why_undefined(DTYPES[dtype].kind, spec.reduce_op)
-
-    why = why_not(spec.dtype)
-    if why is not None:
-        fitting = ", ".join(name for name in DTYPES if why_not(name) is None)
-        raise UsageError(
-            f"A schedule can't reduce {spec.dtype} by {spec.reduce_op}.",
-            why,
-            f"These dtypes work: {fitting}.",
-        )
-
-
-def _link(alpha: float | None, beta: float | None, files: Sequence[Path], op: str) -> Link | None:
-    """α and β of the predictions, if the user says them."""
-    if (alpha is None) != (beta is None) or (files and alpha is not None):
-        raise UsageError(
-            "--alpha and --beta belong together, and --fit stands alone.",
-            "A message costs α, and β for each byte.",
-            "Try --alpha 5us --beta 10GB/s, or --fit FILE.json.",
-        )
-    from distdemo.trace.records import Link
-
-    if files:
-        from distdemo.trace.compare import link_of_files
-
-        return link_of_files(files, op)
-    return None if alpha is None or beta is None else Link(alpha, beta)
-
-
-# -------------------------------------------------------------------------------------- the tensors
-
-
-def _shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
-    op: Op,
-    template: OpSpec,
-    algorithm: Algorithm,
-    chunks: int | None,
-    sizes: Sequence[int] | None,
-    shape: Shape | None,
-) -> OpSpec:
-    """The op with the shape of one run."""
-    if sizes and len(sizes) > 1:
-        raise _one_at_a_time("--sizes", f"--sizes {sizes[0]}")
-    if shape is not None:
-        return replace(template, shape=tuple(shape))
-    if sizes:
-        return _at_size(op, template, _sizes(op, template, sizes, ())[0])
-    return _readable(template, algorithm, chunks)
-
-
-def _readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
-    """The same with an element a chunk: small enough that all numbers can be read.
-
-    What is never cut has as many as there are ranks, so that it can be held against a ring's.
-    """
-    count = chunks or algorithm.chunks(spec.group_size)
-    if not algorithm.task.whole:
-        return replace(spec, shape=(1,))
-    return replace(spec, shape=(spec.group_size if count == 1 and chunks is None else count,))
-
-
-def _at_size(op: Op, template: OpSpec, size: int) -> OpSpec:
-    """The op with this payload, cut down to whole elements on every rank."""
-    return replace(template, shape=(size // op.traffic(template).payload_bytes,))
-
-
-def _sizes(
-    op: Op, template: OpSpec, asked: Sequence[int] | None, usual: Sequence[int]
-) -> list[int]:
-    """Payloads in bytes, the smallest first; of the usual ones those that have an element each."""
-    part = op.traffic(template).payload_bytes
-    if asked is None:
-        return [size for size in usual if size >= part] or [part]
-    itemsize = DTYPES[template.dtype].itemsize
-    for size in asked:
-        if size < part or size % itemsize:
-            raise UsageError(
-                f"--sizes {size}: this is not a whole number of {template.dtype} elements.",
-                f"{op.command} on {template.group_size} ranks moves {part:,} bytes at least.",
-                f"Try --sizes {max(part, size // itemsize * itemsize)}.",
-            )
-    if not 0 < len(asked) <= MOST_SIZES:
-        raise UsageError(
-            f"--sizes names {len(asked)} sizes: 1 to {MOST_SIZES}.", "Each is shown.", "Try 1K,1M."
-        )
-    return sorted(set(asked))
-
-
-def _filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "rank"
-    """What fills every element."""
-    from distdemo.demo.values import check_fit, parse_number
-
-    number = spec.group_size - 1 if text == "rank" else parse_number(text)
-    if number is None:
-        raise UsageError(
-            f"--fill {text}: this is not a number.",
-            "It fills every element with one number, or with each rank's own.",
-            "Try --fill 1, or --fill rank.",
-        )
-    check_fit(f"--fill {text}", number, spec.dtype)
-    return "rank" if text == "rank" else number
-
-
-def _with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
-    """The op with the user's own data."""
-    from distdemo.demo.values import check_fit, read_numbers
-
-    rows = read_numbers(values)
-    for number in (number for row in rows for number in row):
-        check_fit("--values", number, spec.dtype)
-    lone, n = op.lone_label(spec), spec.group_size
-    alone = len(rows) == 1 and lone is not None
-    pieces = op.row(0, spec)
-    length = math.prod(shape) if shape is not None else len(rows[0]) // pieces
-    if (len(rows) != n and not alone) or len(rows[0]) != length * pieces or not length:
-        raise UsageError(
-            f"--values has {len(rows)} rows for {n} ranks, of {len(rows[0])} numbers each.",
-            f"{op.command} takes {pieces} equal pieces for each rank.",
-            f"Give --values {n} times, with {pieces} or {2 * pieces} numbers.",
-        )
-    own: tuple[Any, ...] = tuple(rows)
-    if alone:
-        own = tuple(rows[0] if label == lone else None for label in op.value_labels(spec))
-    return replace(spec, values=own, shape=(length,) if shape is None else tuple(shape))
-
-
-def _spec(op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: Spoil | None) -> TraceSpec:
-    """The run, with its fault, if it is not too much to be shown."""
-    from distdemo.trace import algorithms
-    from distdemo.trace.play import find_fault
-    from distdemo.trace.records import TraceSpec
-
-    plan = algorithms.plan(op, algorithm.name, chunks)
-    rounds = sum(1 for _ in plan.rounds())
-    held = sum(max(len(plan.given(rank)), len(plan.due(rank))) for rank in range(plan.n))
-    if rounds * held > MOST_CELLS:
-        raise UsageError(
-            f"{rounds:,} rounds with {held:,} chunks on {plan.n:,} ranks are too many to be shown.",
-            f"What each rank holds after each round is recorded: {MOST_CELLS:,} chunks at most.",
-            "Try fewer ranks, --compare to time it, or --simulate to count it.",
-        )
-    fault = None
-    if spoil is not None:
-        if spoil.rank is not None:
-            check_rank("--spoil", spoil.rank, plan.n)
-        fault = find_fault(plan, spoil.kind, spoil.round, spoil.rank)
-    return TraceSpec(op, algorithm.name, chunks, fault)
-
-
 def _world(session: Session, n: int, settings: Mapping[str, Any], data_bytes: int) -> WorldSpec:
     """The world to start; its backend must send messages: the ranks reduce by themselves."""
     from distdemo import backends
@@ -696,19 +521,11 @@ def _writes_page(session: Session) -> bool:
 
 def _check_page(session: Session, op: Op, named: Sequence[Algorithm], n: int, mode: str) -> None:
     """Refuse a page of what is not one run of one algorithm."""
-    if not _writes_page(session):
-        return
-    if mode == "compare" or len(named) > 1:
+    if _writes_page(session) and (mode == COMPARE or len(named) > 1 or n > DRAWN):
         raise UsageError(
-            "--output FILE.html plays one algorithm: which?",
+            f"--output FILE.html draws one algorithm on up to {DRAWN} ranks.",
             f"{op.command} has {', '.join(each.name for each in named)}.",
-            f"Try --algorithm {named[0].name}{', without --compare' * (mode == 'compare')}.",
-        )
-    if n > DRAWN:
-        raise UsageError(
-            f"--output FILE.html with {n:,} ranks: {DRAWN} at most.",
-            "The page draws every rank with all that it holds.",
-            f"Try -n {DRAWN // 4}, or --output FILE.json.",
+            f"Try --algorithm {named[0].name} -n {min(n, 16)}, without --compare.",
         )
 
 

@@ -41,7 +41,7 @@ REFUSED = [
     ("--compare --simulate", "--compare and --simulate don't go together."),
     ("--compare --spoil drop", "--spoil and --compare don't go together."),
     ("--compare -n 1", "--world-size 1 is too small: at least 2."),
-    ("--compare --output x.html", "--output FILE.html plays one algorithm: which?"),
+    ("--compare --output x.html", "--output FILE.html draws one algorithm"),
     ("--list --seed 3", "--seed and --list don't go together."),
     ("--simulate -n 1", "--world-size 1 can't be simulated: 2 to 1,000,000 ranks."),
     ("--simulate -n 2000000", "--world-size 2,000,000 can't be simulated: 2 to 1,000,000 ranks."),
@@ -53,8 +53,11 @@ REFUSED = [
         "--simulate --fit no.json --alpha 0",
         "--alpha and --beta belong together",
     ),
-    ("--simulate --output x.html", "--output FILE.html plays one algorithm: which?"),
-    ("--simulate -a ring -n 65 --output x.html", "--output FILE.html with 65 ranks: 64 at most."),
+    ("--simulate --output x.html", "--output FILE.html draws one algorithm"),
+    (
+        "--simulate -a ring -n 65 --output x.html",
+        "--output FILE.html draws one algorithm",
+    ),
     ("all-to-all -n 200", "199 rounds with 40,000 chunks on 200 ranks are too many to be shown."),
 ]
 

@@ -26,7 +26,6 @@ from distdemo.ops.buffers import expected
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
-from distdemo.trace.command import check_arithmetic
 from distdemo.trace.compare import compare
 from distdemo.trace.compare_rank import compared as compared_in_windows
 from distdemo.trace.count import count_by_rank
@@ -41,6 +40,7 @@ from distdemo.trace.records import (
     TraceSpec,
 )
 from distdemo.trace.report import make_report
+from distdemo.trace.request import check_arithmetic
 from distdemo.trace.schedule import Plan, ScheduleError
 
 if TYPE_CHECKING:

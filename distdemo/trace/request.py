@@ -1,0 +1,198 @@
+"""What ``trace`` is asked to run: the op with its tensors, its fault, and α and β.
+
+Everything that can be refused without torch is refused here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distdemo.cli.types import Shape, check_rank
+from distdemo.dtypes import DTYPES
+from distdemo.errors import UsageError
+from distdemo.ops.contract import Op
+from distdemo.ops.reduction import REDUCTIONS, why_undefined
+from distdemo.ops.spec import OpSpec
+
+if TYPE_CHECKING:
+    from distdemo.trace.algorithms.contract import Algorithm
+    from distdemo.trace.command import Spoil
+    from distdemo.trace.records import Link, TraceSpec
+
+MOST_SIZES = 50
+MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; nobody looks at more
+NO_ARITHMETIC = {
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
+    **dict.fromkeys(
+        ("uint16", "uint32", "uint64"), frozenset({"sum", "avg", "premul_sum", "min", "max"})
+    ),
+}
+"""Reduce ops that torch has no elementwise function for, by dtype (seen on 2.8, 2.13 and 2.15)."""
+
+
+def one_at_a_time(what: str, one: str) -> UsageError:
+    """The refusal of several where one run is shown."""
+    why = "Rounds are shown of one run; several are compared."
+    return UsageError(f"{what}: one at a time.", why, f"Try {one}, or add --compare or --simulate.")
+
+
+def check_arithmetic(spec: OpSpec) -> None:
+    """Refuse what no rank could reduce: the ranks do it by themselves, with torch's arithmetic."""
+
+    def why_not(dtype: str) -> str | None:
+        if spec.reduce_op is None:
+            return None
+        if spec.reduce_op in NO_ARITHMETIC.get(dtype, ()):
+            return "The ranks reduce what they receive by themselves; torch has no such arithmetic."
+        return why_undefined(DTYPES[dtype].kind, spec.reduce_op)
+
+    why = why_not(spec.dtype)
+    if why is not None:
+        fitting = ", ".join(name for name in DTYPES if why_not(name) is None)
+        raise UsageError(
+            f"A schedule can't reduce {spec.dtype} by {spec.reduce_op}.",
+            why,
+            f"These dtypes work: {fitting}.",
+        )
+
+
+def make_link(
+    alpha: float | None, beta: float | None, files: Sequence[Path], op: str
+) -> Link | None:
+    """α and β of the predictions, if the user says them."""
+    if (alpha is None) != (beta is None) or (files and alpha is not None):
+        raise UsageError(
+            "--alpha and --beta belong together, and --fit stands alone.",
+            "A message costs α, and β for each byte.",
+            "Try --alpha 5us --beta 10GB/s, or --fit FILE.json.",
+        )
+    from distdemo.trace.records import Link
+
+    if files:
+        from distdemo.trace.compare import link_of_files
+
+        return link_of_files(files, op)
+    return None if alpha is None or beta is None else Link(alpha, beta)
+
+
+def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
+    op: Op,
+    template: OpSpec,
+    algorithm: Algorithm,
+    chunks: int | None,
+    sizes: Sequence[int] | None,
+    shape: Shape | None,
+) -> OpSpec:
+    """The op with the shape of one run."""
+    if sizes and len(sizes) > 1:
+        raise one_at_a_time("--sizes", f"--sizes {sizes[0]}")
+    if shape is not None:
+        return replace(template, shape=tuple(shape))
+    if sizes:
+        return at_size(op, template, payloads(op, template, sizes, ())[0])
+    return readable(template, algorithm, chunks)
+
+
+def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
+    """The same with an element a chunk: small enough that all numbers can be read.
+
+    What is never cut has as many as there are ranks, so that it can be held against a ring's.
+    """
+    count = chunks or algorithm.chunks(spec.group_size)
+    if not algorithm.task.whole:
+        return replace(spec, shape=(1,))
+    return replace(spec, shape=(spec.group_size if count == 1 and chunks is None else count,))
+
+
+def at_size(op: Op, template: OpSpec, size: int) -> OpSpec:
+    """The op with this payload, cut down to whole elements on every rank."""
+    return replace(template, shape=(size // op.traffic(template).payload_bytes,))
+
+
+def payloads(
+    op: Op, template: OpSpec, asked: Sequence[int] | None, usual: Sequence[int]
+) -> list[int]:
+    """Payloads in bytes, the smallest first; of the usual ones those that have an element each."""
+    part = op.traffic(template).payload_bytes
+    if asked is None:
+        return [size for size in usual if size >= part] or [part]
+    itemsize = DTYPES[template.dtype].itemsize
+    for size in asked:
+        if size < part or size % itemsize:
+            raise UsageError(
+                f"--sizes {size}: this is not a whole number of {template.dtype} elements.",
+                f"{op.command} on {template.group_size} ranks moves {part:,} bytes at least.",
+                f"Try --sizes {max(part, size // itemsize * itemsize)}.",
+            )
+    if not 0 < len(asked) <= MOST_SIZES:
+        raise UsageError(
+            f"--sizes names {len(asked)} sizes: 1 to {MOST_SIZES}.", "Each is shown.", "Try 1K,1M."
+        )
+    return sorted(set(asked))
+
+
+def filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "rank"
+    """What fills every element."""
+    from distdemo.demo.values import check_fit, parse_number
+
+    number = spec.group_size - 1 if text == "rank" else parse_number(text)
+    if number is None:
+        raise UsageError(
+            f"--fill {text}: this is not a number.",
+            "It fills every element with one number, or with each rank's own.",
+            "Try --fill 1, or --fill rank.",
+        )
+    check_fit(f"--fill {text}", number, spec.dtype)
+    return "rank" if text == "rank" else number
+
+
+def with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
+    """The op with the user's own data."""
+    from distdemo.demo.values import check_fit, read_numbers
+
+    rows = read_numbers(values)
+    for number in (number for row in rows for number in row):
+        check_fit("--values", number, spec.dtype)
+    lone, n = op.lone_label(spec), spec.group_size
+    alone = len(rows) == 1 and lone is not None
+    pieces = op.row(0, spec)
+    length = math.prod(shape) if shape is not None else len(rows[0]) // pieces
+    if (len(rows) != n and not alone) or len(rows[0]) != length * pieces or not length:
+        raise UsageError(
+            f"--values has {len(rows)} rows for {n} ranks, of {len(rows[0])} numbers each.",
+            f"{op.command} takes {pieces} equal pieces for each rank.",
+            f"Give --values {n} times, with {pieces} or {2 * pieces} numbers.",
+        )
+    own: tuple[Any, ...] = tuple(rows)
+    if alone:
+        own = tuple(rows[0] if label == lone else None for label in op.value_labels(spec))
+    return replace(spec, values=own, shape=(length,) if shape is None else tuple(shape))
+
+
+def make_spec(
+    op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: Spoil | None
+) -> TraceSpec:
+    """The run, with its fault, if it is not too much to be shown."""
+    from distdemo.trace import algorithms
+    from distdemo.trace.play import find_fault
+    from distdemo.trace.records import TraceSpec
+
+    plan = algorithms.plan(op, algorithm.name, chunks)
+    rounds = sum(1 for _ in plan.rounds())
+    held = sum(max(len(plan.given(rank)), len(plan.due(rank))) for rank in range(plan.n))
+    if rounds * held > MOST_CELLS:
+        raise UsageError(
+            f"{rounds:,} rounds with {held:,} chunks on {plan.n:,} ranks are too many to be shown.",
+            f"What each rank holds after each round is recorded: {MOST_CELLS:,} chunks at most.",
+            "Try fewer ranks, --compare to time it, or --simulate to count it.",
+        )
+    fault = None
+    if spoil is not None:
+        if spoil.rank is not None:
+            check_rank("--spoil", spoil.rank, plan.n)
+        fault = find_fault(plan, spoil.kind, spoil.round, spoil.rank)
+    return TraceSpec(op, algorithm.name, chunks, fault)
