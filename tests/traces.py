@@ -38,7 +38,7 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
     """As ranks would have run it; the last rank waits longest in every round."""
     fault: Fault | None = how.pop("fault", None)
     spec = TraceSpec(spec_of(op, n, elements, **how), name, None, fault)
-    plan = algorithms.plan(spec.op, name)
+    schedule = algorithms.schedule(spec.op, name)
     collective = ops.REGISTRY[op]
     start: list[dict[int, Any]] = [{} for _ in range(n)]
     for rank, held in enumerate(start):
@@ -48,15 +48,15 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
             values = value_rule(collective, spec.op)
             numbers = [element(values, cut.label, cut.start + at) for at in range(cut.numel)]
             pieces.append(np.array(numbers, dtype=float))
-        if plan.task.whole and pieces:
-            ends = [plan.sizes.before(chunk) for chunk in range(1, plan.sizes.chunks)]
+        if schedule.goal.whole and pieces:
+            ends = [schedule.sizes.before(chunk) for chunk in range(1, schedule.sizes.chunks)]
             pieces = np.split(pieces[0], ends)
-        held.update(zip(plan.given(rank), pieces, strict=False))
-    holdings = Holdings(plan, start, np.add, absent=np.array([]))
+        held.update(zip(schedule.given(rank), pieces, strict=False))
+    holdings = Holdings(schedule, start, np.add, absent=np.array([]))
     values_: list[list[dict[int, Any]]] = [[] for _ in range(n)]
     moments: list[list[Moment]] = [[] for _ in range(n)]
     sent = [0] * n
-    for step in steps(plan, fault):
+    for step in steps(schedule, fault):
         holdings.play(step)
         busy = {end for t in step.transfers if t.elements for end in (t.src, t.dst)}
         for each in step.transfers:
@@ -70,8 +70,8 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
     outcomes = []
     for rank in range(n):
         wrong = []
-        for chunk in plan.due(rank):
-            right = sum(start[each][chunk] for each in plan.complete(chunk))
+        for chunk in schedule.due(rank):
+            right = sum(start[each][chunk] for each in schedule.complete(chunk))
             got = holdings.held[rank].get(chunk)
             off: Any = [] if got is None else np.flatnonzero(got != right)
             if got is None:
@@ -79,7 +79,7 @@ def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
             elif len(off):
                 at = int(off[0])
                 wrong.append(WrongChunk(rank, chunk, at, float(got[at]), float(right[at])))
-        checked = sum(plan.sizes.of(chunk) for chunk in plan.due(rank))
+        checked = sum(schedule.sizes.of(chunk) for chunk in schedule.due(rank))
         value = RankTrace(
             rank,
             {chunk: _first(each) for chunk, each in start[rank].items()},

@@ -27,7 +27,7 @@ from distdemo.trace.records import (
     ComparedSize,
     Comparison,
     ComparisonSpec,
-    Link,
+    CostModel,
     Timing,
 )
 from distdemo.versions import versions
@@ -52,7 +52,7 @@ def simulate(spec: ComparisonSpec) -> Comparison:
 
 
 def _comparison(
-    spec: ComparisonSpec, sizes: Sequence[ComparedSize], link: Link | None
+    spec: ComparisonSpec, sizes: Sequence[ComparedSize], link: CostModel | None
 ) -> Comparison:
     op, n = spec.ops[0].op, spec.ops[0].group_size
     lines = [cost(op, name, n, spec.chunks) for name in spec.algorithms]
@@ -72,17 +72,17 @@ def _comparison(
     )
 
 
-def _on_paper(spec: ComparisonSpec, op: OpSpec, link: Link | None) -> tuple[Candidate, ...]:
+def _on_paper(spec: ComparisonSpec, op: OpSpec, link: CostModel | None) -> tuple[Candidate, ...]:
     """All algorithms at this size."""
     found = []
     for name in spec.algorithms:
-        plan = algorithms.plan(op, name, spec.chunks)
-        counts = counted(plan, DTYPES[op.dtype].itemsize, spec.chunks)
+        schedule = algorithms.schedule(op, name, spec.chunks)
+        counts = counted(schedule, DTYPES[op.dtype].itemsize, spec.chunks)
         found.append(
             Candidate(
                 name,
                 counts=counts,
-                checks=checks(plan, counts, _payload(op)),
+                checks=checks(schedule, counts, _payload(op)),
                 predicted_s=None if link is None else predicted(counts, link),
             )
         )
@@ -170,12 +170,14 @@ def _slowest(times: Sequence[bytes]) -> list[float]:
     return list(map(max, zip(*(array("d", each) for each in times), strict=True)))
 
 
-def _link_through(messages: Sequence[int], times: Sequence[Sequence[float]]) -> Link:
+def _link_through(messages: Sequence[int], times: Sequence[Sequence[float]]) -> CostModel:
     """The line through two points; neither α nor β is below 0."""
     small, large = messages
     first, second = map(median, times)
     beta = max(0.0, (second - first) / (large - small))
-    return Link(max(0.0, first - beta * small), beta, "measured", (small, large), len(times[0]))
+    return CostModel(
+        max(0.0, first - beta * small), beta, "measured", (small, large), len(times[0])
+    )
 
 
 def _with_times(candidate: Candidate, entries: Sequence[Entry]) -> Candidate:
@@ -190,7 +192,7 @@ def _with_times(candidate: Candidate, entries: Sequence[Entry]) -> Candidate:
     )
 
 
-def link_of_files(paths: Sequence[Path], op: str) -> Link:
+def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
     """α and β as ``bench fit`` finds them in files of ``bench``.
 
     Of several operations this one is taken, else point-to-point, else the first.
@@ -212,7 +214,7 @@ def link_of_files(paths: Sequence[Path], op: str) -> Link:
     spec, link = best.spec, best.best
     series = f"{spec.command} over {spec.backend} on {worlds} ranks, taken for {best.chosen}"
     names = tuple(map(str, paths))
-    return Link(link.alpha_s, link.beta_s_per_byte, "fitted", files=names, series=series)
+    return CostModel(link.alpha_s, link.beta_s_per_byte, "fitted", files=names, series=series)
 
 
 def _payload(op: OpSpec) -> int:

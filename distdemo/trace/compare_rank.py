@@ -109,7 +109,7 @@ def _at_size(  # noqa: PLR0913 - what it depends on
         results.append(lambda: buffers.recv)
         sent.append(0)
     for name in spec.algorithms:
-        runner = Runner(rank.rank, algorithms.plan(op, name, spec.chunks), op, rank.device)
+        runner = Runner(rank.rank, algorithms.schedule(op, name, spec.chunks), op, rank.device)
         runner.reset()
         calls.append(runner.run)
         results.append(runner.result)

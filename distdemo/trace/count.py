@@ -17,8 +17,18 @@ from itertools import accumulate
 
 from distdemo.trace import algorithms
 from distdemo.trace.algorithms.contract import Algorithm
-from distdemo.trace.records import AlgorithmInfo, Check, Counts, Crossover, Link
-from distdemo.trace.schedule import Block, Flip, Plan, Round, Sends, Shift, Sizes, To, Window
+from distdemo.trace.records import AlgorithmInfo, CostModel, Counts, Crossover, FormulaCheck
+from distdemo.trace.schedule import (
+    Block,
+    ChunkSizes,
+    Flip,
+    Round,
+    Schedule,
+    Sends,
+    Shift,
+    To,
+    Window,
+)
 
 # ------------------------------------------------------------------------------ the cost of an op
 
@@ -57,9 +67,9 @@ def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
         UsageError: there is no such algorithm.
     """
     counts = _unit_counts(op, algorithm, n, chunks)
-    made = Plan.of(algorithms.find(op, algorithm), n, 1, chunks=chunks)
+    made = Schedule.of(algorithms.find(op, algorithm), n, 1, chunks=chunks)
     # A payload with chunks of one byte: all chunks of the tensor, or the n parts.
-    payload = made.sizes.chunks if made.task.whole else n
+    payload = made.sizes.chunks if made.goal.whole else n
     return Cost(algorithm, counts.alpha_rounds, Fraction(counts.beta_bytes, payload))
 
 
@@ -98,28 +108,28 @@ def crossovers(found: Sequence[Cost], alpha_s: float, beta_s_per_byte: float) ->
 @lru_cache(maxsize=256)
 def _unit_counts(op: str, algorithm: str, n: int, chunks: int | None) -> Counts:
     """With chunks of one byte each: where chunks are equal, all sizes do the same."""
-    made = Plan.of(algorithms.find(op, algorithm), n, 1, chunks=chunks)
-    return count(replace(made, sizes=Sizes(made.sizes.chunks, 1)), 1)
+    made = Schedule.of(algorithms.find(op, algorithm), n, 1, chunks=chunks)
+    return count(replace(made, sizes=ChunkSizes(made.sizes.chunks, 1)), 1)
 
 
-def counted(plan: Plan, itemsize: int, chunks: int | None = None) -> Counts:
+def counted(schedule: Schedule, itemsize: int, chunks: int | None = None) -> Counts:
     """As ``count``; where all chunks are equal it is counted once for all sizes.
 
     Args:
-        plan: with rank 0 as the root; which rank that is changes nothing but ``busiest_rank``.
+        schedule: with rank 0 as the root; which rank that is changes nothing but ``busiest_rank``.
         itemsize: bytes of an element.
-        chunks: that the plan was made with.
+        chunks: that the schedule was made with.
     """
-    if plan.sizes.larger or not plan.sizes.each:
-        return count(plan, itemsize)
-    unit = _unit_counts(plan.algorithm.op, plan.algorithm.name, plan.n, chunks)
+    if schedule.sizes.larger or not schedule.sizes.each:
+        return count(schedule, itemsize)
+    unit = _unit_counts(schedule.algorithm.op, schedule.algorithm.name, schedule.n, chunks)
     names = ("sent_bytes", "busiest_bytes", "total_bytes", "beta_bytes")
-    factor = plan.sizes.each * itemsize
+    factor = schedule.sizes.each * itemsize
     scaled = {name: getattr(unit, name) * factor for name in names}
-    return replace(unit, busiest_rank=(unit.busiest_rank + plan.root) % plan.n, **scaled)
+    return replace(unit, busiest_rank=(unit.busiest_rank + schedule.root) % schedule.n, **scaled)
 
 
-def predicted(counts: Counts, link: Link) -> float:
+def predicted(counts: Counts, link: CostModel) -> float:
     """Seconds by the α–β model: α for each round, and β for each byte of its largest message."""
     return counts.alpha_rounds * link.alpha_s + counts.beta_bytes * link.beta_s_per_byte
 
@@ -127,15 +137,15 @@ def predicted(counts: Counts, link: Link) -> float:
 # ---------------------------------------------------------------------------------------- counting
 
 
-def count(plan: Plan, itemsize: int) -> Counts:
+def count(schedule: Schedule, itemsize: int) -> Counts:
     """All that can be counted.
 
     Args:
-        plan: of any number of ranks.
+        schedule: of any number of ranks.
         itemsize: bytes of an element.
     """
-    tally = Tally(plan.n, plan.sizes)
-    for each in plan.rounds():
+    tally = Tally(schedule.n, schedule.sizes)
+    for each in schedule.rounds():
         tally.add(each)
     sent, received = (side.by_rank() for side in (tally.sent, tally.received))
     through = [a + b for a, b in zip(sent, received, strict=True)]
@@ -145,7 +155,7 @@ def count(plan: Plan, itemsize: int) -> Counts:
         messages=tally.messages,
         sent_bytes=itemsize * max(sent),
         busiest_bytes=itemsize * busiest,
-        busiest_rank=(through.index(busiest) + plan.root) % plan.n,
+        busiest_rank=(through.index(busiest) + schedule.root) % schedule.n,
         busiest_ranks=through.count(busiest),
         total_bytes=itemsize * sum(sent),
         alpha_rounds=tally.alphas,
@@ -153,14 +163,15 @@ def count(plan: Plan, itemsize: int) -> Counts:
     )
 
 
-def count_by_rank(plan: Plan, itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def count_by_rank(schedule: Schedule, itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Bytes that each rank sends, and that each receives."""
-    tally = Tally(plan.n, plan.sizes)
-    for each in plan.rounds():
+    tally = Tally(schedule.n, schedule.sizes)
+    for each in schedule.rounds():
         tally.add(each)
     sides = (side.by_rank() for side in (tally.sent, tally.received))
     sent, received = (
-        [*side[-plan.root :], *side[: -plan.root]] if plan.root else side for side in sides
+        [*side[-schedule.root :], *side[: -schedule.root]] if schedule.root else side
+        for side in sides
     )
     return tuple(itemsize * each for each in sent), tuple(itemsize * each for each in received)
 
@@ -172,7 +183,7 @@ class Side:
     was not on rank i are the chunks at their ends, so all ranks follow from the first in one walk.
     """
 
-    def __init__(self, n: int, sizes: Sizes) -> None:
+    def __init__(self, n: int, sizes: ChunkSizes) -> None:
         self._n = n
         self._sizes = sizes
         self._own = [0] * n
@@ -218,7 +229,7 @@ class Side:
 class Tally:
     """The counts so far, in elements."""
 
-    def __init__(self, n: int, sizes: Sizes) -> None:
+    def __init__(self, n: int, sizes: ChunkSizes) -> None:
         self._n, self._sizes = n, sizes
         self.sent, self.received = Side(n, sizes), Side(n, sizes)
         self.rounds = self.messages = self.alphas = self.serial = 0
@@ -292,16 +303,16 @@ class Tally:
 # ----------------------------------------------------------------------------- beside the formulas
 
 
-def checks(plan: Plan, counts: Counts, payload: int) -> tuple[Check, ...]:
+def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaCheck, ...]:
     """The algorithm's formulas beside what was counted.
 
     Args:
-        plan: what was counted.
+        schedule: what was counted.
         counts: what came of it.
         payload: bytes of B.
     """
-    formulas, chunks = plan.algorithm.formulas, plan.sizes.chunks
-    equal = plan.sizes.larger == 0
+    formulas, chunks = schedule.algorithm.formulas, schedule.sizes.chunks
+    equal = schedule.sizes.larger == 0
     found = []
     for name, formula, counted_ in (
         ("rounds", formulas.rounds, counts.rounds),
@@ -310,11 +321,13 @@ def checks(plan: Plan, counts: Counts, payload: int) -> tuple[Check, ...]:
         ("total_bytes", formulas.total, counts.total_bytes),
     ):
         times = 1 if name == "rounds" else payload
-        value = Fraction(formula.value(plan.n, chunks)) * times
+        value = Fraction(formula.value(schedule.n, chunks)) * times
         shown = value.numerator if value.denominator == 1 else float(value)
         same = value == counted_
         found.append(
-            Check(name, formula.words, shown, counted_, same, equal or same or name == "rounds")
+            FormulaCheck(
+                name, formula.words, shown, counted_, same, equal or same or name == "rounds"
+            )
         )
     return tuple(found)
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from distdemo.errors import UsageError
 from distdemo.trace.records import Fault, FaultKind, PlayedRound, Transfer
-from distdemo.trace.schedule import Plan, ScheduleError
+from distdemo.trace.schedule import Schedule, ScheduleError
 
 V = TypeVar("V")
 Contributions = tuple[int, ...]
@@ -24,7 +24,7 @@ class Holdings(Generic[V]):
     """All ranks, and what each chunk of theirs holds.
 
     Args:
-        plan: whose steps will be played.
+        schedule: whose steps will be played.
         start: what each rank holds before, by chunk.
         combine: two of what chunks hold into one; what was held, then what came.
         absent: what a chunk holds that was never filled; None: to send it is an error.
@@ -35,12 +35,12 @@ class Holdings(Generic[V]):
 
     def __init__(
         self,
-        plan: Plan,
+        schedule: Schedule,
         start: Sequence[dict[int, V]],
         combine: Callable[[V, V], V],
         absent: V | None = None,
     ) -> None:
-        self._moved = plan.task.moved
+        self._moved = schedule.goal.moved
         self._combine, self._absent = combine, absent
         self._start = tuple(dict(each) for each in start)
         self._last: list[dict[int, V]] = [{} for _ in start]
@@ -79,29 +79,29 @@ class Holdings(Generic[V]):
         return message
 
 
-def contributions(plan: Plan, *, forgiving: bool = False) -> Holdings[Contributions]:
+def contributions(schedule: Schedule, *, forgiving: bool = False) -> Holdings[Contributions]:
     """Before the first round, with whose contributions are in what.
 
     Args:
-        plan: of any number of ranks that can be written out.
+        schedule: of any number of ranks that can be written out.
         forgiving: a chunk that was never filled holds nobody's, instead of being an error.
     """
-    start = [dict.fromkeys(plan.given(rank), (rank,)) for rank in range(plan.n)]
+    start = [dict.fromkeys(schedule.given(rank), (rank,)) for rank in range(schedule.n)]
     absent: Contributions | None = () if forgiving else None
-    return Holdings(plan, start, lambda held, came: tuple(sorted(held + came)), absent)
+    return Holdings(schedule, start, lambda held, came: tuple(sorted(held + came)), absent)
 
 
 def played(
-    plan: Plan, fault: Fault | None = None
+    schedule: Schedule, fault: Fault | None = None
 ) -> Iterator[tuple[PlayedRound, Holdings[Contributions]]]:
     """Each round with what all hold after it, always the same object.
 
     Args:
-        plan: as above.
+        schedule: as above.
         fault: what goes wrong, if anything.
     """
-    holdings = contributions(plan, forgiving=fault is not None)
-    for step in steps(plan, fault):
+    holdings = contributions(schedule, forgiving=fault is not None)
+    for step in steps(schedule, fault):
         holdings.play(step)
         yield step, holdings
 
@@ -109,9 +109,9 @@ def played(
 # ------------------------------------------------------------------------------------------ faults
 
 
-def steps(plan: Plan, fault: Fault | None) -> Iterator[PlayedRound]:
-    """The plan's steps, one of them with the fault."""
-    for step in plan.steps():
+def steps(schedule: Schedule, fault: Fault | None) -> Iterator[PlayedRound]:
+    """The schedule's steps, one of them with the fault."""
+    for step in schedule.steps():
         if fault is None or step.number != fault.round:
             yield step
             continue
@@ -122,14 +122,14 @@ def steps(plan: Plan, fault: Fault | None) -> Iterator[PlayedRound]:
             elif fault.fault == "twice":
                 found += [each, each]
             elif fault.fault == "neighbour":
-                beside = (each.dst + 1) % plan.n
-                beside = (beside + 1) % plan.n if beside == each.src else beside
+                beside = (each.dst + 1) % schedule.n
+                beside = (beside + 1) % schedule.n if beside == each.src else beside
                 found.append(replace(each, dst=beside))
         yield replace(step, transfers=tuple(found))
 
 
 def find_fault(
-    plan: Plan, kind: FaultKind, number: int | None = None, src: int | None = None
+    schedule: Schedule, kind: FaultKind, number: int | None = None, src: int | None = None
 ) -> Fault:
     """The fault that is made: of this rank in this round, or an early one that spoils the result.
 
@@ -138,51 +138,51 @@ def find_fault(
     tried before all others.
 
     Raises:
-        UsageError: the plan has no such message, or it can't go wrong so.
+        UsageError: the schedule has no such message, or it can't go wrong so.
     """
-    every = list(plan.steps())
+    every = list(schedule.steps())
     likely = {1, (len(every) + 1) // 2, len(every)}
     every.sort(key=lambda each: each.number not in likely)
     fitting = [
         fault
         for each in every
         if number in (None, each.number)
-        for fault in _faults(plan, kind, each)
+        for fault in _faults(schedule, kind, each)
         if src in (None, fault.src)
     ]
     tried = fitting if number is None else fitting[:FEW]
-    found = next((fault for fault in tried if harms(plan, fault)), None)
+    found = next((fault for fault in tried if harms(schedule, fault)), None)
     if found is None and number is not None:
         found = next(iter(fitting), None)
     if found is None:
         raise UsageError(
             f"There is no such message to spoil by {kind}.",
-            f"{plan.algorithm.name} on {plan.n} ranks has {len(every)} rounds; twice needs "
+            f"{schedule.algorithm.name} on {schedule.n} ranks has {len(every)} rounds; twice needs "
             "a message that is reduced, and neighbour three ranks.",
             f"Try --spoil {kind if number is not None else 'drop'}, or more ranks.",
         )
     return found
 
 
-def _faults(plan: Plan, kind: FaultKind, step: PlayedRound) -> list[Fault]:
+def _faults(schedule: Schedule, kind: FaultKind, step: PlayedRound) -> list[Fault]:
     """One for each message of this round that can go wrong so.
 
     Where ranks' numbers are combined rank 0 comes last: its first number is 0 by default, and a sum
     without it, or with it twice, is right by chance.
     """
-    if kind == "neighbour" and plan.n < 3:
+    if kind == "neighbour" and schedule.n < 3:
         return []
     sent = [each for each in step.transfers if each.elements and (each.reduce or kind != "twice")]
-    if plan.task.reduced:
+    if schedule.goal.reduced:
         sent.sort(key=lambda each: each.src == 0)
     return [Fault(kind, step.number, each.src) for each in sent]
 
 
-def harms(plan: Plan, fault: Fault) -> bool:
+def harms(schedule: Schedule, fault: Fault) -> bool:
     """Whether any rank ends with other contributions than it should."""
-    *_, (_, holdings) = played(plan, fault)
+    *_, (_, holdings) = played(schedule, fault)
     return any(
-        holdings.held[rank].get(chunk) != plan.complete(chunk)
-        for rank in range(plan.n)
-        for chunk in plan.due(rank)
+        holdings.held[rank].get(chunk) != schedule.complete(chunk)
+        for rank in range(schedule.n)
+        for chunk in schedule.due(rank)
     )

@@ -32,7 +32,7 @@ from distdemo.ops.reduction import REDUCTIONS
 from distdemo.trace import algorithms
 from distdemo.trace.play import steps
 from distdemo.trace.records import Fault, Moment, RankTrace, TraceSpec, Transfer, WrongChunk
-from distdemo.trace.schedule import Plan, ScheduleError, Sizes
+from distdemo.trace.schedule import ChunkSizes, Schedule, ScheduleError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,8 +63,8 @@ def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
         rank: this rank of the world; all of the world take part.
         spec: the same on all ranks.
     """
-    plan = algorithms.plan(spec.op, spec.algorithm, spec.chunks)
-    runner = Runner(rank.rank, plan, spec.op, rank.device, spec.fault)
+    schedule = algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
+    runner = Runner(rank.rank, schedule, spec.op, rank.device, spec.fault)
     name = f"{spec.algorithm} {spec.op.op}"
     rank.reach(f"entered {name}")
     if rank.device != "cpu":  # NCCL wants all ranks in its first call; a round may have only some
@@ -85,21 +85,25 @@ def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
         tuple(moments),
         runner.sent_bytes,
         verification,
-        tuple(_wrong_chunks(rank.rank, plan, runner, wanted or [], verification)),
+        tuple(_wrong_chunks(rank.rank, schedule, runner, wanted or [], verification)),
     )
 
 
 def _wrong_chunks(
-    rank: int, plan: Plan, runner: Runner, wanted: list[Expected], verification: Verification
+    rank: int,
+    schedule: Schedule,
+    runner: Runner,
+    wanted: list[Expected],
+    verification: Verification,
 ) -> Iterator[WrongChunk]:
     """Each chunk that this rank must have and has not, or that holds something else."""
     here = runner.chunks()
-    for place, chunk in enumerate(plan.due(rank)):
-        whole = wanted[0 if plan.task.whole else place]
+    for place, chunk in enumerate(schedule.due(rank)):
+        whole = wanted[0 if schedule.goal.whole else place]
         tensor, bound = whole.tensor.reshape(-1), whole.bound
         first, end = 0, tensor.numel()
-        if plan.task.whole:
-            first, end = plan.sizes.before(chunk), plan.sizes.before(chunk + 1)
+        if schedule.goal.whole:
+            first, end = schedule.sizes.before(chunk), schedule.sizes.before(chunk + 1)
         if first == end:
             continue
         right = tensor[first:end]
@@ -143,14 +147,14 @@ class Role:
     held: frozenset[int]
 
 
-def roles(rank: int, plan: Plan, fault: Fault | None = None) -> Iterator[Role]:
+def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator[Role]:
     """What this rank does in each round.
 
     Raises:
         ScheduleError: without a fault, a rank sends a chunk that it does not have.
     """
-    held = set(plan.given(rank))
-    for step in steps(plan, fault):
+    held = set(schedule.given(rank))
+    for step in steps(schedule, fault):
         out = [each for each in step.transfers if each.src == rank]
         into = [each for each in step.transfers if each.dst == rank]
         sent = {chunk for each in out for chunk in each.chunks}
@@ -159,7 +163,7 @@ def roles(rank: int, plan: Plan, fault: Fault | None = None) -> Iterator[Role]:
                 f"In round {step.number} rank {rank} sends chunk {min(sent - held)}, "
                 "which it does not have."
             )
-        if plan.task.moved:
+        if schedule.goal.moved:
             held -= sent
         arrived = frozenset(chunk for each in into for chunk in each.chunks)
         fresh = arrived - held
@@ -189,7 +193,9 @@ class Memory:
         flat: all of them.
     """
 
-    def __init__(self, sizes: Sizes, order: Sequence[int], dtype: torch.dtype, device: str) -> None:
+    def __init__(
+        self, sizes: ChunkSizes, order: Sequence[int], dtype: torch.dtype, device: str
+    ) -> None:
         self._places: dict[int, tuple[int, int]] = {}
         end = 0
         for chunk in order:
@@ -241,7 +247,7 @@ class Runner:
 
     Args:
         rank: this one.
-        plan: what all ranks have to do.
+        schedule: what all ranks have to do.
         spec: the op, with dtype, shape, reduce op and root.
         device: where the tensors are.
         fault: what goes wrong on purpose: then also what was never filled is sent.
@@ -254,10 +260,10 @@ class Runner:
     """
 
     def __init__(
-        self, rank: int, plan: Plan, spec: OpSpec, device: str, fault: Fault | None = None
+        self, rank: int, schedule: Schedule, spec: OpSpec, device: str, fault: Fault | None = None
     ) -> None:
-        self._rank, self._plan, self._spec, self._device = rank, plan, spec, device
-        self._roles = tuple(roles(rank, plan, fault))
+        self._rank, self._schedule, self._spec, self._device = rank, schedule, spec, device
+        self._roles = tuple(roles(rank, schedule, fault))
         self._load()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
         # Keeps the handles until the next round has posted its own. To let go of one of gloo's as
@@ -272,13 +278,13 @@ class Runner:
         self.sent_bytes = 0
         self._rounds = [self._round(role) for role in self._roles]
         self._before, self._after = self._multiplying(), self._dividing()
-        self._held = frozenset(plan.given(rank))
+        self._held = frozenset(schedule.given(rank))
 
     # --------------------------------------------------------------------------------- running it
 
     def reset(self) -> None:
         """Hold again what was held at the start; all else is poison. Not to be timed."""
-        given = self._plan.given(self._rank)
+        given = self._schedule.given(self._rank)
         poison(self._memory.flat)
         for chunk, content in self._blank.items():
             self._memory.of(chunk).copy_(content)
@@ -337,7 +343,7 @@ class Runner:
                 _all(each.settling)
             if role is self._roles[-1] and self._after:
                 _all(self._after)
-                changed |= frozenset(self._plan.due(self._rank))
+                changed |= frozenset(self._schedule.due(self._rank))
             rank.synchronize()
             ended = time.perf_counter()
             times = (began, posted, arrived, ended)
@@ -358,10 +364,10 @@ class Runner:
 
     def result(self) -> list[Tensor]:
         """The pieces of the op's result, as its ``expected`` has them: views."""
-        due, shape = self._plan.due(self._rank), self._spec.shape
+        due, shape = self._schedule.due(self._rank), self._spec.shape
         if not due:
             return []
-        if self._plan.task.whole:
+        if self._schedule.goal.whole:
             return [self._memory.flat.view(shape)]
         return [self._memory.of(chunk).view(shape) for chunk in due]
 
@@ -470,10 +476,10 @@ class Runner:
 
     def _load(self) -> None:
         """The memory, and what was held at the start."""
-        plan, rank, spec = self._plan, self._rank, self._spec
-        op, given, dtype = ops.REGISTRY[spec.op], plan.given(rank), torch_dtype(spec)
-        self._memory = Memory(plan.sizes, self._order(), dtype, self._device)
-        self._given = Memory(plan.sizes, given, dtype, self._device)
+        schedule, rank, spec = self._schedule, self._rank, self._spec
+        op, given, dtype = ops.REGISTRY[spec.op], schedule.given(rank), torch_dtype(spec)
+        self._memory = Memory(schedule.sizes, self._order(), dtype, self._device)
+        self._given = Memory(schedule.sizes, given, dtype, self._device)
         if given:
             pieces = held_before(op, rank, spec)
             flat = [piece.reshape(-1).to(self._device) for piece in pieces]
@@ -481,21 +487,21 @@ class Runner:
         # What is sent of the start has memory of its own where that is multiplied first.
         self._original = self._given
         if spec.reduce_op == "premul_sum":
-            self._original = Memory(plan.sizes, given, dtype, self._device)
+            self._original = Memory(schedule.sizes, given, dtype, self._device)
         # What lies where results come to, so that a gap shows beside data of the user's own.
         self._blank: dict[int, Tensor] = {}
-        due = plan.due(rank)
+        due = schedule.due(rank)
         if due and not op.is_in_place(spec) and (spec.values, spec.fill) != (None, None):
             recv = make_buffers(op, rank, spec, self._device).recv
             self._blank = {chunk: each.reshape(-1) for chunk, each in zip(due, recv, strict=True)}
 
     def _order(self) -> Sequence[int]:
         """How chunks lie: those of one tensor in a row, others so that little needs packing."""
-        plan, rank = self._plan, self._rank
-        if plan.task.whole:
-            return range(plan.sizes.chunks)
+        schedule, rank = self._schedule, self._rank
+        if schedule.goal.whole:
+            return range(schedule.sizes.chunks)
         messages = [each for role in self._roles for each in (*role.sends, *role.receives)]
-        there = {*plan.given(rank), *plan.due(rank)}
+        there = {*schedule.given(rank), *schedule.due(rank)}
         there |= {chunk for role in self._roles for chunk in role.arrived}
         there |= {chunk for each in messages for chunk in each.chunks}
         row = sorted(there)
@@ -509,7 +515,7 @@ class Runner:
                 if any(place[b] != place[a] + 1 for a, b in pairwise(each.chunks))
             )
 
-        cuts = (bisect_left(row, start) for start in (0, rank, plan.root))
+        cuts = (bisect_left(row, start) for start in (0, rank, schedule.root))
         return min(([*row[cut:], *row[:cut]] for cut in cuts), key=packed)
 
     def _multiplying(self) -> list[Act]:
@@ -524,10 +530,10 @@ class Runner:
 
     def _dividing(self) -> list[Act]:
         """After the last round: ``avg`` divides what this rank must hold."""
-        if self._spec.reduce_op != "avg" or self._plan.n == 1:
+        if self._spec.reduce_op != "avg" or self._schedule.n == 1:
             return []
-        runs = self._memory.runs(self._plan.due(self._rank))
-        return [partial(run.div_, self._plan.n) for run in runs]
+        runs = self._memory.runs(self._schedule.due(self._rank))
+        return [partial(run.div_, self._schedule.n) for run in runs]
 
 
 def _all(acts: Iterable[Act]) -> None:

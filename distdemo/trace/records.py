@@ -115,7 +115,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class FormulaCheck:
     """A formula beside what was counted.
 
     Attributes:
@@ -136,7 +136,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class CostModel:
     """What a message costs, by Hockney's model: a message of s bytes takes α + s·β.
 
     Attributes:
@@ -330,7 +330,7 @@ class TraceReport:
     counts: Counts
     sent_bytes: tuple[int, ...]
     received_bytes: tuple[int, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[FormulaCheck, ...]
     handed_bytes: tuple[int, ...] = ()
     wrong: tuple[WrongChunk, ...] = ()
     verifications: tuple[Verification, ...] = ()
@@ -381,7 +381,7 @@ class ComparisonSpec:
     algorithms: tuple[str, ...]
     chunks: int | None = None
     budget_s: float = 2.0
-    link: Link | None = None
+    link: CostModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +421,7 @@ class Candidate:
     algorithm: str
     own: bool = False
     counts: Counts | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[FormulaCheck, ...] = ()
     handed_bytes: int | None = None
     timing: Timing | None = None
     predicted_s: float | None = None
@@ -513,7 +513,7 @@ class Comparison:
     algorithms: tuple[AlgorithmInfo, ...]
     sizes: tuple[ComparedSize, ...]
     sizes_asked: int
-    link: Link | None
+    link: CostModel | None
     crossovers: tuple[Crossover, ...] = ()
     settings: WorldSpec | None = None
     interrupted: bool = False

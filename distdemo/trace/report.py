@@ -28,7 +28,7 @@ from distdemo.trace.records import (
     TraceSpec,
     WrongChunk,
 )
-from distdemo.trace.schedule import Plan
+from distdemo.trace.schedule import Schedule
 from distdemo.versions import versions
 
 Place = tuple[int, int]
@@ -47,36 +47,36 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
         world: how its ranks ended; None: on paper, whose contributions are where, without numbers
             and moments.
     """
-    op, plan = spec.op, algorithms.plan(spec.op, spec.algorithm, spec.chunks)
+    op, schedule = spec.op, algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
     traffic = ops.REGISTRY[op.op].traffic(op)
     itemsize = DTYPES[op.dtype].itemsize
-    counts = count(plan, itemsize)
-    sent, received = count_by_rank(plan, itemsize)
+    counts = count(schedule, itemsize)
+    sent, received = count_by_rank(schedule, itemsize)
     outcomes = () if world is None else world.outcomes
     traces = [each.value for each in outcomes if isinstance(each, Returned)]
     found = TraceReport(
         spec=spec,
-        algorithm=info(plan.algorithm),
+        algorithm=info(schedule.algorithm),
         traffic=traffic,
         element_bytes=itemsize,
-        chunk_elements=tuple(map(plan.sizes.of, range(plan.sizes.chunks))),
-        chunk_names=tuple(map(plan.name, range(plan.sizes.chunks))),
-        wanted=tuple(tuple(plan.due(rank)) for rank in range(plan.n)),
+        chunk_elements=tuple(map(schedule.sizes.of, range(schedule.sizes.chunks))),
+        chunk_names=tuple(map(schedule.name, range(schedule.sizes.chunks))),
+        wanted=tuple(tuple(schedule.due(rank)) for rank in range(schedule.n)),
         start=(),
         rounds=(),
         counts=counts,
         sent_bytes=sent,
         received_bytes=received,
-        checks=checks(plan, counts, traffic.payload_bytes),
+        checks=checks(schedule, counts, traffic.payload_bytes),
         verifications=tuple(each.verification for each in traces),
         world=world,
         versions=versions() | ({} if world is None else backends.versions_of(world.world)),
     )
     if world is not None and not world.ok:
         return found
-    start, rounds, held = _rounds(spec, plan, traces, () if world is None else world.hosts)
-    wrong = {(each.rank, each.chunk): each for each in _wrong(spec, plan, held, traces)}
-    for each in untrue(spec, plan, traces):
+    start, rounds, held = _rounds(spec, schedule, traces, () if world is None else world.hosts)
+    wrong = {(each.rank, each.chunk): each for each in _wrong(spec, schedule, held, traces)}
+    for each in untrue(spec, schedule, traces):
         # Rank and chunk of one that is known by its result get the round; others are new.
         known = wrong.get((each.rank, each.chunk), each)
         wrong[each.rank, each.chunk] = (
@@ -100,7 +100,7 @@ def _age(wrong: WrongChunk) -> tuple[float, int, int]:
 
 
 def _rounds(
-    spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace], hosts: Sequence[str]
+    spec: TraceSpec, schedule: Schedule, traces: Sequence[RankTrace], hosts: Sequence[str]
 ) -> tuple[
     tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...], tuple[dict[int, Contributions], ...]
 ]:
@@ -111,16 +111,16 @@ def _rounds(
         if traces:
             trace = traces[rank]
             values = (trace.values[number - 1] if number else trace.start).get(chunk, ())
-        return Cell(chunk, ranks, values, ranks == plan.complete(chunk))
+        return Cell(chunk, ranks, values, ranks == schedule.complete(chunk))
 
-    held = contributions(plan, forgiving=True).held
+    held = contributions(schedule, forgiving=True).held
     start = tuple(
         tuple(cell(rank, chunk, ranks, 0) for chunk, ranks in sorted(here.items()))
         for rank, here in enumerate(held)
     )
     moments = on_one_clock(traces, hosts)
     found = []
-    for step, now in played(plan, spec.fault):
+    for step, now in played(schedule, spec.fault):
         held = now.held
         arrived: list[set[int]] = [set() for _ in held]
         gone: list[set[int]] = [set() for _ in held]
@@ -129,7 +129,7 @@ def _rounds(
             gone[each.src].update(each.chunks)
         if spec.divides and step.number == len(moments):  # what ranks must hold changes as well
             for rank, chunks in enumerate(arrived):
-                chunks.update(plan.due(rank))
+                chunks.update(schedule.due(rank))
         cells = tuple(
             tuple(cell(rank, chunk, held[rank][chunk], step.number) for chunk in sorted(chunks))
             for rank, chunks in enumerate(arrived)
@@ -174,7 +174,7 @@ def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tupl
 
 def _wrong(
     spec: TraceSpec,
-    plan: Plan,
+    schedule: Schedule,
     held: Sequence[dict[int, Contributions]],
     traces: Sequence[RankTrace],
 ) -> Iterator[WrongChunk]:
@@ -183,11 +183,13 @@ def _wrong(
     By its numbers, or, though those happen to be right, by what is in it.
     """
     by_numbers = {(each.rank, each.chunk): each for trace in traces for each in trace.wrong}
-    since = {} if spec.fault is None else _since(spec, plan)
-    for rank, chunk in [(each, chunk) for each in range(plan.n) for chunk in plan.due(each)]:
-        here, right = held[rank].get(chunk, ()), plan.complete(chunk)
+    since = {} if spec.fault is None else _since(spec, schedule)
+    for rank, chunk in [
+        (each, chunk) for each in range(schedule.n) for chunk in schedule.due(each)
+    ]:
+        here, right = held[rank].get(chunk, ()), schedule.complete(chunk)
         found = by_numbers.get((rank, chunk))
-        if found is None and (here == right or not plan.sizes.of(chunk) or not traces):
+        if found is None and (here == right or not schedule.sizes.of(chunk) or not traces):
             continue
         if found is None:  # its numbers are what they should be, by chance
             noted = (traces[rank].start, *traces[rank].values)
@@ -202,10 +204,12 @@ def _wrong(
         )
 
 
-def _since(spec: TraceSpec, plan: Plan) -> dict[Place, int]:
+def _since(spec: TraceSpec, schedule: Schedule) -> dict[Place, int]:
     """The round after which each place first differed from the right schedule's."""
     found: dict[Place, int] = {}
-    for (right, wanted), (wrong, got) in zip(played(plan), played(plan, spec.fault), strict=True):
+    for (right, wanted), (wrong, got) in zip(
+        played(schedule), played(schedule, spec.fault), strict=True
+    ):
         for each in (*right.transfers, *wrong.transfers):
             for rank in (each.src, each.dst):
                 for chunk in each.chunks:
@@ -217,7 +221,9 @@ def _since(spec: TraceSpec, plan: Plan) -> dict[Place, int]:
 # --------------------------------------------------------------- are the numbers in between right?
 
 
-def untrue(spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace]) -> Iterator[WrongChunk]:
+def untrue(
+    spec: TraceSpec, schedule: Schedule, traces: Sequence[RankTrace]
+) -> Iterator[WrongChunk]:
     """Each place whose numbers, after some round, were not what the schedule makes of the start.
 
     The numbers that each rank noted before the first round are sent and reduced here in plain
@@ -228,9 +234,9 @@ def untrue(spec: TraceSpec, plan: Plan, traces: Sequence[RankTrace]) -> Iterator
         return
     sums = Sums(spec)
     start: list[dict[int, Known]] = [dict(trace.start) for trace in traces]
-    holdings = Holdings(plan, start, sums.combined, absent=())
+    holdings = Holdings(schedule, start, sums.combined, absent=())
     found: set[Place] = set()
-    for step in steps(plan, spec.fault):
+    for step in steps(schedule, spec.fault):
         holdings.play(step)
         for rank, trace in enumerate(traces):
             final = step.number == len(trace.values)

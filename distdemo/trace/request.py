@@ -21,7 +21,7 @@ from distdemo.ops.spec import OpSpec
 if TYPE_CHECKING:
     from distdemo.trace.algorithms.contract import Algorithm
     from distdemo.trace.command import Spoil
-    from distdemo.trace.records import Link, TraceSpec
+    from distdemo.trace.records import CostModel, TraceSpec
 
 MOST_SIZES = 50
 MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; nobody looks at more
@@ -62,7 +62,7 @@ def check_arithmetic(spec: OpSpec) -> None:
 
 def make_link(
     alpha: float | None, beta: float | None, files: Sequence[Path], op: str
-) -> Link | None:
+) -> CostModel | None:
     """α and β of the predictions, if the user says them."""
     if (alpha is None) != (beta is None) or (files and alpha is not None):
         raise UsageError(
@@ -70,13 +70,13 @@ def make_link(
             "A message costs α, and β for each byte.",
             "Try --alpha 5us --beta 10GB/s, or --fit FILE.json.",
         )
-    from distdemo.trace.records import Link
+    from distdemo.trace.records import CostModel
 
     if files:
         from distdemo.trace.compare import link_of_files
 
         return link_of_files(files, op)
-    return None if alpha is None or beta is None else Link(alpha, beta)
+    return None if alpha is None or beta is None else CostModel(alpha, beta)
 
 
 def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
@@ -103,7 +103,7 @@ def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
     What is never cut has as many as there are ranks, so that it can be held against a ring's.
     """
     count = chunks or algorithm.chunks(spec.group_size)
-    if not algorithm.task.whole:
+    if not algorithm.goal.whole:
         return replace(spec, shape=(1,))
     return replace(spec, shape=(spec.group_size if count == 1 and chunks is None else count,))
 
@@ -181,18 +181,20 @@ def make_spec(
     from distdemo.trace.play import find_fault
     from distdemo.trace.records import TraceSpec
 
-    plan = algorithms.plan(op, algorithm.name, chunks)
-    rounds = sum(1 for _ in plan.rounds())
-    held = sum(max(len(plan.given(rank)), len(plan.due(rank))) for rank in range(plan.n))
+    schedule = algorithms.schedule(op, algorithm.name, chunks)
+    rounds = sum(1 for _ in schedule.rounds())
+    held = sum(
+        max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(schedule.n)
+    )
     if rounds * held > MOST_CELLS:
         raise UsageError(
-            f"{rounds:,} rounds with {held:,} chunks on {plan.n:,} ranks are too many to be shown.",
+            f"{rounds:,} rounds with {held:,} chunks are too many to be shown.",
             f"What each rank holds after each round is recorded: {MOST_CELLS:,} chunks at most.",
             "Try fewer ranks, --compare to time it, or --simulate to count it.",
         )
     fault = None
     if spoil is not None:
         if spoil.rank is not None:
-            check_rank("--spoil", spoil.rank, plan.n)
-        fault = find_fault(plan, spoil.kind, spoil.round, spoil.rank)
+            check_rank("--spoil", spoil.rank, schedule.n)
+        fault = find_fault(schedule, spoil.kind, spoil.round, spoil.rank)
     return TraceSpec(op, algorithm.name, chunks, fault)

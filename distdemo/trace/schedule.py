@@ -2,13 +2,14 @@
 
 A round is said in few words whatever the number of ranks: "every rank sends the chunk of its own
 number to its right neighbour" is one ``Sends``. So the rounds of 100,000 ranks can be counted
-without writing down a transfer for each, and those of a few be written out (``Plan.steps``).
+without writing down a transfer for each, and those of a few be written out (``Schedule.steps``).
 
 In a round a rank sends at most one message and receives at most one: that is what a link that works
 both ways can do at a time, and why a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp,
 Optimization of Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 3).
 
-Ranks and chunks are numbered here as if rank 0 were the root; ``Plan`` turns them for another one.
+Ranks and chunks are numbered here as if rank 0 were the root; ``Schedule`` turns them for
+another one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Where = Literal["all", "root", "own", "from", "to"]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Goal:
     """What an op asks of an algorithm: who has which chunks before, and who must have them after.
 
     It says the same as the op's own ``pieces`` and ``result``, in chunks (a test compares them).
@@ -84,7 +85,7 @@ def chunks_of(where: Where, rank: int, n: int, root: int, chunks: int) -> range:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ChunkSizes:
     """Number of elements of each chunk: ``each``, and the first ``larger`` of them one more."""
 
     chunks: int
@@ -92,7 +93,7 @@ class Sizes:
     larger: int = 0
 
     @classmethod
-    def cut(cls, elements: int, chunks: int) -> Sizes:
+    def cut(cls, elements: int, chunks: int) -> ChunkSizes:
         """Chunks that are as equal as can be, as numpy.array_split cuts."""
         return cls(chunks, *divmod(elements, chunks))
 
@@ -123,7 +124,7 @@ class Chunks(ABC):
         """Their numbers, in the order in which they lie in the message."""
 
     @abstractmethod
-    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
         """Elements of all of them, without writing them down."""
 
 
@@ -146,7 +147,7 @@ class Window(Chunks):
         start = self.first + self.turn * src
         return tuple(place % chunks for place in range(start, start + self.width))
 
-    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
         """Elements of all of them."""
         start = (self.first + self.turn * src) % sizes.chunks
         return sizes.within(start, start + self.width)
@@ -178,7 +179,7 @@ class Block(Chunks):
         """Their numbers."""
         return tuple(chunk for span in self._spans(src, dst, chunks) for chunk in span)
 
-    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
         """Elements of all of them."""
         spans = self._spans(src, dst, sizes.chunks)
         return sum(sizes.within(each.start, each.stop) for each in spans)
@@ -191,14 +192,14 @@ class Block(Chunks):
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Chunks):
+class OwnPart(Chunks):
     """The sender's part for the receiver, where chunk i·n + j is rank i's part for rank j."""
 
     def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
         """Their numbers."""
         return (src * n + dst,)
 
-    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
         """Elements of all of them."""
         return sizes.each
 
@@ -219,7 +220,7 @@ class PartsWithBit(Chunks):
         begun = ((distance, (src - distance % self.bit) % n) for distance in distances)
         return tuple(origin * n + (origin + distance) % n for distance, origin in begun)
 
-    def elements(self, src: int, dst: int, n: int, sizes: Sizes) -> int:
+    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
         """Elements of all of them."""
         return with_bit(n, self.bit) * sizes.each
 
@@ -319,11 +320,11 @@ class Round:
     phase: str = ""
 
 
-# -------------------------------------------------------------------------------------------- plan
+# ---------------------------------------------------------------------------------------- schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Schedule:
     """An algorithm applied: to n ranks, a root and a number of elements. Every engine gets one.
 
     Attributes:
@@ -336,13 +337,13 @@ class Plan:
     algorithm: Algorithm
     n: int
     root: int
-    sizes: Sizes
+    sizes: ChunkSizes
 
     @classmethod
     def of(
         cls, algorithm: Algorithm, n: int, elements: int, root: int = 0, chunks: int | None = None
-    ) -> Plan:
-        """The plan for this many elements.
+    ) -> Schedule:
+        """The schedule for this many elements.
 
         Args:
             algorithm: whose schedule.
@@ -352,35 +353,38 @@ class Plan:
             chunks: of an algorithm that leaves it open; None: as many as it likes.
         """
         count = (chunks if algorithm.chunked else None) or algorithm.chunks(n)
-        whole = algorithm.task.whole
+        whole = algorithm.goal.whole
         return cls(
-            algorithm, n, root, Sizes.cut(elements, count) if whole else Sizes(count, elements)
+            algorithm,
+            n,
+            root,
+            ChunkSizes.cut(elements, count) if whole else ChunkSizes(count, elements),
         )
 
     @property
-    def task(self) -> Task:
+    def goal(self) -> Goal:
         """What the op asks for."""
-        return self.algorithm.task
+        return self.algorithm.goal
 
     def given(self, rank: int) -> range:
         """The chunks that this rank has before."""
-        return chunks_of(self.task.given, rank, self.n, self.root, self.sizes.chunks)
+        return chunks_of(self.goal.given, rank, self.n, self.root, self.sizes.chunks)
 
     def due(self, rank: int) -> range:
         """The chunks that it must have after."""
-        return chunks_of(self.task.due, rank, self.n, self.root, self.sizes.chunks)
+        return chunks_of(self.goal.due, rank, self.n, self.root, self.sizes.chunks)
 
     def complete(self, chunk: int) -> tuple[int, ...]:
         """The ranks whose contributions are in this chunk at the end."""
-        if self.task.reduced:
+        if self.goal.reduced:
             return tuple(range(self.n))
-        if self.task.given == "root":
+        if self.goal.given == "root":
             return (self.root,)
-        return (chunk,) if self.task.given == "own" else (chunk // self.n,)
+        return (chunk,) if self.goal.given == "own" else (chunk // self.n,)
 
     def name(self, chunk: int) -> str:
         """What people call it: its number, or ``0→3`` where each rank has a part for each."""
-        return f"{chunk // self.n}→{chunk % self.n}" if self.task.given == "from" else str(chunk)
+        return f"{chunk // self.n}→{chunk % self.n}" if self.goal.given == "from" else str(chunk)
 
     def rounds(self) -> Iterator[Round]:
         """The schedule in few words, as if rank 0 were the root."""
@@ -407,7 +411,7 @@ class Plan:
     def _transfer(self, sends: Sends, rank: int) -> Transfer:
         receiver = sends.to.of(rank, self.n)
         chunks = sends.chunks.of(rank, receiver, self.n, self.sizes.chunks)
-        if self.task.rooted:
+        if self.goal.rooted:
             chunks = tuple(self._turned(chunk) for chunk in chunks)
         elements = sum(map(self.sizes.of, chunks))
         ends = self._turned(rank), self._turned(receiver)

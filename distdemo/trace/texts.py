@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from distdemo.ops.contract import Traffic
-from distdemo.trace.records import Check, Fault, Link, TraceReport, WrongChunk
+from distdemo.trace.records import CostModel, Fault, FormulaCheck, TraceReport, WrongChunk
 from distdemo.view.console import ASCII_SIGNS, Signs
 from distdemo.view.format import distinct, duration, exact_size, listing, plural, rate, short_size
 
@@ -23,7 +23,7 @@ LETTERS = (
 """What formulas are written with, B apart."""
 
 
-def amount(check: Check, value: float) -> str:
+def amount(check: FormulaCheck, value: float) -> str:
     """Rounds are a number, all else bytes, exactly."""
     if check.name == "rounds":
         return f"{value:,.10g}"
@@ -35,7 +35,7 @@ def formula(text: str, sign: Signs) -> str:
     return text.replace("·", "*") if sign == ASCII_SIGNS else text
 
 
-def sameness(check: Check) -> str:
+def sameness(check: FormulaCheck) -> str:
     """``same``, ``different``, or ``unequal``: it is of equal chunks, and these are not."""
     if check.same:
         return "same"
@@ -60,7 +60,7 @@ def payload_text(traffic: Traffic) -> str:
     return f"{exact_size(traffic.payload_bytes)}{about}"
 
 
-def link_text(link: Link) -> str:
+def link_text(link: CostModel) -> str:
     """α and β, and where they are from."""
     beta = link.beta_s_per_byte
     bandwidth = rate(1 / beta) if beta > 0 else "without limit"

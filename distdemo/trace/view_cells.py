@@ -67,7 +67,7 @@ def frames(report: TraceReport) -> list[Frame]:
     return found
 
 
-class Form(NamedTuple):
+class CellForm(NamedTuple):
     """How much of a cell is shown.
 
     Attributes:
@@ -81,7 +81,13 @@ class Form(NamedTuple):
     tight: bool = False
 
 
-FORMS = (Form(True, 4), Form(False, 4), Form(True, 1), Form(False, 1), Form(False, 0, tight=True))
+FORMS = (
+    CellForm(True, 4),
+    CellForm(False, 4),
+    CellForm(True, 1),
+    CellForm(False, 1),
+    CellForm(False, 0, tight=True),
+)
 """From the roomiest on; where none fits, it becomes a list."""
 
 
@@ -133,7 +139,7 @@ class Cells:
 
     # ---------------------------------------------------------------------------------- one cell
 
-    def _parts(self, form: Form, frame: Frame, rank: int, chunk: int) -> tuple[Text, ...]:
+    def _parts(self, form: CellForm, frame: Frame, rank: int, chunk: int) -> tuple[Text, ...]:
         """Sign, bar, whose contributions, and numbers; each may be empty."""
         cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
         mark, bar, words, value = Text(), Text(), Text(), Text()
@@ -201,14 +207,14 @@ class Cells:
             table.add_row(Text(str(row.rank), style=colours.of_rank(row.rank)), *cells)
         return Group(table, self._more(left_out)) if left_out else table
 
-    def _heads(self, form: Form) -> list[str]:
+    def _heads(self, form: CellForm) -> list[str]:
         lead = "" if form.tight else "chunk "
         return [lead + name for name in self._names]
 
     def _more(self, count: int) -> Text:
         return Text(f"{self.sign.more} {plural(count, 'rank')} more", style=colours.QUIET)
 
-    def _fits(self, form: Form, frames: Sequence[Frame]) -> bool:
+    def _fits(self, form: CellForm, frames: Sequence[Frame]) -> bool:
         """Whether there is room; the widths of all parts are remembered."""
         around, chunks = 1 if form.tight else 3, len(self._names)
         if self.named or (form.bar and not self.reduced) or (around + 1) * chunks > self._width:
@@ -258,7 +264,7 @@ class Cells:
 
     def _item(self, frame: Frame, rank: int, chunk: int) -> Text:
         """``+1: 0–2 (33)``; of a chunk with a name of its own ``0→1 ✓ (3)``."""
-        mark, _, words, value = self._parts(Form(False, 1), frame, rank, chunk)
+        mark, _, words, value = self._parts(CellForm(False, 1), frame, rank, chunk)
         cell = frame.held[rank].get(chunk)
         style = colours.of_rank(cell.ranks[0]) if self.named and cell and cell.ranks else ""
         name = Text.assemble(mark, (self._names[chunk] + ("" if self.named else ":"), style))

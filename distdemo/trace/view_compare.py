@@ -76,7 +76,7 @@ FILES = {".html": _page}
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Quantity:
     """A column.
 
     Attributes:
@@ -115,15 +115,15 @@ def _beside_own(row: Candidate, size: ComparedSize) -> str | None:
     return times(row.timing.median_s / own.timing.median_s) if own.timing.median_s else None
 
 
-FIGURES = (
-    Figure("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
-    Figure("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
-    Figure("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), goes=4),
-    Figure("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), goes=1),
-    Figure("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
-    Figure("Median", _median),
-    Figure("±", _interval, goes=2),
-    Figure("× own", _beside_own, goes=3),
+QUANTITIES = (
+    Quantity("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
+    Quantity("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
+    Quantity("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), goes=4),
+    Quantity("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), goes=1),
+    Quantity("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
+    Quantity("Median", _median),
+    Quantity("±", _interval, goes=2),
+    Quantity("× own", _beside_own, goes=3),
 )
 """Counted from the schedule: rounds, and bytes of the rank that sends most, through the busiest one
 and of all ranks together; then the time that the model predicts beside the measured one."""
@@ -131,7 +131,7 @@ and of all ranks together; then the time that the model predicts beside the meas
 
 def _rows(report: Comparison, size: ComparedSize, console: Console) -> Iterator[RenderableType]:
     """The table without the columns that there is no room for; else a list."""
-    told = [f for f in FIGURES if any(f.cell(row, size) is not None for row in size.candidates)]
+    told = [f for f in QUANTITIES if any(f.cell(row, size) is not None for row in size.candidates)]
     while True:
         heads = [Column("Algorithm"), *(Column(f.name, right=True) for f in told)]
         rows: list[list[Cell]] = []

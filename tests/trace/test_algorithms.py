@@ -23,7 +23,7 @@ from distdemo.trace.algorithms.contract import Algorithm
 from distdemo.trace.count import checks, cost, costs, count, count_by_rank, counted, crossovers
 from distdemo.trace.play import Holdings, contributions, find_fault, steps
 from distdemo.trace.records import Fault, FaultKind, PlayedRound, Transfer
-from distdemo.trace.schedule import Plan, Round, ScheduleError, Sends, Shift, Window
+from distdemo.trace.schedule import Round, Schedule, ScheduleError, Sends, Shift, Window
 
 COMBINE: dict[str, Callable[..., Any]] = {
     "sum": np.add,
@@ -49,22 +49,24 @@ def sizes(n: int) -> list[int]:
     return sorted({0, 1, n - 1, n + 1})
 
 
-def payload_of(plan: Plan, elements: int) -> int:
+def payload_of(schedule: Schedule, elements: int) -> int:
     """The B that the op itself declares, in bytes of float32."""
-    spec = OpSpec(plan.algorithm.op, plan.n, shape=(elements,))
+    spec = OpSpec(schedule.algorithm.op, schedule.n, shape=(elements,))
     return ops.REGISTRY[spec.op].traffic(spec).payload_bytes
 
 
 # ------------------------------------------------------------------------------------------ values
 
 
-def pieces_of(plan: Plan, rank: int, spec: OpSpec) -> list[Any]:
+def pieces_of(schedule: Schedule, rank: int, spec: OpSpec) -> list[Any]:
     before = held_before(ops.REGISTRY[spec.op], rank, spec)
     factor = spec.factor if spec.reduce_op == "premul_sum" else 1
     pieces = [factor * each.reshape(-1).numpy() for each in before]
-    if not plan.task.whole:
+    if not schedule.goal.whole:
         return pieces
-    return np.split(pieces[0], [plan.sizes.before(chunk) for chunk in range(1, plan.sizes.chunks)])
+    return np.split(
+        pieces[0], [schedule.sizes.before(chunk) for chunk in range(1, schedule.sizes.chunks)]
+    )
 
 
 @cache
@@ -79,43 +81,47 @@ def wanted(spec: OpSpec, source: Source) -> tuple[Any, Any]:
     return flat, np.zeros(len(flat)) if each.bound is None else each.bound.reshape(-1).numpy()
 
 
-def assert_values(plan: Plan, elements: int, names: tuple[str, ...], rounds: int | None = None):
+def assert_values(
+    schedule: Schedule, elements: int, names: tuple[str, ...], rounds: int | None = None
+):
     """Play it by values, for all these reduce operations at once, and compare the result."""
     specs = {
         name: OpSpec(
-            plan.algorithm.op,
-            plan.n,
+            schedule.algorithm.op,
+            schedule.n,
             "float64" if name in ("avg", "premul_sum") else "int64",
             (elements,),
             reduce_op=name,
-            root=plan.root,
+            root=schedule.root,
             variant="list",
         )
         for name in names
     }
-    start: list[dict[int, Rows]] = [{} for _ in range(plan.n)]
+    start: list[dict[int, Rows]] = [{} for _ in range(schedule.n)]
     for rank, held in enumerate(start):
         for name, spec in specs.items():
-            for chunk, numbers in zip(plan.given(rank), pieces_of(plan, rank, spec), strict=False):
+            for chunk, numbers in zip(
+                schedule.given(rank), pieces_of(schedule, rank, spec), strict=False
+            ):
                 held.setdefault(chunk, {})[name] = numbers
 
     def combine(held: Rows, came: Rows) -> Rows:
         return {name: COMBINE[name](each, came[name]) for name, each in held.items()}
 
-    holdings = Holdings(plan, start, combine)
-    for step in list(plan.steps())[:rounds]:
+    holdings = Holdings(schedule, start, combine)
+    for step in list(schedule.steps())[:rounds]:
         holdings.play(step)
     for name, spec in specs.items():
-        for rank in range(plan.n):
+        for rank in range(schedule.n):
             result = ops.REGISTRY[spec.op].result(rank, spec)
             if isinstance(result, Undefined):
-                assert not plan.due(rank)
+                assert not schedule.due(rank)
                 continue
-            got = [holdings.held[rank][chunk][name] for chunk in plan.due(rank)]
-            got = [np.concatenate(got)] if plan.task.whole else got
+            got = [holdings.held[rank][chunk][name] for chunk in schedule.due(rank)]
+            got = [np.concatenate(got)] if schedule.goal.whole else got
             for piece, source in zip(got, result, strict=True):
                 right, bound = wanted(spec, source)
-                own = piece / plan.n if name == "avg" else piece
+                own = piece / schedule.n if name == "avg" else piece
                 assert own.shape == right.shape
                 assert (abs(own - right) <= bound).all(), (name, rank)
 
@@ -130,29 +136,34 @@ def test_every_algorithm_gives_what_its_op_gives(name: str) -> None:
             for turn, elements in enumerate(sizes(n)):
                 names = tuple({"sum", every[(n + turn) % len(every)]})
                 root = (n // 2 + elements) % n if op.root_is else 0
-                assert_values(Plan.of(algorithm, n, elements, root), elements, names)
+                assert_values(Schedule.of(algorithm, n, elements, root), elements, names)
 
 
 def test_a_value_that_is_one_off_would_be_seen() -> None:
     with pytest.raises(AssertionError):
-        assert_values(Plan.of(algorithms.find("all_reduce", "ring"), 3, 3), 3, ("sum",), rounds=3)
+        assert_values(
+            Schedule.of(algorithms.find("all_reduce", "ring"), 3, 3), 3, ("sum",), rounds=3
+        )
 
 
 def test_chunks_are_the_pieces_of_the_op() -> None:
     for name, n in product(algorithms.ops(), (1, 2, 5)):
         op = ops.REGISTRY[name]
         spec = OpSpec(name, n, shape=(n,), root=(n - 1) if op.root_is else 0, reduce_op="sum")
-        plan = Plan.of(algorithms.find(name), n, n, spec.root or 0)
+        schedule = Schedule.of(algorithms.find(name), n, n, spec.root or 0)
         for rank in range(n):
-            if not plan.task.whole:
-                assert len(plan.given(rank)) == op.pieces(rank, spec)
+            if not schedule.goal.whole:
+                assert len(schedule.given(rank)) == op.pieces(rank, spec)
             result = op.result(rank, spec)
             if isinstance(result, Undefined):
                 continue
-            sources = [plan.complete(chunk) for chunk in plan.due(rank)]
+            sources = [schedule.complete(chunk) for chunk in schedule.due(rank)]
             ranks = [source.ranks for source in result]
-            assert set(ranks) == set(sources) if plan.task.whole else ranks == sources, (name, n)
-            assert {source.reduced for source in result} <= {plan.task.reduced}
+            assert set(ranks) == set(sources) if schedule.goal.whole else ranks == sources, (
+                name,
+                n,
+            )
+            assert {source.reduced for source in result} <= {schedule.goal.reduced}
 
 
 def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
@@ -166,30 +177,30 @@ def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
 
 def test_counts_are_what_the_formulas_give() -> None:
     for algorithm, n in product(algorithms.REGISTRY, (*range(1, 19), 31, 33, 64)):
-        elements = 3 * algorithm.chunks(n) if algorithm.task.whole else 3
+        elements = 3 * algorithm.chunks(n) if algorithm.goal.whole else 3
         root = n // 3 if ops.REGISTRY[algorithm.op].root_is else 0
-        plan = Plan.of(algorithm, n, elements, root)
-        found = checks(plan, count(plan, 4), payload_of(plan, elements))
+        schedule = Schedule.of(algorithm, n, elements, root)
+        found = checks(schedule, count(schedule, 4), payload_of(schedule, elements))
         wrong = [each.name for each in found if not each.same]
         assert wrong == [], (algorithm.op, algorithm.name, n)
-        assert counted(plan, 4) == count(plan, 4)
+        assert counted(schedule, 4) == count(schedule, 4)
 
 
 def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do() -> None:
     for algorithm, n in product(algorithms.REGISTRY, (1, 2, 3, 4, 5, 7, 8, 13)):
         for elements in sizes(n):
             root = n // 2 if ops.REGISTRY[algorithm.op].root_is else 0
-            plan = Plan.of(algorithm, n, elements, root)
+            schedule = Schedule.of(algorithm, n, elements, root)
             case = (algorithm.op, algorithm.name, n, elements)
-            counts = count(plan, 1)
+            counts = count(schedule, 1)
             sent, received, messages, serial = [0] * n, [0] * n, 0, 0
-            for step in plan.steps():
+            for step in schedule.steps():
                 for each in step.transfers:
                     sent[each.src] += each.elements
                     received[each.dst] += each.elements
                     messages += each.elements > 0
                 serial += max((each.elements for each in step.transfers), default=0)
-            assert count_by_rank(plan, 1) == (tuple(sent), tuple(received)), case
+            assert count_by_rank(schedule, 1) == (tuple(sent), tuple(received)), case
             assert (counts.messages, counts.beta_bytes) == (messages, serial), case
             assert (counts.sent_bytes, counts.total_bytes) == (max(sent), sum(sent)), case
             through = [a + b for a, b in zip(sent, received, strict=True)]
@@ -200,7 +211,7 @@ def test_what_is_counted_in_one_go_is_what_the_written_out_steps_do() -> None:
 def test_the_ring_of_many_ranks() -> None:
     """Rounds are forgotten, not stored; unequal chunks are still counted rank by rank."""
     n, elements = 5_000, 12_501
-    counts = count(Plan.of(algorithms.find("all_reduce", "ring"), n, elements), 4)
+    counts = count(Schedule.of(algorithms.find("all_reduce", "ring"), n, elements), 4)
     assert counts.total_bytes == 2 * (n - 1) * elements * 4
     assert counts.busiest_ranks < n
 
@@ -221,20 +232,20 @@ def test_a_cost_is_a_line_in_the_payload_and_lines_cross() -> None:
 # ------------------------------------------------------------------------------------------ faults
 
 
-def ring(n: int = 4) -> Plan:
-    return Plan.of(algorithms.find("all_reduce", "ring"), n, n)
+def ring(n: int = 4) -> Schedule:
+    return Schedule.of(algorithms.find("all_reduce", "ring"), n, n)
 
 
-def off(plan: Plan, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
+def off(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
     """By rank and chunk: how often each contribution is there too often (or, below 0, not)."""
-    holdings = contributions(plan, forgiving=True)
-    for step in steps(plan, fault):
+    holdings = contributions(schedule, forgiving=True)
+    for step in steps(schedule, fault):
         holdings.play(step)
     found = {}
-    for rank in range(plan.n):
-        for chunk in plan.due(rank):
+    for rank in range(schedule.n):
+        for chunk in schedule.due(rank):
             by = Counter(holdings.held[rank].get(chunk, ()))
-            by.subtract(plan.complete(chunk))
+            by.subtract(schedule.complete(chunk))
             if any(by.values()):
                 found[rank, chunk] = Counter({each: times for each, times in by.items() if times})
     return found
@@ -242,16 +253,18 @@ def off(plan: Plan, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
 
 def test_no_usual_fault_goes_unnoticed() -> None:
     for algorithm, kind in product(algorithms.REGISTRY, KINDS):
-        plan = Plan.of(algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0)
+        schedule = Schedule.of(
+            algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0
+        )
         case = (algorithm.op, algorithm.name, kind)
         try:
-            fault = find_fault(plan, kind)
+            fault = find_fault(schedule, kind)
         except UsageError:
             assert kind == "twice", case
-            assert not plan.task.reduced, case
+            assert not schedule.goal.reduced, case
             continue
-        assert off(plan, fault), case
-        if plan.task.reduced and not plan.root:
+        assert off(schedule, fault), case
+        if schedule.goal.reduced and not schedule.root:
             assert fault.src != 0, case  # its first number is 0: its sum is right by chance
 
 
@@ -272,16 +285,16 @@ def test_faults_that_can_not_be_are_refused() -> None:
 # --------------------------------------------------------------------------------------- schedules
 
 
-def made(*sends: Sends) -> Plan:
-    """A plan of one round."""
+def made(*sends: Sends) -> Schedule:
+    """A schedule of one round."""
 
     class Odd(Algorithm):
-        op, task = "all_reduce", algorithms.find("all_reduce").task
+        op, goal = "all_reduce", algorithms.find("all_reduce").goal
 
         def rounds(self, n: int, chunks: int) -> Any:
             yield Round(sends)
 
-    return Plan.of(Odd(), 4, 4)
+    return Schedule.of(Odd(), 4, 4)
 
 
 def test_a_schedule_that_no_link_can_do_is_refused() -> None:
@@ -295,9 +308,9 @@ def test_a_schedule_that_no_link_can_do_is_refused() -> None:
 
 
 def test_what_a_rank_does_not_have_it_can_not_send() -> None:
-    plan = Plan.of(algorithms.find("broadcast", "tree"), 4, 1)
+    schedule = Schedule.of(algorithms.find("broadcast", "tree"), 4, 1)
     with pytest.raises(ScheduleError, match="rank 3 sends chunk 0, which it does not have"):
-        contributions(plan).play(PlayedRound(1, "", (Transfer(3, 0, (0,), 1),)))
+        contributions(schedule).play(PlayedRound(1, "", (Transfer(3, 0, (0,), 1),)))
 
 
 # ------------------------------------------------------------------------------- the docs' example
@@ -311,6 +324,8 @@ def test_the_algorithm_that_the_docs_add_is_right() -> None:
     own = names["ALGORITHMS"][-1]
     assert own.name not in {each.name for each in algorithms.of_op(own.op)}
     for n in (1, 2, 3, 4, 5, 8):
-        plan = Plan.of(own, n, 3)
-        assert_values(plan, 3, ("sum",))
-        assert all(each.same for each in checks(plan, count(plan, 4), payload_of(plan, 3)))
+        schedule = Schedule.of(own, n, 3)
+        assert_values(schedule, 3, ("sum",))
+        assert all(
+            each.same for each in checks(schedule, count(schedule, 4), payload_of(schedule, 3))
+        )

@@ -58,7 +58,7 @@ REFUSED = [
         "--simulate -a ring -n 65 --output x.html",
         "--output FILE.html draws one algorithm",
     ),
-    ("all-to-all -n 200", "199 rounds with 40,000 chunks on 200 ranks are too many to be shown."),
+    ("all-to-all -n 200", "199 rounds with 40,000 chunks are too many to be shown."),
 ]
 
 

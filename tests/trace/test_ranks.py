@@ -34,20 +34,20 @@ from distdemo.trace.records import (
     Candidate,
     Comparison,
     ComparisonSpec,
+    CostModel,
     Fault,
-    Link,
     TraceReport,
     TraceSpec,
 )
 from distdemo.trace.report import make_report
 from distdemo.trace.request import check_arithmetic
-from distdemo.trace.schedule import Plan, ScheduleError
+from distdemo.trace.schedule import Schedule, ScheduleError
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 REDUCE_OPS = ("sum", "max", "avg", "product", "premul_sum")
-GIVEN = Link(1e-5, 1e-9)
+GIVEN = CostModel(1e-5, 1e-9)
 
 
 def world(n: int, **options: Any) -> WorldSpec:
@@ -63,8 +63,8 @@ def spec_of(
     return OpSpec(op, n, shape=(elements,), **settings, **more)
 
 
-def plan_of(spec: TraceSpec) -> Plan:
-    return algorithms.plan(spec.op, spec.algorithm, spec.chunks)
+def schedule_of(spec: TraceSpec) -> Schedule:
+    return algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
 
 
 # ------------------------------------------------------------------------------ right, and counted
@@ -100,7 +100,7 @@ def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
             if rank.rank >= spec.op.group_size:
                 found.append(None)
                 continue
-            runner = Runner(rank.rank, plan_of(spec), spec.op, rank.device)
+            runner = Runner(rank.rank, schedule_of(spec), spec.op, rank.device)
             for _ in range(2 if spec.op.numel == 1 else 1):
                 runner.reset()
                 seen.update(isend=0, irecv=0)
@@ -117,7 +117,7 @@ def assert_all_right(specs: Sequence[TraceSpec], done: WorldReport) -> None:
     assert done.ok, done.verdict
     for spec, *all_ranks in zip(specs, *done.values, strict=True):
         ranks = all_ranks[: spec.op.group_size]
-        sent, received = count_by_rank(plan_of(spec), DTYPES[spec.op.dtype].itemsize)
+        sent, received = count_by_rank(schedule_of(spec), DTYPES[spec.op.dtype].itemsize)
         assert [wrong for wrong, *_ in ranks] == [0] * len(ranks), spec
         assert [bytes_ for _, _, bytes_, _ in ranks] == list(zip(sent, received, strict=True)), spec
         assert [told for *_, told in ranks] == list(sent), spec
@@ -171,7 +171,7 @@ def test_a_rank_that_sends_what_it_does_not_have_is_refused_before_it_runs() -> 
             return reversed(list(super().rounds(n, chunks)))
 
     with pytest.raises(ScheduleError, match="rank 2 sends chunk 0, which it does not have"):
-        Runner(2, Plan.of(Backwards(), 4, 4), spec_of("broadcast", 4, 4), "cpu")
+        Runner(2, Schedule.of(Backwards(), 4, 4), spec_of("broadcast", 4, 4), "cpu")
 
 
 # ------------------------------------------------------------------------------------- the report
@@ -327,7 +327,7 @@ def compared(
     n: int,
     *elements: int,
     names: Sequence[str] = (),
-    link: Link | None = GIVEN,
+    link: CostModel | None = GIVEN,
     start: Callable[..., WorldReport] = run_world,
     watch: Callable[[int, str], object] = lambda *_: None,
     **more: Any,

@@ -23,8 +23,8 @@ from distdemo.trace.records import (
     Candidate,
     Comparison,
     ComparisonSpec,
+    CostModel,
     Fault,
-    Link,
     Timing,
     TraceReport,
 )
@@ -64,7 +64,7 @@ def test_the_ranks_that_are_asked_for_are_shown_and_every_round_is_where_that_is
     assert sum(line.startswith("Round ") for line in rows(every=True)) == 41
 
 
-def compared(*, run: bool, link: Link | None = None) -> Comparison:
+def compared(*, run: bool, link: CostModel | None = None) -> Comparison:
     """Two sizes; as if they had been run, every algorithm a little slower than the one before."""
     specs = tuple(spec_of("all_reduce", 4, size // 4) for size in (1 << 10, 1 << 20))
     names = ("ring", "naive-ring", "doubling")
@@ -94,7 +94,7 @@ def compared(*, run: bool, link: Link | None = None) -> Comparison:
     )
 
 
-GIVEN = Link(5e-6, 1e-10)
+GIVEN = CostModel(5e-6, 1e-10)
 
 
 def with_faults() -> Comparison:

@@ -17,7 +17,7 @@ from distdemo.trace.algorithms import (
     scatter,
 )
 from distdemo.trace.algorithms.contract import Algorithm
-from distdemo.trace.schedule import Plan
+from distdemo.trace.schedule import Schedule
 
 if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
@@ -75,7 +75,7 @@ def find(op: str, name: str | None = None) -> Algorithm:
     return known[word]
 
 
-def plan(op: OpSpec, name: str, chunks: int | None = None) -> Plan:
+def schedule(op: OpSpec, name: str, chunks: int | None = None) -> Schedule:
     """What the ranks have to do by this algorithm.
 
     Args:
@@ -83,4 +83,4 @@ def plan(op: OpSpec, name: str, chunks: int | None = None) -> Plan:
         name: of the algorithm.
         chunks: in how many it cuts, if it leaves that open; None: as many as it likes.
     """
-    return Plan.of(find(op.op, name), op.group_size, op.numel, op.root or 0, chunks)
+    return Schedule.of(find(op.op, name), op.group_size, op.numel, op.root or 0, chunks)

@@ -23,14 +23,14 @@ from distdemo.trace.algorithms.contract import (
     power,
     stood_for,
 )
-from distdemo.trace.schedule import Block, Round, Sends, Shift, Task, Window
+from distdemo.trace.schedule import Block, Goal, Round, Sends, Shift, Window
 
 
 class AllGather(Algorithm):
     """One tensor a rank, never cut."""
 
     op = "all_gather"
-    task = Task("own", "all")
+    goal = Goal("own", "all")
 
 
 class Ring(AllGather):

@@ -22,11 +22,11 @@ from distdemo.trace.records import Content
 from distdemo.trace.schedule import (
     Block,
     Child,
+    Goal,
     Parent,
     Round,
     Sends,
     Shift,
-    Task,
     everything,
 )
 
@@ -35,7 +35,7 @@ class AllReduce(Algorithm):
     """One tensor a rank, cut in C chunks."""
 
     op = "all_reduce"
-    task = Task("all", "all", whole=True, reduced=True)
+    goal = Goal("all", "all", whole=True, reduced=True)
 
 
 class Ring(AllReduce):

@@ -17,14 +17,14 @@ from distdemo.trace.algorithms.contract import (
     log,
     masks,
 )
-from distdemo.trace.schedule import Part, PartsWithBit, Round, Sends, Shift, Task
+from distdemo.trace.schedule import Goal, OwnPart, PartsWithBit, Round, Sends, Shift
 
 
 class AllToAll(Algorithm):
     """n parts a rank, never cut."""
 
     op = "all_to_all"
-    task = Task("from", "to", moved=True)
+    goal = Goal("from", "to", moved=True)
 
 
 class Pairwise(AllToAll):
@@ -38,7 +38,7 @@ class Pairwise(AllToAll):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One for each distance."""
         for distance in range(1, n):
-            yield Round((Sends(range(n), Shift(distance), Part()),))
+            yield Round((Sends(range(n), Shift(distance), OwnPart()),))
 
 
 class Bruck(AllToAll):

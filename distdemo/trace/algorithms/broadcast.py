@@ -15,14 +15,14 @@ from distdemo.trace.algorithms.contract import (
     Formulas,
     log,
 )
-from distdemo.trace.schedule import Round, Task, everything
+from distdemo.trace.schedule import Goal, Round, everything
 
 
 class Broadcast(Algorithm):
     """The root's tensor, cut in C chunks."""
 
     op = "broadcast"
-    task = Task("root", "all", whole=True)
+    goal = Goal("root", "all", whole=True)
 
 
 class Tree(Broadcast):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from distdemo.trace.schedule import Round, Task, with_bit
+from distdemo.trace.schedule import Goal, Round, with_bit
 
 Number = int | Fraction
 MOST_USUAL = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
@@ -68,7 +68,7 @@ class Algorithm(ABC):
 
     Class attributes:
         op: torch's name of what it does.
-        task: what the op asks for.
+        goal: what the op asks for.
         name: ``ring``, ``halving-doubling``, ...
         summary: how, in a sentence.
         source: the paper or textbook, and the place in it.
@@ -77,7 +77,7 @@ class Algorithm(ABC):
     """
 
     op: ClassVar[str]
-    task: ClassVar[Task]
+    goal: ClassVar[Goal]
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
@@ -86,7 +86,7 @@ class Algorithm(ABC):
 
     def chunks(self, n: int) -> int:
         """Number of chunks on n ranks: the op's pieces as they are, or those of a pipeline."""
-        return min(n, MOST_USUAL) if self.chunked else self.task.pieces(n)
+        return min(n, MOST_USUAL) if self.chunked else self.goal.pieces(n)
 
     @abstractmethod
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

@@ -18,14 +18,14 @@ from distdemo.trace.algorithms.contract import (
     others,
     several,
 )
-from distdemo.trace.schedule import Round, Task, Window
+from distdemo.trace.schedule import Goal, Round, Window
 
 
 class Gather(Algorithm):
     """One tensor a rank, never cut."""
 
     op = "gather"
-    task = Task("own", "root", moved=True)
+    goal = Goal("own", "root", moved=True)
 
 
 def _sent_in_tree(n: int, _: int) -> Number:

@@ -16,14 +16,14 @@ from distdemo.trace.algorithms.contract import (
     log,
     several,
 )
-from distdemo.trace.schedule import Round, Task, everything
+from distdemo.trace.schedule import Goal, Round, everything
 
 
 class Reduce(Algorithm):
     """One tensor a rank, cut in C chunks."""
 
     op = "reduce"
-    task = Task("all", "root", whole=True, reduced=True)
+    goal = Goal("all", "root", whole=True, reduced=True)
 
 
 class Tree(Reduce):

@@ -21,14 +21,14 @@ from distdemo.trace.algorithms.contract import (
     power,
     stood_for,
 )
-from distdemo.trace.schedule import Block, Round, Task, Window, everything
+from distdemo.trace.schedule import Block, Goal, Round, Window, everything
 
 
 class ReduceScatter(Algorithm):
     """n parts a rank, never cut."""
 
     op = "reduce_scatter"
-    task = Task("all", "own", reduced=True)
+    goal = Goal("all", "own", reduced=True)
 
 
 class Ring(ReduceScatter):

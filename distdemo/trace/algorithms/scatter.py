@@ -14,14 +14,14 @@ from distdemo.trace.algorithms.contract import (
     log,
     others,
 )
-from distdemo.trace.schedule import Round, Task, Window
+from distdemo.trace.schedule import Goal, Round, Window
 
 
 class Scatter(Algorithm):
     """n parts of the root, never cut."""
 
     op = "scatter"
-    task = Task("root", "own", moved=True)
+    goal = Goal("root", "own", moved=True)
 
 
 class Tree(Scatter):
