@@ -19,7 +19,7 @@ from distdemo.bench import plan
 from distdemo.bench.environment import cores, environment
 from distdemo.bench.judge import judge
 from distdemo.bench.limits import bound_of
-from distdemo.bench.plan import Key, LaunchPlan, Visit
+from distdemo.bench.plan import Key, Visit, Visits
 from distdemo.bench.rank import Ready, Sample, bench
 from distdemo.bench.records import (
     FEWEST_LAUNCHES,
@@ -64,9 +64,9 @@ def measure(
     Raises:
         DistdemoError: no world can be started, and nothing was measured yet.
     """
-    results = Results(spec, once=once)
     measured = {series.backend for series in spec.series if series.sizes_bytes}
     mine = [world for world in worlds if world.backend in measured]
+    results = Results(spec, mine, once=once)
     controller = _Controller(spec, mine, start, watch, once, results)
     try:
         controller.run()
@@ -98,7 +98,6 @@ class _Controller:
         """Every backend, in the order in which they were named; one that fails stops no other."""
         for world in self.worlds:
             self.timing_since = None
-            self.results.begin(world)
             try:
                 self.measure_backend(world)
             except DistdemoError as error:
@@ -119,7 +118,7 @@ class _Controller:
             if not counts or not self.launch(world, plan.later(self.spec, number, counts)):
                 return
 
-    def launch(self, world: WorldSpec, what: LaunchPlan) -> bool:
+    def launch(self, world: WorldSpec, visits: Visits) -> bool:
         """Run one world; whether all its ranks did what they should."""
         left = world.deadline - (monotonic() - self.results.began)
         if left <= 0:
@@ -129,10 +128,10 @@ class _Controller:
         report = self.start(
             replace(world, deadline=max(0.1, round(left, 1))),
             bench,
-            (self.spec, what),
+            (self.spec, visits),
             hear=partial(self.hear, world),
-            order=encode(what),
-            resume=lambda order: (bench, (self.spec, decode(LaunchPlan, order))),
+            order=encode(visits),
+            resume=lambda order: (bench, (self.spec, decode(Visits, order))),
         )
         self.results.add_world(world, report)
         return report.ok
@@ -204,31 +203,29 @@ class Results:
         interrupted: a signal ended the measurement.
     """
 
-    def __init__(self, spec: BenchSpec, *, once: bool = False) -> None:
-        self.setups: dict[str, Setup] = {}
+    def __init__(self, spec: BenchSpec, worlds: Sequence[WorldSpec], *, once: bool = False) -> None:
+        self.setups = {
+            world.backend: Setup(
+                world.backend,
+                world.device,
+                world.world_size,
+                cores=cores().effective,
+                ranks_per_host=world.world_size,
+                start_method=world.start_method,
+            )
+            for world in worlds
+        }
         self.errors: dict[str, str] = {}
         self.interrupted = False
         self.began = monotonic()
         self.samples: dict[Key, Samples] = {}
         self._spec = spec
         self._once = once
-        self._worlds: list[WorldSpec] = []
+        self._worlds = worlds
         self._failed: WorldReport | None = None
         self._open: dict[Visit, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
         self._spreads: dict[str, array[float]] = {}  # between the first rank's start and the last's
-
-    def begin(self, world: WorldSpec) -> None:
-        """Worlds like this one follow."""
-        self._worlds.append(world)
-        self.setups[world.backend] = Setup(
-            world.backend,
-            world.device,
-            world.world_size,
-            cores=cores().effective,
-            ranks_per_host=world.world_size,
-            start_method=world.start_method,
-        )
 
     def add_world(self, world: WorldSpec, report: WorldReport) -> None:
         """One of them has ended."""

@@ -84,10 +84,9 @@ class Visit:
     Attributes:
         series: its place in the spec.
         point: the size's place in the series.
-        launch: that its times count for; 0 is the one that verifies.
+        launch: that its times count for; 0 is the one that calibrates and verifies.
         iterations: timed; 0: as many as fit into ``seconds``, which the ranks find out.
         warmup: iterations before, not timed.
-        verify: on fresh data, before.
         seconds: that the timed iterations may take.
     """
 
@@ -96,23 +95,11 @@ class Visit:
     launch: int
     iterations: int
     warmup: int
-    verify: bool = False
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """All that the ranks of one world do.
-
-    Attributes:
-        visits: in order.
-        limits: measure first what the machine does without torch.distributed.
-        calibrates: measure first what the loop itself costs.
-    """
-
-    visits: tuple[Visit, ...]
-    limits: bool = False
-    calibrates: bool = False
+Visits = tuple[Visit, ...]
+"""All that the ranks of one world do, in order."""
 
 
 def keys(spec: BenchSpec, backend: str) -> list[Key]:
@@ -125,13 +112,12 @@ def keys(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first(spec: BenchSpec, backend: str) -> LaunchPlan:
+def first(spec: BenchSpec, backend: str) -> Visits:
     """The launch that verifies every size, and times it so often that the rest can be planned."""
-    visits = [Visit(*key, 0, TRIAL, warmup(spec, key), verify=True) for key in keys(spec, backend)]
-    return LaunchPlan(tuple(visits), limits=spec.limits, calibrates=True)
+    return tuple(Visit(*key, 0, TRIAL, warmup(spec, key)) for key in keys(spec, backend))
 
 
-def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> LaunchPlan:
+def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Visits:
     """A launch that times; every other one visits the sizes in the opposite order.
 
     Args:
@@ -140,21 +126,19 @@ def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> LaunchPlan:
         counts: iterations of each size that is still to be timed.
     """
     order = sorted(counts, reverse=launch % 2 == 0)
-    visits = [Visit(*key, launch, counts[key], warmup(spec, key)) for key in order if counts[key]]
-    return LaunchPlan(tuple(visits))
+    return tuple(Visit(*key, launch, counts[key], warmup(spec, key)) for key in order)
 
 
-def in_one_world(spec: BenchSpec, backend: str) -> LaunchPlan:
+def in_one_world(spec: BenchSpec, backend: str) -> Visits:
     """All in one world, where no second one can follow: blocks stand for launches."""
-    begin, launches = first(spec, backend), fixed_launches(spec) or USUAL_LAUNCHES
-    visits, mine = list(begin.visits), keys(spec, backend)
+    visits, mine = first(spec, backend), keys(spec, backend)
+    launches = fixed_launches(spec) or USUAL_LAUNCHES
     piece = budget_s(spec, backend) / (launches * max(1, len(mine)))
     for launch in range(1, launches + 1):
-        for key in mine if launch % 2 else mine[::-1]:
-            count = 0 if spec.iters is None else share(spec.iters, launch, launches)
-            if count or spec.iters is None:
-                visits.append(Visit(*key, launch, count, warmup(spec, key), seconds=piece))
-    return replace(begin, visits=tuple(visits))
+        count = 0 if spec.iters is None else share(spec.iters, launch, launches)
+        block = later(spec, launch, dict.fromkeys(mine, count))
+        visits += tuple(replace(visit, seconds=piece) for visit in block)
+    return visits
 
 
 def budget_s(spec: BenchSpec, backend: str) -> float:

@@ -24,7 +24,7 @@ import torch
 
 from distdemo import ops
 from distdemo.bench.limits import measure_limits
-from distdemo.bench.plan import Key, LaunchPlan, Visit, count_for
+from distdemo.bench.plan import Key, Visit, Visits, count_for
 from distdemo.bench.records import Alignment, BenchSpec, Harness, Limit, Overlap
 from distdemo.bench.statistics import median
 from distdemo.bench.timing import Times, common_start, harness, timed
@@ -82,27 +82,27 @@ class Sample:
     overlap: Overlap | None = None
 
 
-def bench(rank: Rank, spec: BenchSpec, plan: LaunchPlan) -> None:
-    """Collective: carry out the plan, and tell what came of each visit.
+def bench(rank: Rank, spec: BenchSpec, visits: Visits) -> None:
+    """Collective: make the visits, and tell what came of each visit.
 
     Args:
         rank: this rank of the world.
         spec: what is measured.
-        plan: of this launch.
+        visits: of this launch.
     """
     start = common_start(rank)
     rank.reach("ready")
-    found = measure_limits(rank) if plan.limits else ()
-    rank.reach("measured the machine")
-    if plan.calibrates:
+    if visits[0].launch == 0:
+        limits = measure_limits(rank) if spec.limits else ()
+        rank.reach("measured the machine")
         began = perf_counter()
         for _ in range(MEETINGS):
             start.meet()
         meeting = (perf_counter() - began) / MEETINGS
-        rank.tell(Ready(Alignment(start.way, meeting), harness(), found))
+        rank.tell(Ready(Alignment(start.way, meeting), harness(), limits))
     groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
-    for visit in plan.visits:
+    for visit in visits:
         series = spec.series[visit.series]
         rank.reach(series.named(series.sizes_bytes[visit.point]))
         rank.tell(_measure(rank, spec, visit, start.meet, groups, paces))
@@ -152,7 +152,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - what all visits of a launch have in co
                 counts = check(part.op, part.rank, fresh, buffers)
                 checked, wrong = checked + counts[0], wrong + counts[1]
 
-        if visit.verify:
+        if not visit.launch:
             verify()
         for _ in range(visit.warmup):
             meet()

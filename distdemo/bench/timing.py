@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.bench.records import Harness, Start
 from distdemo.bench.statistics import median
-from distdemo.launcher.clock import EVENTS, HOST, DeviceClock
+from distdemo.launcher.clock import HOST, Clock, clock_of
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -251,40 +251,27 @@ def timed(
         meet: brings all ranks to a common start.
         on_host: the host tells the time in any case: nothing is done on a GPU.
     """
+    clock = Clock() if on_host else clock_of(rank.device)
     with undisturbed():
-        if on_host or rank.device == "cpu":
-            return _on_host(call, count, meet)
-        return _on_gpu(rank, call, count, meet)
+        return _loop(clock, call, count, meet)
 
 
-def _on_host(call: Callable[[], object], count: int, meet: Callable[[], None]) -> Times:
-    arrived, started, ended = (array("d", bytes(8 * count)) for _ in range(3))
+def _loop(clock: Clock, call: Callable[[], object], count: int, meet: Callable[[], None]) -> Times:
+    mark = perf_counter if clock.name == HOST else clock.mark
+    arrived, started = array("d", bytes(8 * count)), array("d", bytes(8 * count))
+    begun: list[Any] = [None] * count
+    ended: list[Any] = [None] * count
     for turn in range(count):
-        arrived[turn] = perf_counter()
-        meet()
-        start = perf_counter()
-        call()
-        ended[turn] = perf_counter()
-        started[turn] = start
-    took = array("d", (end - start for end, start in zip(ended, started, strict=True)))
-    return Times(arrived, started, took)
-
-
-def _on_gpu(rank: Rank, call: Callable[[], object], count: int, meet: Callable[[], None]) -> Times:
-    """The GPU stamps an event before and one after the call; the stream is idle at the start."""
-    clock = DeviceClock()
-    arrived, started = (array("d", bytes(8 * count)) for _ in range(2))
-    marks: list[tuple[Any, Any]] = []
-    for turn in range(count):
-        rank.synchronize()
+        clock.settle()  # a GPU's stream is idle at the start
         arrived[turn] = perf_counter()
         meet()
         started[turn] = perf_counter()
-        first = clock.mark()
+        first = mark()
         call()
-        marks.append((first, clock.mark()))
-    rank.synchronize()
-    return Times(arrived, started, array("d", (clock.between(*pair) for pair in marks)), EVENTS)
+        ended[turn] = mark()
+        begun[turn] = first
+    clock.settle()
+    return Times(arrived, started, array("d", map(clock.between, begun, ended)), clock.name)
 
 
 def harness() -> Harness:
@@ -295,7 +282,7 @@ def harness() -> Harness:
 
     with undisturbed():
         began = perf_counter()
-        times = _on_host(nothing, PROBES, nothing)
+        times = _loop(Clock(), nothing, PROBES, nothing)
         whole = (perf_counter() - began) / PROBES
     inside = median(times.took)
     return Harness(inside, max(0.0, whole - inside), PROBES)

@@ -80,8 +80,8 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
 
     def start(*args, hear, order, resume):
         """Another node learns from plain data what to run."""
-        target, (spec, plan) = resume(order)
-        ordered.append((target.__name__, spec, plan) == ("bench", *args[2]))
+        target, (spec, visits) = resume(order)
+        ordered.append((target.__name__, spec, visits) == ("bench", *args[2]))
         return run_world(*args, hear=hear)
 
     report = measure(wanted, [world()], start, lambda *told: watched.append(told))
@@ -230,7 +230,7 @@ def test_a_rank_that_dies_leaves_the_rows_that_were_finished_and_stops_no_other_
     monkeypatch.setitem(ops.REGISTRY, "all_reduce", fatal)
 
     def start(it, target, args, hear, **_):
-        fatal.armed = not args[1].calibrates
+        fatal.armed = args[1][0].launch > 0
         return run_world(replace(it, backend="gloo"), target, args, hear=hear)
 
     wanted = asked(series(), series("broadcast", backend="mpi"), iters=1)

@@ -134,16 +134,16 @@ def both():
 
 def test_the_first_launch_verifies_every_size_once_and_large_ones_warm_up_less():
     found = plan.first(both(), "gloo")
-    assert [(v.series, v.point) for v in found.visits] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
-    assert all(v.verify and v.launch == 0 for v in found.visits)
-    assert found.visits[0].warmup > found.visits[3].warmup > found.visits[4].warmup > 0
-    assert {v.warmup for v in plan.first(replace(both(), warmup=0), "gloo").visits} == {0}
-    assert plan.first(both(), "mpi").visits == ()
+    assert [(v.series, v.point) for v in found] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    assert all(v.launch == 0 for v in found)
+    assert found[0].warmup > found[3].warmup > found[4].warmup > 0
+    assert {v.warmup for v in plan.first(replace(both(), warmup=0), "gloo")} == {0}
+    assert plan.first(both(), "mpi") == ()
 
 
 def test_later_launches_go_through_the_sizes_up_and_down():
-    counts = {(0, 0): 5, (0, 1): 0, (1, 0): 3}
-    up, down = (plan.later(both(), launch, counts).visits for launch in (1, 2))
+    counts = {(0, 0): 5, (1, 0): 3}
+    up, down = (plan.later(both(), launch, counts) for launch in (1, 2))
     assert [(v.series, v.iterations) for v in up] == [(0, 5), (1, 3)]
     assert [(v.series, v.launch) for v in down] == [(1, 2), (0, 2)]
 
@@ -157,10 +157,10 @@ def test_the_shares_of_the_launches_add_up(total, launches):
 
 def test_in_one_world_blocks_stand_for_launches_and_a_plan_can_be_told():
     found = plan.in_one_world(wanted.asked(iters=10), "gloo")
-    timing = [v for v in found.visits if v.launch]
+    timing = [v for v in found if v.launch]
     assert {v.launch for v in timing} == set(range(1, plan.SPREAD_OVER + 1))
     assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
     assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
-    assert decode(plan.LaunchPlan, encode(found)) == found
-    open_ended = plan.in_one_world(wanted.asked(iters=None), "gloo").visits
+    assert decode(plan.Visits, encode(found)) == found
+    open_ended = plan.in_one_world(wanted.asked(iters=None), "gloo")
     assert {(v.iterations, v.seconds) for v in open_ended if v.launch} == {(0, 0.5)}
