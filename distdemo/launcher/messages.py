@@ -41,7 +41,7 @@ class Told(NamedTuple):
     payload: bytes
 
 
-class Done(NamedTuple):
+class Completed(NamedTuple):
     """The function returned this value, pickled by itself."""
 
     payload: bytes
@@ -54,7 +54,7 @@ class Failed(NamedTuple):
     outcome: Raised | Died
 
 
-Message = Reached | Told | Done | Failed
+Message = Reached | Told | Completed | Failed
 
 
 class Identity:

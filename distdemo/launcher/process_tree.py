@@ -151,7 +151,7 @@ def _adopt(on: int) -> bool:
 # ---------------------------------------------------------------------------------- who is at work
 
 
-class Work:
+class Activity:
     """Whether the processes of some sessions are at work.
 
     A program of the user's own says nothing of its progress. What tells one that computes from one

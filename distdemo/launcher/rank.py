@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdemo.launcher import failures, gpu, pmi, stacks
 from distdemo.launcher.messages import (
-    Done,
+    Completed,
     Failed,
     Identity,
     Message,
@@ -203,7 +203,7 @@ def live(assignment: Assignment) -> None:
     stacks.answer_on(assignment.way_back.fileno())
     error: BaseException | None = None
     try:
-        message: Message = Done(_packed(_work(assignment, sender, born)), time.monotonic())
+        message: Message = Completed(_packed(_work(assignment, sender, born)), time.monotonic())
     except BaseException as raised:  # noqa: BLE001 - whatever it is, the launcher must hear of it
         error, message = raised, _ending(assignment.rank, raised)
     if sender.lost:
@@ -254,14 +254,14 @@ def _packed(value: Any) -> bytes:  # noqa: ANN401 - the user's value
         raise TypeError(f"the value that it returned can't be sent back: {error}") from error
 
 
-def _ending(rank: int, error: BaseException) -> Done | Failed:
+def _ending(rank: int, error: BaseException) -> Completed | Failed:
     """What to say of a function that did not return; leaving with exit code 0 is a return."""
     at = time.monotonic()
     if not isinstance(error, SystemExit):
         return Failed(failures.raised(rank, error))
     code = _exit_code(error)
     if not code:
-        return Done(dumps(None), at)
+        return Completed(dumps(None), at)
     words = "" if isinstance(error.code, int) else failures.shown(error.code)
     return Failed(Died(rank=rank, at=at, exit_code=code, message=words))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from distdemo.launcher.messages import Done, Message, Reached, Receiver, Told
+from distdemo.launcher.messages import Completed, Message, Reached, Receiver, Told
 from distdemo.launcher.records import (
     NOT_STARTED,
     Died,
@@ -147,7 +147,7 @@ class Worker:
                     self.outcome = value
                 else:
                     self.told(self.rank, value)
-        elif isinstance(message, Done):
+        elif isinstance(message, Completed):
             value = self._unpickled(message.payload, "returned", message.at)
             at = message.at - self.began
             done = Returned(rank=self.rank, phase=self.phase, at=at, value=value)

@@ -22,7 +22,7 @@ from distdemo.launcher import stacks
 from distdemo.launcher.interrupts import Interrupts
 from distdemo.launcher.messages import Receiver, dumps_work, main_can_be_imported, main_file
 from distdemo.launcher.pmi import PmiServer
-from distdemo.launcher.process_tree import ProcessTree, Work
+from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
@@ -31,7 +31,7 @@ from distdemo.launcher.worker import Hear, Worker, Wrote
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from distdemo.launcher.rank import Work as RankWork
+    from distdemo.launcher.rank import Work
 
 GRACE = 0.7  # seconds between asking a rank to stop and killing it
 LOOK = 0.2  # seconds between looks at processes whose pipe is silent
@@ -108,7 +108,7 @@ class Workers:
         self._failed_at: float | None = None
         self._moved_at: float | None = None  # None until a rank has said its first word
         self._enough = False
-        self._work: Work | None = None
+        self._activity: Activity | None = None
         self._tree = None if world.user_program is None else ProcessTree()
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
         # What a forked rank finds open and must close: the launcher's ends of all pipes so far.
@@ -118,7 +118,7 @@ class Workers:
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank, unless a signal comes in between."""
         provider = self._world.provider
-        work: RankWork = (target, args)
+        work: Work = (target, args)
         if self._method.name == "fork":
             if provider:
                 import_module(provider)  # once, for all ranks
@@ -154,7 +154,7 @@ class Workers:
                 "launch with start_method='fork' before the program computes or starts threads.",
             ) from error
 
-    def _start_one(self, rank: int, work: RankWork) -> Worker:
+    def _start_one(self, rank: int, work: Work) -> Worker:
         from distdemo.launcher.rank import Assignment, live
 
         program = self._world.user_program
@@ -223,7 +223,7 @@ class Workers:
         self._running = {worker for worker in self._workers if worker.outcome is None}
         if self._tree is not None and self._world.stall is not None:
             # Each of its ranks leads the session of its process's number.
-            self._work = Work({worker.process.pid or 0 for worker in self._workers})
+            self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
 
         def told(rank: int, value: object) -> None:
             if hear is not None and not self._enough:
@@ -273,7 +273,7 @@ class Workers:
     def _read(self, worker: Worker) -> bool:
         """Take what a rank wrote; False when there will be no more."""
         piece = worker.read()
-        if piece and self._work is not None:
+        if piece and self._activity is not None:
             self._moved_at = time.monotonic()
         return piece is None or bool(piece)
 
@@ -330,7 +330,7 @@ class Workers:
 
     def _at_work(self, now: float) -> bool:
         """Whether silent ranks are at work all the same; then their time begins anew."""
-        if self._work is None or not self._work.goes_on():
+        if self._activity is None or not self._activity.goes_on():
             return False
         self._moved_at = now
         return True

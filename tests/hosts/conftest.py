@@ -19,17 +19,8 @@ def why_not() -> str:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    """Makes so many hosts, gone at the end of the test; skips it where none can be made."""
+    """Makes hosts, gone at the end of the test; skips it where none can be made."""
     if why_not():
         pytest.skip(why_not())
     with ExitStack() as stack:
-        made = 0
-
-        def make(count: int) -> Network:
-            nonlocal made
-            made += 1
-            directory = tmp_path / f"network-{made}"
-            directory.mkdir()
-            return stack.enter_context(network(count, directory, subnet=made))
-
-        yield make
+        yield lambda count: stack.enter_context(network(count, tmp_path))

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from distdemo.launcher.messages import (
-    Done,
+    Completed,
     Failed,
     Reached,
     Receiver,
@@ -32,7 +32,7 @@ from distdemo.launcher.messages import (
 from distdemo.launcher.records import Died, Raised, Returned
 from distdemo.launcher.worker import KEPT_OUTPUT, Worker
 
-LARGE = Done(os.urandom(3_000_000), 1.5)  # more than any pipe holds
+LARGE = Completed(os.urandom(3_000_000), 1.5)  # more than any pipe holds
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order_and_the_end_after_the_la
     reader, writer = pipe
     sender, receiver = Sender(writer.fileno()), Receiver(reader.fileno())
     assert receiver.receive() == []  # never waits
-    sent: list[Any] = [Reached(0, "started", 1.5), Told(b"value"), LARGE, Done(b"value", 2.5)]
+    sent: list[Any] = [Reached(0, "started", 1.5), Told(b"value"), LARGE, Completed(b"value", 2.5)]
 
     def send():
         for message in sent:
@@ -204,8 +204,8 @@ class Leaves:
 
 
 def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(worker):
-    worker.sender.send(Done(dumps(Leaves()), worker.began))
-    worker.sender.send(Done(dumps(None), worker.began))  # it does not know
+    worker.sender.send(Completed(dumps(Leaves()), worker.began))
+    worker.sender.send(Completed(dumps(None), worker.began))  # it does not know
     worker.hear()
     assert worker.outcome.type == "SystemExit"
     assert "the value that it returned can't be read back" in worker.outcome.message
@@ -225,7 +225,7 @@ def test_a_death_without_a_word_is_noticed(held, worker):
 
 
 def test_last_words_count_more_than_the_death_after_them(worker):
-    worker.sender.send(Done(dumps(7), worker.began))
+    worker.sender.send(Completed(dumps(7), worker.began))
     worker.process.exitcode = -signal.SIGSEGV
     worker.writer.close()
     worker.hear()

@@ -94,13 +94,6 @@ def test_a_rank_is_answered_line_by_line(server, line):
     assert line.recv(200) == b"cmd=universe_size rc=0 size=2\ncmd=appnum rc=0 appnum=0\n"
 
 
-def test_a_rank_that_is_gone_is_not_heard_any_more(server):
-    server.connect(0)[1].close()
-    assert len(server.descriptors) == 2  # the port's, and that of what cleans up
-    assert not server.ports[0].hear()
-    assert len(server.descriptors) == 1
-
-
 @pytest.mark.parametrize("asked", [b"x" * LONGEST, b"cmd=get_maxes\n" * 500])
 def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, asked):
     """One never ends a line, the other never reads."""

@@ -17,7 +17,7 @@ from helpers import wait_until
 
 from distdemo.launcher import process_tree
 from distdemo.launcher.interrupts import Interrupts
-from distdemo.launcher.process_tree import ProcessTree, Work, processor_seconds
+from distdemo.launcher.process_tree import Activity, ProcessTree, processor_seconds
 
 WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -100,7 +100,7 @@ def test_work_is_told_from_waking_now_and_then(monkeypatch):
     ):
         told = chain(readings, repeat(readings[-1]))
         monkeypatch.setattr(process_tree, "processor_seconds", lambda _, told=told: next(told))
-        work = Work({1})
+        work = Activity({1})
         assert work.goes_on() == goes_on
         assert work.goes_on() == (readings[-1] is None)  # each look counts from the last one
 

@@ -49,26 +49,14 @@ STACKS = {
     "library code below the user's line is passed over": (
         [
             (f"{LIBRARY}/threading.py", 1000, "wait"),
+            (f"{OURS}/mpi/work.py", 90, "wait"),
+            (f"{MINE}/torch/utils/data/dataset.py", 600, "get"),
             (f"{SITE}/torch/utils/data/dataloader.py", 600, "__next__"),
             ("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed"),
             STEP,
             *LAUNCHER,
         ],
         Where("", "train.py:12 in step"),
-    ),
-    "a library is one wherever it is installed": (
-        [(f"{MINE}/torch/distributed/distributed_c10d.py", 2810, "all_reduce"), STEP],
-        Where("all_reduce", "train.py:12 in step"),
-    ),
-    "the frames of our own backend hide nothing": (
-        [
-            (f"{OURS}/mpi/work.py", 90, "wait"),
-            (TORCH, 2810, "all_reduce"),
-            (LOGGER, 83, "wrapper"),
-            STEP,
-            *LAUNCHER,
-        ],
-        Where("all_reduce", "train.py:12 in step"),
     ),
     "a collective of our own has no line of the user's": (
         [(TORCH, 2810, "all_reduce"), (f"{OURS}/ops/all_reduce.py", 50, "run"), *LAUNCHER],

@@ -6,10 +6,10 @@ says. Both hear each other in the same loop in which they watch their own ranks:
 
     other node                          node 0
     Hello (what it was asked to do) ->  the same as here?
-                                    <-  Start (where the ranks meet), or Refused
-    RankTold, RankTold, ... Ended   ->  judges when all have ended, or one is lost
+                                    <-  StartWorld (where the ranks meet), or Refused
+    RankTold, ... NodeEnded         ->  judges when all have ended, or one is lost
                                     <-  Leave: its ranks may go
-                                    <-  Start (the next world), or Exit (the exit code)
+                                    <-  StartWorld (the next world), or Exit (the exit code)
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from distdemo.launcher.joined.meeting import (
 from distdemo.launcher.joined.messages import (
     PAUSE,
     Connection,
-    Ended,
     Exit,
     FromNodeZero,
     Hello,
     Leave,
+    NodeEnded,
     RankTold,
     Refused,
-    Start,
+    StartWorld,
     ToNodeZero,
     connect,
     pack,
@@ -200,7 +200,7 @@ class NodeZero(_Part):
         super().__init__(placement, request)
         self._patience = patience_within(patience)
         self._others = Nodes(placement)
-        self._start = Start(-1, 0)
+        self._start = StartWorld(-1, 0)
         self._hear: Hear | None = None
         self._enough = False
         self._heard_at = 0.0
@@ -256,7 +256,7 @@ class NodeZero(_Part):
             else:
                 offers = tuple(offer.getsockname()[:2] for offer in self._offers)
                 rendezvous = MpiRendezvous(offers, self._placement.one_host)
-            self._start = Start(number, port, order=order if number else None)
+            self._start = StartWorld(number, port, order=order if number else None)
             self._send_all(self._start)
             workers = self._workers(world, rendezvous, interrupts)
             try:
@@ -353,7 +353,7 @@ class NodeZero(_Part):
             self._others.refuse(node, why, "Give every process the same command.")
             connection.send(Refused("Rank 0 was asked for something else"))
 
-    def _note(self, node: Node, message: Refused | RankTold | Ended) -> None:
+    def _note(self, node: Node, message: Refused | RankTold | NodeEnded) -> None:
         """Take a message of another node.
 
         Raises:
@@ -364,7 +364,7 @@ class NodeZero(_Part):
             self._others.refuse(node, why, message.hint)
         elif message.world != self._start.world:
             pass  # of a world that is over
-        elif isinstance(message, Ended):
+        elif isinstance(message, NodeEnded):
             self._others.ended(node, message)
         elif message.rank in node.ranks:
             self._told(message.rank, unpack(message.value))
@@ -456,7 +456,7 @@ class OtherNode(_Part):
         self._patience = patience
         self._world = -1  # the one whose ranks run, or ran last
         self._left: Leave | None = None  # the last world whose ranks may go
-        self._orders: list[Start | Exit] = []
+        self._orders: list[StartWorld | Exit] = []
         self._lost = ""  # why nothing more can come from node 0
         self._refused = False
         self._connection: Connection | None = None
@@ -486,7 +486,7 @@ class OtherNode(_Part):
             NodeZeroLostError: nobody will judge, or this process has no part in the world.
             KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers.
         """
-        order: Start | Exit = Start(0, 0)
+        order: StartWorld | Exit = StartWorld(0, 0)
         if self._placement.master:
             with Interrupts() as interrupts:
                 self._find_node_zero(interrupts)
@@ -494,7 +494,7 @@ class OtherNode(_Part):
                 self._wait(interrupts, lambda: self._orders or self._lost, until)
             interrupts.redeliver()
             order = self._next(0)
-        while isinstance(order, Start):
+        while isinstance(order, StartWorld):
             if order.order is not None and resume is not None:
                 target, args = resume(order.order)
             left = max(0.0, world.deadline - order.elapsed_s)
@@ -517,7 +517,7 @@ class OtherNode(_Part):
     # --------------------------------------------------------------------------------- one world
 
     def _run(
-        self, world: WorldSpec, start: Start, target: Callable[..., Any], args: tuple[Any, ...]
+        self, world: WorldSpec, start: StartWorld, target: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
         self._world = start.world
         interrupts = Interrupts()
@@ -534,7 +534,7 @@ class OtherNode(_Part):
                 workers.watch(partial(self._told, interrupts), [self])
                 outcomes = workers.outcomes()
                 values = tuple(pack(getattr(outcome, "value", None)) for outcome in outcomes)
-                ended = Ended(
+                ended = NodeEnded(
                     start.world,
                     began,
                     outcomes,  # type: ignore[arg-type]  # every class of outcomes
@@ -637,7 +637,7 @@ class OtherNode(_Part):
         node, digest = self._placement.node, self._request.digest
         self._send(Hello(node, socket.gethostname(), digest, self._request.command))
 
-    def _next(self, seconds: float) -> Start | Exit:
+    def _next(self, seconds: float) -> StartWorld | Exit:
         """The next order.
 
         Raises:

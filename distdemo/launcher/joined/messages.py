@@ -57,7 +57,7 @@ class RankTold:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class NodeEnded:
     """A node's ranks have ended.
 
     Attributes:
@@ -91,7 +91,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartWorld:
     """Run the ranks of a world, which meet at this port of node 0.
 
     Attributes:
@@ -124,8 +124,8 @@ class Exit:
     code: int
 
 
-ToNodeZero = Hello | RankTold | Ended | Refused
-FromNodeZero = Start | Refused | Leave | Exit
+ToNodeZero = Hello | RankTold | NodeEnded | Refused
+FromNodeZero = StartWorld | Refused | Leave | Exit
 
 
 # -------------------------------------------------------------------------------------- values

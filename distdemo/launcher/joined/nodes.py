@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from distdemo.launcher.joined.messages import Connection, Ended, unpack
+from distdemo.launcher.joined.messages import Connection, NodeEnded, unpack
 from distdemo.launcher.joined.placement import Placement
 from distdemo.launcher.records import Lost, Outcome, Returned, Stopped
 
@@ -68,7 +68,7 @@ class Nodes:
         """How the ranks of all nodes ended, in order."""
         return [outcome for node in self.nodes.values() for outcome in node.outcomes]
 
-    def ended(self, node: Node, message: Ended) -> None:
+    def ended(self, node: Node, message: NodeEnded) -> None:
         """A node says how its ranks ended; their moments are moved onto node 0's clock.
 
         Raises:

@@ -27,7 +27,7 @@ from helpers import (
 from torch._C._distributed_c10d import TCPStore
 
 from distdemo.launcher.joined.join import NodeZero
-from distdemo.launcher.joined.messages import Connection, FromNodeZero, Hello, Refused, Start
+from distdemo.launcher.joined.messages import Connection, FromNodeZero, Hello, Refused, StartWorld
 from distdemo.launcher.joined.placement import Placement, Request
 
 ENDS_WITHIN = 5.0  # seconds from the cause until all processes of all nodes are gone
@@ -46,7 +46,7 @@ def temporary(tmp_path):
 
 @contextmanager
 def nodes(commands, temporary, settings=({}, {})):
-    """Start these commands side by side, each with settings of its own in its environment."""
+    """StartWorld these commands side by side, each with settings of its own in its environment."""
     with ExitStack() as stack:
         started = []
         for number, (command, env) in enumerate(zip(commands, settings, strict=True)):
@@ -234,22 +234,11 @@ def test_of_two_processes_of_one_rank_the_second_is_sent_away_and_the_world_goes
             return answers
 
         assert wait_until(answered)
-        assert isinstance(answers[0], Start if other is others[0] else Refused)
+        assert isinstance(answers[0], StartWorld if other is others[0] else Refused)
     assert answers[0].what == "Another process is rank 1 of it already"
     for other in others:
         other.close()
     zero.end(0)
-
-
-def test_a_check_has_the_size_of_the_world_that_others_start(temporary):
-    port = free_port()
-    asked = ["check", "--op", "broadcast", "--format", "json"]
-    with nodes(2 * [asked], temporary, [by_hand(port, rank, 2) for rank in range(2)]) as runs:
-        first, second = [run.finish() for run in runs]
-    assert (first[0], *second) == (0, 0, "", "")
-    check = json.loads(first[1])
-    assert check["ok"]
-    assert {case["world_size"] for case in check["cases"]} == {2}
 
 
 def test_a_node_that_can_not_take_part_is_told_by_node_0(temporary):
