@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
@@ -40,7 +40,7 @@ FAST = 0.1
 """Of the messages of a visit the fastest tenth counts, not the median: what else a machine does
 delays most messages now and then, a slow link delays all of them always."""
 BLOCK = 1 << 20  # bytes that are compared at once: a buffer may be most of the memory
-SILENT = 2.0  # seconds of a visit after which the launcher is told that it goes on
+SILENT = 2.0  # seconds of a visit between two signs of progress
 PRIME = 251  # the pattern's period: not a power of two, so that a shifted block shows
 NAP, LONGEST_NAP = 0.001, 0.05  # seconds for each turn that is still to pass, and in all
 
@@ -141,7 +141,7 @@ class Messages(NamedTuple):
     small: int
     windows: int
     window: int
-    limit_s: float = inf
+    limit_s: float
 
 
 def messages(spec: LinksSpec, round_trip_s: float, large_s: float) -> Messages:
@@ -163,22 +163,22 @@ def messages(spec: LinksSpec, round_trip_s: float, large_s: float) -> Messages:
 
 
 class _Ends:
-    """This rank's end of all its links."""
+    """This rank's end of all its links. Of what it sends and receives 0 is small and 1 is large."""
 
     def __init__(self, rank: Rank, spec: LinksSpec) -> None:
         self._rank = rank
         self._spec = spec
         sizes = spec.small_bytes, spec.large_bytes
         self._patterns = [_pattern(size, rank.device) for size in sizes]
-        self._small, self._large = (torch.empty_like(each) for each in self._patterns)
+        self._held = [torch.empty_like(each) for each in self._patterns]
         self._next = torch.zeros(3, dtype=torch.int64, device=rank.device)
         self._known: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
-        self._told = perf_counter()
+        self._reported = perf_counter()
 
     def visit(self, src: int, dst: int, lap: int) -> None:
         """Of the two ranks together: measure the link from one to the other."""
-        self._told = perf_counter()
-        mark = 31 * src + 7 * dst + 101 * lap  # tells the data of this visit from that of others
+        self._reported = perf_counter()
+        mark = 31 * src + 7 * dst + 101 * lap  # the data of this visit differs from that of others
         if self._rank.rank == src:
             self._rank.tell(self._send(dst, lap, mark))
         else:
@@ -188,22 +188,12 @@ class _Ends:
         self._fill(mark)
         if lap == 0:  # not timed: backends connect when two ranks first talk
             for _ in range(2):
-                self._there_and_back(dst)
-            self._known[dst] = self._there_and_back(dst), self._window(dst, 1)
+                self._there_and_back(dst, 0, 1)
+            self._known[dst] = self._there_and_back(dst, 0, 1), self._there_and_back(dst, 1, 1)
         todo = messages(self._spec, *self._known[dst])
-
-        def small_batches() -> Iterator[list[float]]:
-            for sent in range(0, todo.small, BATCH):
-                batch = min(BATCH, todo.small - sent)
-                self._announce(dst, batch, 0, 0)
-                yield [self._there_and_back(dst) for _ in range(batch)]
-
-        def windows() -> Iterator[list[float]]:
-            for _ in range(todo.windows):
-                self._announce(dst, 0, 1, todo.window)
-                yield [self._window(dst, todo.window)]
-
-        trip, window = (self._fastest(each, todo.limit_s) for each in (small_batches, windows))
+        limit = todo.limit_s
+        trip = self._fastest(dst, 0, 1, times=todo.small, batch=BATCH, limit_s=limit)
+        window = self._fastest(dst, 1, todo.window, times=todo.windows, batch=1, limit_s=limit)
         self._announce(dst, 0, 0, 0)
         self._known[dst] = trip, window / todo.window
         bandwidth = todo.window * self._spec.large_bytes / window
@@ -211,79 +201,77 @@ class _Ends:
         wrong, host = int(self._next[0]), socket.gethostname()
         return Visited(self._rank.rank, dst, lap, host, trip / 2, bandwidth, wrong)
 
-    def _fastest(self, batches: Callable[[], Iterator[list[float]]], limit_s: float) -> float:
-        """Seconds of the fastest tenth of the messages that there is time for."""
+    def _fastest(
+        self, dst: int, kind: int, window: int, *, times: int, batch: int, limit_s: float
+    ) -> float:
+        """Seconds of the fastest tenth of the windows of this kind that there is time for.
+
+        Args:
+            dst: the other rank.
+            kind: of message.
+            window: messages in one.
+            times: that one is sent.
+            batch: of them between two looks at the clock.
+            limit_s: after which no further batch is begun.
+        """
         took: list[float] = []
         until = perf_counter() + limit_s
-        for batch in batches():
-            took += batch
-            if perf_counter() - self._told > SILENT:
+        while len(took) < times:
+            now = min(batch, times - len(took))
+            self._announce(dst, kind, window, now)
+            took += [self._there_and_back(dst, kind, window) for _ in range(now)]
+            if perf_counter() - self._reported > SILENT:
                 self._rank.tell(None)
-                self._told = perf_counter()
+                self._reported = perf_counter()
             if perf_counter() > until:
                 break
         return quantile(sorted(took), FAST)
 
     def _announce(self, dst: int, *what: int) -> None:
-        """What comes next: small messages, windows, large messages in one; or nothing."""
+        """What comes next: the kind of message, how many in a window, how many windows; or 0."""
         self._next.copy_(torch.tensor(what))
         dist.send(self._next, dst)
 
-    def _there_and_back(self, dst: int) -> float:
+    def _there_and_back(self, dst: int, kind: int, window: int) -> float:
+        """Seconds for a window of messages, and the small one that the other rank answers with."""
         began = perf_counter()
-        dist.send(self._small, dst)
-        dist.recv(self._small, dst)
-        self._rank.synchronize()
-        return perf_counter() - began
-
-    def _window(self, dst: int, count: int) -> float:
-        began = perf_counter()
-        for _ in range(count):
-            dist.send(self._large, dst)
-        dist.recv(self._small, dst)
+        for _ in range(window):
+            dist.send(self._held[kind], dst)
+        dist.recv(self._held[0], dst)
         self._rank.synchronize()
         return perf_counter() - began
 
     def _receive(self, src: int, lap: int, mark: int) -> None:
         """The other side of ``_send``."""
 
-        def answer() -> None:
-            dist.recv(self._small, src)
-            dist.send(self._small, src)
-
-        def take(count: int) -> None:
-            for _ in range(count):
-                dist.recv(self._large, src)
-            dist.send(self._small, src)
+        def answer(kind: int, window: int) -> None:
+            for _ in range(window):
+                dist.recv(self._held[kind], src)
+            dist.send(self._held[0], src)
 
         self._fill(mark + 1)  # wrong everywhere, until it is received
         if lap == 0:
-            for _ in range(3):
-                answer()
-            take(1)
+            for kind in (0, 0, 0, 1):
+                answer(kind, 1)
         while True:
             dist.recv(self._next, src)
-            small, windows, window = map(int, self._next.tolist())
-            if not small + windows:
-                self._next[0] = self._wrong(mark)
-                dist.send(self._next, src)
-                return
-            for _ in range(small):
-                answer()
-            for _ in range(windows):
-                take(window)
+            kind, window, times = map(int, self._next.tolist())
+            if not times:
+                break
+            for _ in range(times):
+                answer(kind, window)
+        self._next[0] = self._wrong(mark)
+        dist.send(self._next, src)
 
     def _fill(self, mark: int) -> None:
-        for held, pattern in zip((self._small, self._large), self._patterns, strict=True):
+        for held, pattern in zip(self._held, self._patterns, strict=True):
             torch.add(pattern, mark % 256, out=held)  # bytes wrap
 
     def _wrong(self, mark: int) -> int:
         """Number of elements of the last messages that are wrong."""
         wrong = 0
-        for held, pattern in zip((self._small, self._large), self._patterns, strict=True):
+        for held, pattern in zip(self._held, self._patterns, strict=True):
             held.sub_(mark % 256)  # bytes wrap back
-            if torch.equal(held, pattern):
-                continue
             for at in range(0, len(held), BLOCK):
                 wrong += int((held[at : at + BLOCK] != pattern[at : at + BLOCK]).sum())
         return wrong
