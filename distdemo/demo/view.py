@@ -373,7 +373,7 @@ def _op_verdict(report: OpReport, sign: Signs) -> str:
         more = sign.more * (len(bad) > 8)
         return f"Wrong: {wrong:,} of {checked:,} {what}, on rank {ranks_text(bad[:8])}{more}."
     if meets:
-        return "Verified: nobody was let go before all had come."
+        return "Verified: no rank was let go before all had come."
     alone = report.world.world.world_size == 1
     moral = " With one rank every collective is the identity." if alone else ""
     if spec.objects:

@@ -12,7 +12,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Traffic,
     Words,
@@ -74,7 +73,7 @@ class AllGather(Op):
         """As long as the tensor of that rank."""
         return Cut(label, _shape(label, spec)).numel
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """All hold all pieces."""
         return tuple(Source((source,)) for source in range(spec.group_size))
 

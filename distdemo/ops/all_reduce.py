@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import Buffers, Call, Group, Op, Result, Source, Traffic, Words
+from distdemo.ops.contract import Buffers, Call, Group, Op, Source, Traffic, Words
 from distdemo.ops.reduction import torch_reduce_op
 from distdemo.ops.spec import OpSpec
 
@@ -29,7 +29,7 @@ class AllReduce(Op):
         call="dist.all_reduce(tensor, op=ReduceOp.{OP})",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """All hold the reduction over all."""
         return (Source(tuple(range(spec.group_size)), reduced=True),)
 

@@ -12,7 +12,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Traffic,
     Words,
@@ -92,7 +91,7 @@ class AllToAll(Op):
             return spec.group_size * spec.numel
         return sum(spec.splits[label]) * math.prod(spec.shape[1:])
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """From every rank the part that was meant for this one."""
         return tuple(Source((source,), piece=rank) for source in range(spec.group_size))
 

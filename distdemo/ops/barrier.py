@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from distdemo.ops.contract import Buffers, Call, Form, Group, Op, Result, Traffic, Words
+from distdemo.ops.contract import Buffers, Call, Form, Group, Op, Traffic, Words
 from distdemo.ops.spec import OpSpec
 
 
@@ -45,7 +45,7 @@ class Barrier(Op):
         """Nothing is given."""
         return 0
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[()]:
         """Nothing is got."""
         return ()
 

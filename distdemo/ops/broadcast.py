@@ -10,7 +10,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Traffic,
     Words,
@@ -44,7 +43,7 @@ class Broadcast(Op):
         call="dist.broadcast(tensor, src=root)",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """All hold the root's piece."""
         return (Source((spec.root or 0,)),)
 

@@ -10,7 +10,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Traffic,
     Words,
@@ -44,7 +43,7 @@ class Gather(Op):
         call="dist.gather(tensor, pieces if rank == root else None, dst=root)",
     )
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """The root holds all pieces, the others nothing."""
         if rank != (spec.root or 0):
             return ()

@@ -12,7 +12,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Stage,
     Traffic,
@@ -112,7 +111,7 @@ class PointToPoint(Op):
         """Only the pair does; in a ring or an exchange everybody."""
         return not _is_pair(spec) or rank in _pair(spec)
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """The receiver holds the sender's tensor; everyone else what it held before."""
         if _is_pair(spec):
             src, dst = _pair(spec)

@@ -11,7 +11,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Traffic,
     Words,
@@ -63,7 +62,7 @@ class ReduceScatter(Op):
         """All pieces of a rank."""
         return spec.group_size * spec.numel
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """Rank r holds the reduction of all ranks' piece r."""
         return (Source(tuple(range(spec.group_size)), piece=rank, reduced=True),)
 

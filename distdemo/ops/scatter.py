@@ -11,7 +11,6 @@ from distdemo.ops.contract import (
     Form,
     Group,
     Op,
-    Result,
     Source,
     Traffic,
     Words,
@@ -53,7 +52,7 @@ class Scatter(Op):
         """Values differ by piece: piece r is meant for rank r."""
         return Cut(piece, spec.shape)
 
-    def result(self, rank: int, spec: OpSpec) -> Result:
+    def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
         """Rank r holds the root's piece r."""
         return (Source((spec.root or 0,), piece=rank),)
 
