@@ -12,7 +12,7 @@ import typer
 
 from distdemo.cli import signals
 from distdemo.cli.arguments import END, RENAMED, arrange, last_value
-from distdemo.cli.runner import Ended, envelope
+from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, nearest, unknown
 from distdemo.errors import (
     EXIT_FAILED,
@@ -68,7 +68,7 @@ def _carry_out(words: list[str], *, silent: bool) -> int:
     error: DistdemoError
     try:
         code = app(args=words, prog_name="distdemo", standalone_mode=False)
-    except Ended as end:
+    except CommandEnded as end:
         return end.code
     except DistdemoError as found:
         error = found

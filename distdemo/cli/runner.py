@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from distdemo.launcher.records import WorldReport
 
 
-class Ended(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
+class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
     """The command has come to its end and all is shown; only the exit code is left.
 
     Args:
@@ -92,7 +92,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             raise
         finally:
             session.end(code)
-        raise Ended(code)
+        raise CommandEnded(code)
 
     parameters = [each for key, each in own.items() if key != "session"] + list(shared.values())
     keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]

@@ -73,7 +73,7 @@ class Session:
             asked: ``--world-size``.
             default: of this command.
             smallest: that makes sense.
-            why: it has to be so many, as a sentence.
+            why: the reason for that, as a sentence.
 
         Raises:
             UsageError: too few, or another number than the engine started.

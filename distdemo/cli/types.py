@@ -385,7 +385,7 @@ def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> in
         flag: that named it.
         rank: counts from 0.
         world_size: how many ranks there are.
-        of: what has so many: ``A world``, ``A group``.
+        of: what has that size: ``A world``, ``A group``.
 
     Raises:
         UsageError: there is no such rank.

@@ -54,7 +54,7 @@ def doctor(
     except KeyboardInterrupt:  # ``main`` remembers it, for the exit code
         raise DistdemoError(
             "Interrupted.",
-            "There is no verdict. Whatever was started to look at this machine is gone.",
+            "There is no verdict. All processes that it started are gone.",
             "--only TOPIC looks at less, and --no-world starts no ranks.",
         ) from None
     errors = tuple(

@@ -249,7 +249,7 @@ def threads(around: Surroundings) -> Finding:
     first = value.split(",")[0].strip()
     if not first.isdigit() or int(first) < 1:
         return warning(
-            f"{name}={value} is no number of threads",
+            f"{name}={value} is not a number of threads",
             "OpenMP ignores it and takes a thread a core, in every rank.",
             f"Set {name} to the number of cores divided by that of the ranks.",
         )

@@ -140,7 +140,7 @@ def mpiexec(around: Surroundings) -> Finding:
             "Use one installation: which -a mpiexec shows what there is.",
         )
     if kind.family == own.family:
-        why = "They speak one protocol and mostly work together, but nobody promises it."
+        why = "They speak one protocol and mostly work together, without a guarantee."
         return warning(text, why, do)
     return broken(
         text,
@@ -157,7 +157,6 @@ def wheels(around: Surroundings) -> Finding:
         return fine(found[0]) if found else skipped("no MPI came as a wheel")
     return warning(
         f"{plural(len(found), 'MPI')} in one environment: {', '.join(found)}",
-        "Their mpiexec and libraries overwrite each other or are taken in an order that nobody "
-        "chose.",
+        "Their mpiexec and libraries overwrite each other or are found in no defined order.",
         f"pip uninstall {' '.join(found)}, and install the one that you want again.",
     )

@@ -67,7 +67,7 @@ def reverse_names(around: Surroundings) -> Finding:
             return warning(
                 f"asking for the name of {address}: {took}",
                 "TCPStore asks for the name of every peer that connects, so a world of many ranks "
-                "starts slowly (64 ranks took 12 s where nobody answered).",
+                "starts slowly (64 ranks took 12 s without an answer).",
                 f"Add {address} with a name to /etc/hosts, or mend reverse DNS.",
             )
     return fine("the name service answers in good time, name or none")
@@ -193,7 +193,7 @@ def nccl(around: Surroundings) -> Finding:
     usable = _usable(around)
     if not pattern:
         taken = sorted(usable, key=_last_resort)[:1]
-        why = "the first that is no loopback and no container's"
+        why = "the first that is neither loopback nor a container's"
         return fine(f"{taken[0].name}, {why}" if taken else "none", takes=_names(taken))
     taken = [each for each in usable if matches(pattern, each.name)]
     if not taken:

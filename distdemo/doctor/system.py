@@ -82,7 +82,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockState:
     """What the kernel says of its clock: whether something keeps it in step, and its error, s."""
 
     synchronised: bool
@@ -275,7 +275,7 @@ def installed(name: str) -> bool:
     return True
 
 
-def clock() -> Clock | None:
+def clock() -> ClockState | None:
     """What ``adjtimex(2)`` says; None on systems without it."""
     import ctypes
 
@@ -290,7 +290,7 @@ def clock() -> Clock | None:
     words = (ctypes.c_int * 128).from_buffer(buffer)
     status = words[10]  # behind modes, offset, freq, maxerror and esterror
     in_step = state != time_error and not status & unsynchronised
-    return Clock(in_step, buffer[3] / 1e6)  # maxerror, in µs
+    return ClockState(in_step, buffer[3] / 1e6)  # maxerror, in µs
 
 
 def torch() -> TorchFacts:
@@ -322,7 +322,7 @@ def ask(command: Sequence[str], seconds: float) -> Answer:
     """What a program answers to a command line; it and its children are gone at the end."""
     with _starting:
         if _over.is_set():
-            return Answer(None, error="nobody waits for the answer any more")
+            return Answer(None, error="the doctor was stopped")
         try:
             process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
                 command,
@@ -408,7 +408,7 @@ class Surroundings:
     rlimit: Callable[[str], tuple[int, int] | None] = rlimit
     limits: Callable[[str], Sequence[Limit]] = limits
     cores: Callable[[], tuple[int, int]] = cores
-    clock: Callable[[], Clock | None] = clock
+    clock: Callable[[], ClockState | None] = clock
     ask: Callable[[Sequence[str], float], Answer] = field(default_factory=lambda: Remembering(ask))
     installed: Callable[[str], bool] = installed
     torch: Callable[[], TorchFacts] = torch

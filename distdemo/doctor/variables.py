@@ -173,7 +173,7 @@ def master(around: Surroundings) -> Finding:
     place = f"{address or '(no MASTER_ADDR)'}:{port or '(no MASTER_PORT)'}"
     if port and not (port.isdigit() and 0 < int(port) < 65536):
         return broken(
-            f"MASTER_PORT={port} is no port",
+            f"MASTER_PORT={port} is not a port",
             "init_process_group reads it and fails.",
             "Unset it, or set a number from 1 to 65535.",
         )
@@ -193,7 +193,7 @@ def master(around: Surroundings) -> Finding:
     taken = around.bind("", int(port)) if ours else ""
     held = f", and that port is {taken} here" if taken else ""
     return warning(
-        f"{place} is set, and this process is no rank of an engine{held}",
+        f"{place} is set, and no engine started this process{held}",
         "A shell profile, a batch script or an old session set it. A program that reads it joins, "
         "or waits for, a world that it may not belong to.",
         "unset MASTER_ADDR MASTER_PORT, unless you mean them.",

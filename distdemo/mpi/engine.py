@@ -32,7 +32,7 @@ Forms: TypeAlias = tuple[Callable[..., MPI.Request], Callable[..., None] | None]
 """An op's nonblocking form, and its blocking one where that may be used."""
 
 
-class Engine(dist.ProcessGroup):
+class CommunicatorGroup(dist.ProcessGroup):
     """What every op needs: the communicator, the timeout, and the ways to start and to wait.
 
     Args:

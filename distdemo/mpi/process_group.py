@@ -34,8 +34,8 @@ from distdemo.mpi.buffers import (
     to_write,
     units,
 )
-from distdemo.mpi.engine import Engine, Forms, Options
-from distdemo.mpi.reductions import Plan, plan_for
+from distdemo.mpi.engine import CommunicatorGroup, Forms, Options
+from distdemo.mpi.reductions import MpiReduction, reduction_for
 from distdemo.mpi.runtime import expect, translated
 
 INTEL = MPI.get_vendor()[0] == "Intel MPI"
@@ -54,7 +54,7 @@ _REDUCE_SCATTER = c10d.ReduceScatterOptions()
 _BARRIER = c10d.BarrierOptions()
 
 
-class MpiProcessGroup(Engine):
+class MpiProcessGroup(CommunicatorGroup):
     """A process group of torch.distributed over a communicator of MPI."""
 
     # -------------------------------------------------------------------- from and to a root
@@ -268,44 +268,44 @@ class MpiProcessGroup(Engine):
         """Reduce over all ranks, in place."""
         (tensor,) = tensors
         reduce_op = opts.reduceOp
-        plan = plan_for(tensor.dtype, reduce_op)
-        held = plan.load(tensor, reduce_op, in_place=True)
+        reduction = reduction_for(tensor.dtype, reduce_op)
+        held = reduction.load(tensor, reduce_op, in_place=True)
         after = None
-        if held is not tensor or plan.average:
-            after = partial(plan.store, held, tensor, self.ranks)
+        if held is not tensor or reduction.average:
+            after = partial(reduction.store, held, tensor, self.ranks)
         comm, size = self.comm, held.nbytes
-        args = (_IN_PLACE, (_at(held.data_ptr(), size), plan.datatype), plan.op)
+        args = (_IN_PLACE, (_at(held.data_ptr(), size), reduction.datatype), reduction.op)
         forms: Forms = (comm.Iallreduce, None if INTEL else comm.Allreduce)
         return self.go("all_reduce", forms, args, opts, size, tensors, after)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
         """Reduce several tensors over all ranks, each in place, in one go."""
         expect_alike("all_reduce_coalesced", tensors)
-        plan = plan_for(tensors[0].dtype, opts.reduceOp)
+        reduction = reduction_for(tensors[0].dtype, opts.reduceOp)
         flat = joined(tensors)
-        held = plan.load(flat, opts.reduceOp, in_place=True)
+        held = reduction.load(flat, opts.reduceOp, in_place=True)
 
         def after() -> None:
-            plan.store(held, flat, self.ranks)
+            reduction.store(held, flat, self.ranks)
             share_out(flat, tensors)
 
-        args = (_IN_PLACE, _message(held, plan), plan.op)
+        args = (_IN_PLACE, _message(held, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
         return self.go("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
         """Reduce over all ranks into the root's tensor; those of the others stay as they are."""
         (tensor,) = tensors
-        plan, root = plan_for(tensor.dtype, opts.reduceOp), opts.rootRank
-        held = plan.load(tensor, opts.reduceOp, in_place=self.me == root)
+        reduction, root = reduction_for(tensor.dtype, opts.reduceOp), opts.rootRank
+        held = reduction.load(tensor, opts.reduceOp, in_place=self.me == root)
         forms = (self.comm.Ireduce, self.comm.Reduce)
-        message = _message(held, plan)
+        message = _message(held, reduction)
         if self.me == root:
-            after = partial(plan.store, held, tensor, self.ranks)
-            args: tuple[object, ...] = (_IN_PLACE, message, plan.op, root)
+            after = partial(reduction.store, held, tensor, self.ranks)
+            args: tuple[object, ...] = (_IN_PLACE, message, reduction.op, root)
         else:
             after = delivery(None, (), held)  # type: ignore[assignment]  # a call of no arguments
-            args = (message, None, plan.op, root)
+            args = (message, None, reduction.op, root)
         return self.go("reduce", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce_scatter(
@@ -359,18 +359,18 @@ class MpiProcessGroup(Engine):
         self, output: torch.Tensor, source: torch.Tensor, sizes: list[int] | None, opts: Options
     ) -> dist.Work:
         """Over one tensor; the parts of the ranks have these sizes, or all the same."""
-        plan = plan_for(output.dtype, opts.reduceOp)
-        held, room = plan.load(source, opts.reduceOp), plan.room(output)
+        reduction = reduction_for(output.dtype, opts.reduceOp)
+        held, room = reduction.load(source, opts.reduceOp), reduction.room(output)
         if overlap(held, room):  # MPI's own way in place leaves every rank's part at the start
             room = torch.empty_like(room)
-        args: tuple[object, ...] = (_message(held, plan), _message(room, plan))
+        args: tuple[object, ...] = (_message(held, reduction), _message(room, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
-            args = (*args, plan.op)
+            args = (*args, reduction.op)
         else:
             forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
-            args = (*args, sizes, plan.op)
-        after = partial(plan.store, room, output, self.ranks, held)
+            args = (*args, sizes, reduction.op)
+        after = partial(reduction.store, room, output, self.ranks, held)
         return self.go("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
 
     # ------------------------------------------------------------------------- point to point
@@ -406,8 +406,8 @@ class MpiProcessGroup(Engine):
         return self.go("barrier", (self.comm.Ibarrier, None), (), opts, 0)
 
 
-def _message(held: torch.Tensor, plan: Plan) -> Message:
-    return (_at(held.data_ptr(), held.nbytes), plan.datatype)
+def _message(held: torch.Tensor, reduction: MpiReduction) -> Message:
+    return (_at(held.data_ptr(), held.nbytes), reduction.datatype)
 
 
 @cache

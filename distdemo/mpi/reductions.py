@@ -129,7 +129,7 @@ def _blocks(keys: torch.Tensor) -> Sequence[torch.Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MpiReduction:
     """How to reduce one dtype with one operation.
 
     Attributes:
@@ -201,10 +201,10 @@ class Plan:
             fill(tensor, held)
 
 
-_sums: dict[torch.dtype, Plan] = {}
+_sums: dict[torch.dtype, MpiReduction] = {}
 
 
-def plan_for(dtype: torch.dtype, reduce_op: Any) -> Plan:  # noqa: ANN401 - torch's own
+def reduction_for(dtype: torch.dtype, reduce_op: Any) -> MpiReduction:  # noqa: ANN401 - torch's own
     """How MPI reduces this dtype with this operation.
 
     Args:
@@ -215,15 +215,15 @@ def plan_for(dtype: torch.dtype, reduce_op: Any) -> Plan:  # noqa: ANN401 - torc
         TypeError: it does not.
     """
     if reduce_op == _Kind.SUM:  # most are sums; to hash a kind takes longer than the rest of an op
-        plan = _sums.get(dtype)
-        if plan is None:
-            plan = _sums[dtype] = _plan(dtype, _Kind.SUM)
-        return plan
-    return _plan(dtype, getattr(reduce_op, "op", reduce_op))
+        reduction = _sums.get(dtype)
+        if reduction is None:
+            reduction = _sums[dtype] = _reduction(dtype, _Kind.SUM)
+        return reduction
+    return _reduction(dtype, getattr(reduce_op, "op", reduce_op))
 
 
 @cache
-def _plan(dtype: torch.dtype, kind: Any) -> Plan:  # noqa: ANN401 - a RedOpType
+def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:  # noqa: ANN401 - a RedOpType
     through = torch.float32 if dtype in _SHORT else None
     reduced = through or dtype
     datatypes, ops = next((both for both in _FAMILIES if reduced in both[0]), (None, None))
@@ -233,9 +233,9 @@ def _plan(dtype: torch.dtype, kind: Any) -> Plan:  # noqa: ANN401 - a RedOpType
         raise TypeError(f"MPI does not reduce {dtype} with {kind.name}: {_why(dtype, kind)}.")
     if kind in _ORDER and reduced in _FLOATS:
         order = Order.of(reduced, largest=kind == _Kind.MAX)
-        return Plan(order.datatype, ops[kind], through, order=order)
+        return MpiReduction(order.datatype, ops[kind], through, order=order)
     average, weighted = kind == _Kind.AVG, kind == _Kind.PREMUL_SUM
-    return Plan(datatypes[reduced], ops[kind], through, average, weighted)
+    return MpiReduction(datatypes[reduced], ops[kind], through, average, weighted)
 
 
 def _why(dtype: torch.dtype, kind: Any) -> str:  # noqa: ANN401 - a RedOpType

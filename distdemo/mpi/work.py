@@ -185,7 +185,7 @@ class MpiWork(dist.Work):
             future.set_result(self._tensors)
 
 
-class Done(dist.Work):
+class DoneWork(dist.Work):
     """The handle of an op that was over before it was handed out."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -201,7 +201,7 @@ class Done(dist.Work):
         return True
 
 
-DONE = Done()
+DONE = DoneWork()
 
 
 def all_done(seconds: float) -> bool:

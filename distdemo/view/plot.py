@@ -28,7 +28,7 @@ SETTINGS: Any = {  # matplotlib lists every name in its type
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#999999")
 """Told apart by the colour-blind too (Okabe and Ito); their yellow is too pale for a line."""
 MARKS = "osD^vPX*<>"
-"""Forms of a line's marks, for whoever sees no colours."""
+"""Forms of a line's marks, for readers who can't tell the colours apart."""
 
 LINES = ("-", "--", ":", "-.")
 

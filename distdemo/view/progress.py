@@ -48,7 +48,7 @@ class Redrawn:
     A rank that was forked meanwhile draws nothing and wipes nothing.
 
     Args:
-        drawing: None: nobody would see it, and nothing is ever due.
+        drawing: None: standard error is no terminal, and nothing is ever due.
         interval: seconds between two times that it is due.
     """
 
@@ -60,7 +60,7 @@ class Redrawn:
 
     @property
     def visible(self) -> bool:
-        """Whether anybody sees it."""
+        """Whether it is drawn."""
         return self._drawing is not None
 
     def __enter__(self) -> Self:

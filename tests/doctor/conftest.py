@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from distdemo.doctor.records import Finding
-from distdemo.doctor.system import Answer, Clock, Interface, Lookup, Room, Surroundings, TorchFacts
+from distdemo.doctor.system import (
+    Answer,
+    ClockState,
+    Interface,
+    Lookup,
+    Room,
+    Surroundings,
+    TorchFacts,
+)
 from distdemo.launcher.limits import Limit
 
 Made = Callable[..., Surroundings]
@@ -52,7 +60,7 @@ def made(tmp_path: Path) -> Made:
             "rlimit": lambda name: (65536, 65536),
             "limits": lambda method: (Limit(1000, "Memory."), Limit(30000, "Processes.")),
             "cores": lambda: (8, 8),
-            "clock": lambda: Clock(synchronised=True, error=0.001),
+            "clock": lambda: ClockState(synchronised=True, error=0.001),
             "ask": lambda command, seconds: Answer(None, error="no such program"),
             "installed": lambda name: False,
             "torch": lambda: TorchFacts("2.13.0", threads=8),

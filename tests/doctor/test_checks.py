@@ -102,7 +102,7 @@ def test_a_program_is_asked_and_killed_when_its_time_is_over() -> None:
     system.end_questions()  # as after Ctrl-C
     asking.join(5)
     assert not asking.is_alive()
-    assert "nobody waits" in system.ask(["sleep", "60"], 30.0).error
+    assert "was stopped" in system.ask(["sleep", "60"], 30.0).error
     system.begin_questions()
     missing = system.ask(["/no/such/program"], 1.0)
     assert missing.error

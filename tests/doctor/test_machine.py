@@ -7,7 +7,7 @@ from typing import Any
 
 from distdemo.doctor import machine
 from distdemo.doctor.records import Finding
-from distdemo.doctor.system import Clock, Room, Surroundings, TorchFacts
+from distdemo.doctor.system import ClockState, Room, Surroundings, TorchFacts
 from distdemo.launcher.limits import MIB, Limit
 
 Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
@@ -59,7 +59,7 @@ def shut(*places: str, **variables: str) -> dict[str, Any]:
 
 OVERCOMMIT = "proc/sys/vm/overcommit_memory"
 PTRACE = "proc/sys/kernel/yama/ptrace_scope"
-IN_STEP = {"clock": lambda: Clock(synchronised=True, error=0.002)}
+IN_STEP = {"clock": lambda: ClockState(synchronised=True, error=0.002)}
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 CASES: list[Case] = [
     (machine.shared_memory, free(1), "broken", "1 MiB free"),
@@ -96,12 +96,12 @@ CASES: list[Case] = [
     (machine.threads, environ(), "fine", "takes 8 threads, 4 ranks 32"),
     (machine.threads, environ(OMP_NUM_THREADS="2,1"), "fine", "up to 4 ranks"),
     (machine.threads, environ(OMP_NUM_THREADS="16"), "warning", "there are 8 cores"),
-    (machine.threads, environ(OMP_NUM_THREADS="many"), "warning", "no number of threads"),
+    (machine.threads, environ(OMP_NUM_THREADS="many"), "warning", "not a number of threads"),
     (machine.pinning, environ(OMP_PROC_BIND="false"), "fine", ""),
     (machine.pinning, environ(GOMP_CPU_AFFINITY="0-3"), "warning", "GOMP_CPU_AFFINITY=0-3"),
     (machine.clock, IN_STEP, "fine", "within 2 ms"),
-    (machine.clock, {"clock": lambda: Clock(True, 9.0)}, "warning", "may be 9 s off"),
-    (machine.clock, {"clock": lambda: Clock(False)}, "warning", "nothing keeps it in step"),
+    (machine.clock, {"clock": lambda: ClockState(True, 9.0)}, "warning", "may be 9 s off"),
+    (machine.clock, {"clock": lambda: ClockState(False)}, "warning", "nothing keeps it in step"),
     (machine.clock, {"clock": lambda: None}, "skipped", "does not tell"),
     (machine.container, {}, "skipped", ""),
     (machine.container, number(".dockerenv", ""), "fine", "Docker"),

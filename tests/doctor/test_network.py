@@ -95,10 +95,10 @@ CASES: list[Case] = [
     (network.usual, HELD, "warning", "29500 is in use"),
     (variables.master, {}, "skipped", "not set"),
     (variables.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
-    (variables.master, master("node", "1", SLURM_JOB_ID="7"), "warning", "no rank of an engine"),
-    (variables.master, master("node", "1", RANK="1"), "warning", "no rank of an engine"),
+    (variables.master, master("node", "1", SLURM_JOB_ID="7"), "warning", "no engine started"),
+    (variables.master, master("node", "1", RANK="1"), "warning", "no engine started"),
     (variables.master, master("", "29500"), "warning", "(no MASTER_ADDR):29500"),
-    (variables.master, master("node", "http"), "broken", "is no port"),
+    (variables.master, master("node", "http"), "broken", "is not a port"),
     (variables.master, master("gone", "1"), "broken", "gone does not resolve"),
     (variables.master, {**master("localhost", "29500"), **HELD}, "warning", "is in use here"),
 ]

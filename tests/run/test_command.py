@@ -231,7 +231,7 @@ def test_within_an_engine_it_refuses(command, monkeypatch):
     [
         ("rum", "there is no such function"),
         ("work", "can't be called with []"),
-        ("waits", "it returned a coroutine, which nobody runs"),
+        ("waits", "it returned a coroutine, which has to be run"),
     ],
 )
 def test_a_function_that_can_not_be_called_is_told(command, tmp_path, name, expected):
