@@ -181,7 +181,8 @@ def _call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa
     if inspect.isgenerator(returned) or inspect.isawaitable(returned):
         kind = type(returned).__name__
         raise TypeError(
-            f"{program.function} did not run: it returned a {kind}, which has to be run by the program"
+            f"{program.function} did not run: it returned a {kind}, "
+            "which has to be run by the program"
         )
     return returned
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from forked import in_a_child
 
 from distdemo.cli.app import built, names, records_of
 from distdemo.encoding import document_schema
@@ -60,15 +61,18 @@ def test_every_command_has_a_line_here() -> None:
 def test_one_verdict_on_the_screen_and_one_valid_document_in_the_file(
     name: str, command: Any, measured: tuple[Path, str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "result.json"
-    line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured[0])))
-    code, out, err = command(*line, "--quiet", "--output", str(file))
-    assert 1 <= len(out.splitlines()) <= 4
-    assert err == ""
-    document = json.loads(file.read_text())
-    assert (document["schema_version"], document["command"]) == (2, name)
-    assert (document["ok"], code) in [(True, 0), (False, 1)]
-    jsonschema.validate(document, document_schema(records_of(name)[0], name))
+    def check() -> None:
+        file = tmp_path / "result.json"
+        line = shlex.split(f"{name} {CHEAP[name]}".replace("OLD", str(measured[0])))
+        code, out, err = command(*line, "--quiet", "--output", str(file))
+        assert 1 <= len(out.splitlines()) <= 4
+        assert err == ""
+        document = json.loads(file.read_text())
+        assert (document["schema_version"], document["command"]) == (2, name)
+        assert (document["ok"], code) in [(True, 0), (False, 1)]
+        jsonschema.validate(document, document_schema(records_of(name)[0], name))
+
+    in_a_child(check)  # which takes an MPI library, or torch's compiler, with it
 
 
 def test_json_on_the_screen_is_the_document_of_the_file(command: Any, tmp_path: Path) -> None:
