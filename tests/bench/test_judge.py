@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -150,15 +151,7 @@ def everything():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "made"),
-    [
-        ("bench_normal", report(rows(GLOO))),
-        ("bench_slow", report(rows(GLOO, slower=5))),
-        ("bench_noisy", report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4))),
-        ("bench_one_rank", report([row(1e-4, 1024, 1)], setup(ranks=1))),
-        ("bench_all", everything()),
-    ],
-)
-def test_the_report(name, made):
-    golden(GOLDEN / f"{name}.txt", lambda console: view.table(made, console))
+def test_the_report():
+    noisy = report(rows({8: 56e-6, MIB: 210e-6}, noise=0.4))
+    for name, made in (("bench_noisy", noisy), ("bench_all", everything())):
+        golden(GOLDEN / f"{name}.txt", partial(view.table, made))
