@@ -58,7 +58,7 @@ def measure(
         spec: what to measure.
         worlds: one a backend; the deadline is that of the whole measurement.
         start: starts a world, as ``Session.start`` does.
-        watch: called as results come; None: nobody watches, which leaves the cores to the ranks.
+        watch: called as results come; None leaves the cores to the ranks.
         once: only one world can be started.
 
     Raises:
@@ -274,7 +274,7 @@ class Results:
         point.pace_s = max(paces, default=0.0)
         comparable = self._one_clock(series.backend)
         if comparable and ops.REGISTRY[series.op].meets and not series.groups:
-            # A barrier moves no data; what is verified is that nobody left before all had come.
+            # A barrier moves no data; what is verified is that no rank left before all had come.
             for starts, times in zip(
                 zip(*started, strict=True), zip(*took, strict=True), strict=True
             ):

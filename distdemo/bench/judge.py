@@ -41,8 +41,8 @@ DISTURBED = 3
 each, half of the iterations are within a factor of two."""
 NEXT_TO_NOTHING_S = 10e-9
 SLOW_HINT = (
-    "Try `distdemo doctor`; look at what else runs here (top), at swapping, at the interface in "
-    "use (GLOO_SOCKET_IFNAME), at TORCH_DISTRIBUTED_DEBUG, and whether torch is a debug build."
+    "Try `distdemo doctor`; look at other programs (top), at swapping, at the interface in use "
+    "(GLOO_SOCKET_IFNAME), at TORCH_DISTRIBUTED_DEBUG, and whether torch is a debug build."
 )
 
 
@@ -91,7 +91,7 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | No
             "a fixed cost per message"
         )
     elif row.median_s > DISTURBED * row.p10_s:
-        verdict, hint = Verdict.DISTURBED, "Look at what else runs here."
+        verdict, hint = Verdict.DISTURBED, "Look for other programs that run here."
         why = (
             f"The fastest tenth takes {duration(row.p10_s)}, the median {duration(row.median_s)}: "
             "something else takes the cores in between"
@@ -107,10 +107,10 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | No
 def _allowed_s(
     bytes_s: float, fixed_s: float | None, setup: Setup, bound: Limit, n: int
 ) -> float | None:
-    """Beyond which even the fastest tenth is unusually slow; None: nobody can say.
+    """The time beyond which even the fastest tenth is unusually slow; None: not known.
 
-    Of a GPU's memory nobody can: what lies between two GPUs, NVLink, PCIe or a network, is five
-    to a hundred times slower than that, and was not measured.
+    For a GPU's memory it is not known: what lies between two GPUs, NVLink, PCIe or a network, is
+    five to a hundred times slower than that, and was not measured.
     """
     if bound.transport is Transport.DEVICE_COPY:
         return None

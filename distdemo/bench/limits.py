@@ -37,11 +37,11 @@ FOR_PAIR_S = 0.07  # for one, at most
 FOR_COPY_S = 0.1
 FOR_ALL_S = 0.3  # that all ranks send or copy at once
 ROUND_TRIPS = 200  # with which a latency is found
-SHARE = 8  # of the free memory: one part in so many for one buffer of every rank
+SHARE = 8  # the buffers of all ranks, one each, take at most this part of the free memory: 1/8
 GIVE_UP_S = 5.0  # without a byte, after which a peer is given up
 MESSAGE = 4 << 20  # bytes: with a copy at each end more than most cores' own cache
 FAST = 0.1
-"""A limit is what the fastest tenth takes: what else runs here can make it look lower, nothing can
+"""A limit is what the fastest tenth takes: other programs can make it look lower, nothing can
 make it look higher."""
 SLICE_S, LONG_SLICE_S = 0.01, 0.09
 """Of a measurement. Where ranks take turns on a core a slice is longer than a turn: in a short one
@@ -98,7 +98,7 @@ def measure_limits(rank: Rank) -> tuple[Limit, ...]:
 def merged(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
     """One limit each of what all ranks did at once, the slowest one's; the others as they are.
 
-    What not every rank could do at once is no limit.
+    What not every rank could do at once is left out.
 
     Args:
         parts: what each rank found, in order.
@@ -139,7 +139,7 @@ def bound_of(limits: Sequence[Limit], transport: Transport) -> Limit | None:
 
 
 def pairs_of(world_size: int, most: int = MOST_PAIRS) -> tuple[tuple[int, int], ...]:
-    """Neighbours on the ring that are measured alone: all, or so many evenly chosen ones."""
+    """Neighbours on the ring that are measured alone: all of them, or some, evenly chosen."""
     if world_size < 2:
         return ()
     count = min(world_size, most)
@@ -205,7 +205,7 @@ def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Li
 
 
 def _copying(rank: Rank, device: str, size: int) -> Step:
-    """What copies from one buffer of so many bytes to another."""
+    """What copies from one buffer of this size to another."""
     import torch
 
     source = torch.ones(size, dtype=torch.uint8, device=device)
@@ -403,7 +403,7 @@ def _wait_for(condition: Callable[[], bool]) -> None:
 
 TOKEN = 16  # bytes
 PING = bytes(8)
-INTRODUCTION_S = 1.0  # that whoever connects has for showing the token
+INTRODUCTION_S = 1.0  # in which a caller has to show the token
 
 
 class Tcp:
@@ -476,8 +476,8 @@ def connect_tcp(rank: Rank, size: int) -> Tcp | None:
     """Collective: a stream to the right neighbour, and one from the left.
 
     A rank accepts connections on one address alone: that of the interface that gloo takes, which in
-    a world of our own is loopback. Whoever connects has to show a token first, which only the
-    world's store tells; others are let go.
+    a world of our own is loopback. A caller has to show a token first, which only the
+    world's store tells; others are turned away.
 
     Args:
         rank: this rank of the world.
@@ -518,10 +518,10 @@ def connect_tcp(rank: Rank, size: int) -> Tcp | None:
 
 
 def accepted(listener: socket.socket, token: bytes) -> socket.socket:
-    """The next stream of somebody who knows the token.
+    """The next stream whose caller knows the token.
 
     Raises:
-        OSError: nobody comes in time.
+        OSError: no rank comes in time.
     """
     until = monotonic() + GIVE_UP_S
     while (left := until - monotonic()) > 0:
@@ -532,4 +532,4 @@ def accepted(listener: socket.socket, token: bytes) -> socket.socket:
             if secrets.compare_digest(stream.recv(TOKEN), token):  # it was sent in one piece
                 return stream
         stream.close()
-    raise LostError("nobody came")
+    raise LostError("no rank came")

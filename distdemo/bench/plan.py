@@ -16,7 +16,7 @@ from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
 MOST_SIZES = 200
-"""Of one series: nobody reads more."""
+"""The most of one series."""
 TRIAL = 3  # iterations of each size in the launch that verifies; from them the rest is planned
 FEW, MANY = 3, 500  # timed iterations of a size in a launch
 USUAL_LAUNCHES = 8  # among which a series' budget is shared out at first
@@ -157,7 +157,7 @@ def warmup(spec: BenchSpec, key: Key) -> int:
 
 
 def share(total: int, launch: int, launches: int) -> int:
-    """This launch's part of so many iterations; the first ones have one more. They add up."""
+    """This launch's part of all iterations; the first launches have one more."""
     each, more = divmod(total, launches)
     return each + (launch <= more)
 
@@ -170,5 +170,5 @@ def fixed_launches(spec: BenchSpec) -> int | None:
 
 
 def count_for(seconds: float, piece: float) -> int:
-    """How many iterations of so many seconds fit into a piece of time."""
+    """How many iterations, each of these seconds, fit into a piece of time."""
     return min(MANY, max(FEW, int(piece / seconds))) if seconds > 0 else FEW

@@ -51,7 +51,7 @@ def read(path: Path) -> Recording:
     """What the file says.
 
     Raises:
-        UsageError: it can't be read, or is no file of ``bench`` with times in it.
+        UsageError: it can't be read, or is not a file of ``bench`` with times.
     """
     try:
         document = json.loads(path.read_text("utf-8"))

@@ -108,7 +108,7 @@ class BenchSpec:
         budget_s: for timing one series; with ``iters`` it means nothing.
         precision: half the width of the interval at which a median is steady, as a share of it.
         launches: how many worlds the iterations are spread over; None: until it is steady.
-        check_every: verify again after so many timed iterations; 0: once, before the first.
+        check_every: timed iterations between two verifications; 0: verify once, before the first.
         skew: find out which rank is late.
         overlap: measure what computing hides of non-blocking calls.
         limits: measure the machine's own copies and streams too.
@@ -141,7 +141,7 @@ class Limit:
         at_once: all ranks did it at the same time, each to its right neighbour where it is a
             stream; else these alone.
         bandwidth_bytes_per_s: of the slowest rank, in one direction, in the fastest tenth of its
-            transfers: what else runs on the machine can only slow them.
+            transfers: other programs can only slow them.
         size_bytes: of one transfer.
         latency_s: of 8 bytes one way, half a round trip; None where nothing travels.
     """
@@ -186,7 +186,7 @@ class Harness:
 
     Attributes:
         inside_s: in every time that is reported: two looks at the clock and an empty call.
-        outside_s: per iteration beside that, without the common start.
+        outside_s: the rest of an iteration, without the common start.
         iterations: that it was found with.
     """
 
@@ -430,7 +430,7 @@ class BenchReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every world did its work and every element was right. Unsteady is no failure."""
+        """Whether all worlds did their work and all elements were right; unsteady rows are fine."""
         return (
             self.world is None
             and not self.interrupted

@@ -100,7 +100,7 @@ class SkewLog:
                 self._took[place].append(took[rank][turn])
 
     def summary(self) -> tuple[RankSkew, ...]:
-        """A record a rank; empty if there were no iterations, or is nobody to compare with."""
+        """A record a rank; empty if there were no iterations, or there is one rank alone."""
         turns = len(self._late[0])
         if not turns or len(self._ranks) < 2:
             return ()

@@ -1,7 +1,7 @@
 """The common start and the timed loop.
 
-Without a common start a rank that is late makes the others' times longer, and nobody sees whose
-fault that is. On one machine every rank counts its arrivals in shared memory and looks at the
+Without a common start a rank that is late makes the others' times longer, and it does not show
+whose fault that is. On one machine every rank counts its arrivals in shared memory and looks at the
 others' until all have come; that leaves the group alone and costs microseconds. How a rank waits
 decides whether the backend is disturbed, as gloo's own threads need the cores too (all_reduce of
 8 B, 128 B and 64 KiB between two ranks on two cores, Linux 6.18, 32 turns each): looking all the
@@ -239,7 +239,7 @@ def timed(
     *,
     on_host: bool = False,
 ) -> Times:
-    """Collective: call so often, each time from a common start.
+    """Collective: make the calls, each from a common start.
 
     A look at the clock, the call, another look; nothing else. The lists that take the times are as
     long as they will be, and no garbage is collected meanwhile.
@@ -277,7 +277,7 @@ def _loop(clock: Clock, call: Callable[[], object], count: int, meet: Callable[[
 
 
 def harness() -> Harness:
-    """What the loop costs an iteration, found with a call that does nothing and nobody to meet."""
+    """What the loop costs an iteration, found with a call that does nothing, and no other rank."""
 
     def nothing() -> None:
         pass
