@@ -358,8 +358,10 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         with spinner(f"Counting {n:,} ranks", enabled=not session.quiet):
             compared = count_all(several)
     else:
-        data = (len(named) + 1) * memory_of_all(kind, specs[-1]) // n * session.ranks_here(n)
+        largest = specs[-1]
+        data = len(named) * memory_of_all(kind, largest) + footprint(kind, largest)
         limits = {"deadline": timeout or WEEK_S, "stall": stall or max(30.0, 0.3 * n)}
+        data = data // n * session.ranks_here(n)
         world = replace(_world(session, n, {**settings, **limits}, data), lazy=False)
         session.prepare(world)
         from distdemo.trace.compare import compare as run_all

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from distdemo import ops
 from distdemo.bench.timing import CommonStart, common_start, undisturbed
 from distdemo.demo.verify import verify
-from distdemo.ops.buffers import Expected, cuts_of, make_buffers, reduced, tensors
-from distdemo.ops.contract import Cut, Undefined
+from distdemo.ops.buffers import expected, make_buffers
 from distdemo.trace import algorithms
 from distdemo.trace.compare import LINK
 from distdemo.trace.rank import Runner
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from distdemo.trace.records import ComparisonSpec
 
 Call = Callable[[], object]
-WINDOW = 1 << 16  # elements that are compared at once: they stay in a core's cache
 FEWEST = 5  # turns, also where the budget does not reach
 LONGEST = 5.0  # times the budget, beyond which even the fewest end
 MOST = 10_000  # turns
@@ -118,10 +116,14 @@ def _at_size(  # noqa: PLR0913 - what it depends on
         start.meet()
         call()
         rank.synchronize()
-    found = compared(rank.rank, op, [result() for result in results])
+    wanted = expected(ops.REGISTRY[op.op], rank.rank, op)  # once for all candidates
+    found = [verify(result(), wanted) for result in results]
+    del wanted
     times = time_in_turn(rank, start, str(place), calls, spec.budget_s)
     columns = zip(times, found, sent, strict=True)
-    return tuple(Entry(each.tobytes(), *check, handed) for each, check, handed in columns)
+    return tuple(
+        Entry(each.tobytes(), check.checked, check.wrong, handed) for each, check, handed in columns
+    )
 
 
 def _exchange(rank: Rank, size: int) -> Call:
@@ -206,40 +208,3 @@ def more_turns(turns: int, seconds: float, budget_s: float) -> int:
     if turns < FEWEST:
         return max(0, min(FEWEST - turns, int((LONGEST * budget_s - seconds) / pace)))
     return max(0, min(turns, MOST - turns, int((budget_s - seconds) / pace)))
-
-
-# --------------------------------------------------------------------------------------- verifying
-
-
-def compared(rank: int, spec: OpSpec, results: Sequence[Sequence[Tensor]]) -> list[tuple[int, int]]:
-    """How many elements of each result were compared, and how many of them are wrong.
-
-    All of them are compared with plain arithmetic on the inputs, a window at a time, which is
-    computed once for all results.
-
-    Args:
-        rank: this rank.
-        spec: with which they were made.
-        results: the pieces that the rank got, a sequence a candidate.
-    """
-    op = ops.REGISTRY[spec.op]
-    found = [(0, 0)] * len(results)
-    sources = op.result(rank, spec)
-    if isinstance(sources, Undefined):
-        return found
-    for piece, source in enumerate(sources):
-        flat = [each[piece].reshape(-1) for each in results]
-        cuts = cuts_of(op, source, spec)
-        for start in range(0, cuts[0].numel, WINDOW):
-            length = min(WINDOW, cuts[0].numel - start)
-            part = [Cut(cut.label, (length,), cut.start + start) for cut in cuts]
-            if source.reduced:
-                wanted = reduced(op, part, spec)
-            else:
-                wanted = Expected(tensors(op, part, spec)[0])
-            made = [verify([each[start : start + length]], [wanted]) for each in flat]
-            found = [
-                (checked + each.checked, wrong + each.wrong)
-                for (checked, wrong), each in zip(found, made, strict=True)
-            ]
-    return found

@@ -334,14 +334,8 @@ def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaChe
 
 def info(algorithm: Algorithm) -> AlgorithmInfo:
     """The algorithm in words."""
-    formulas = algorithm.formulas
-    named = {
-        "rounds": formulas.rounds,
-        "sent": formulas.sent,
-        "busiest": formulas.busiest,
-        "total": formulas.total,
-    }
-    words = {name: formula.words for name, formula in named.items()}
+    names = ("rounds", "sent", "busiest", "total")
+    words = {name: getattr(algorithm.formulas, name).words for name in names}
     return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, words)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -11,7 +12,7 @@ from rich.text import Text
 from distdemo.trace.records import Candidate, ComparedSize, Comparison, Counts, TraceSpec
 from distdemo.trace.texts import link_text, payload_text, sameness
 from distdemo.view import colours
-from distdemo.view.console import signs
+from distdemo.view.console import Signs, signs
 from distdemo.view.format import (
     duration,
     exact_size,
@@ -21,7 +22,7 @@ from distdemo.view.format import (
     short_size,
     times,
 )
-from distdemo.view.tables import Cell, Column, Grid, heading, widest
+from distdemo.view.tables import Column, Grid, fitting, heading
 
 ON_PAPER = "SIMULATION: nothing was run; rounds and bytes are counted from the schedule."
 NOTES = (
@@ -38,7 +39,7 @@ def table(report: Comparison, console: Console) -> Group:
     parts: list[RenderableType] = [Text(ON_PAPER, "bold"), Text()] if report.simulated else []
     for size in report.sizes:
         parts.append(heading(title(size, report).replace(" · ", f" {dot} ")))
-        parts += _rows(report, size, console)
+        parts.append(fitting(console, partial(_grid, report, size, signs(console))))
         parts += [Text(text) for text in _legend(size, report)]
         parts.append(Text())
     parts += [Text(text, style=colours.WRONG) for text in _differing(report)]
@@ -81,12 +82,12 @@ class Quantity:
 
     Attributes:
         cell: of a row; None: there is nothing to say.
-        goes: the column with the highest number goes first where there is no room; 0 stays.
+        room: as in ``view.tables.ROOMS``; with less of it the column is left out.
     """
 
     name: str
     cell: Callable[[Candidate, ComparedSize], str | None]
-    goes: int = 0
+    room: int = 0
 
 
 def _of_counts(pick: Callable[[Counts], str]) -> Callable[[Candidate, ComparedSize], str | None]:
@@ -118,39 +119,32 @@ def _beside_own(row: Candidate, size: ComparedSize) -> str | None:
 QUANTITIES = (
     Quantity("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
     Quantity("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
-    Quantity("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), goes=4),
-    Quantity("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), goes=1),
+    Quantity("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), room=60),
+    Quantity("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), room=17),
     Quantity("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
     Quantity("Median", _median),
-    Quantity("±", _interval, goes=2),
-    Quantity("× own", _beside_own, goes=3),
+    Quantity("±", _interval, room=22),
+    Quantity("× own", _beside_own, room=28),
 )
 """Counted from the schedule: rounds, and bytes of the rank that sends most, through the busiest one
 and of all ranks together; then the time that the model predicts beside the measured one."""
 
 
-def _rows(report: Comparison, size: ComparedSize, console: Console) -> Iterator[RenderableType]:
-    """The table without the columns that there is no room for; else a list."""
-    told = [f for f in QUANTITIES if any(f.cell(row, size) is not None for row in size.candidates)]
-    while True:
-        heads = [Column("Algorithm"), *(Column(f.name, right=True) for f in told)]
-        rows: list[list[Cell]] = []
-        for row in size.candidates:
-            style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
-            lead = f"{STAR} " if row is size.best else "  "
-            rows.append([Text(f"{lead}{name_of(row, report)}", style=style)])
-            none = Text(signs(console).none, style=colours.QUIET)
-            rows[-1] += [figure.cell(row, size) or none for figure in told]
-        grid = Grid(heads, rows)
-        drawn = grid.table()
-        if widest(console, drawn) <= console.width:
-            yield drawn
-            return
-        goes = max(told, key=lambda figure: figure.goes)
-        if not goes.goes:
-            yield grid.lines()
-            return
-        told.remove(goes)
+def _grid(report: Comparison, size: ComparedSize, sign: Signs, room: int) -> Grid:
+    """The table with the columns that there is room for, and something to say in."""
+    told = [
+        each
+        for each in QUANTITIES
+        if each.room <= room and any(each.cell(row, size) is not None for row in size.candidates)
+    ]
+    grid = Grid([Column("Algorithm"), *(Column(each.name, right=True) for each in told)])
+    none = Text(sign.none, style=colours.QUIET)
+    for row in size.candidates:
+        style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
+        lead = f"{STAR} " if row is size.best else "  "
+        name = Text(f"{lead}{name_of(row, report)}", style=style)
+        grid.rows.append([name, *(each.cell(row, size) or none for each in told)])
+    return grid
 
 
 def name_of(row: Candidate, report: Comparison) -> str:

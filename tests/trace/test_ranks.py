@@ -27,7 +27,6 @@ from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.compare import compare
-from distdemo.trace.compare_rank import compared as compared_in_windows
 from distdemo.trace.count import count_by_rank
 from distdemo.trace.rank import Runner, trace
 from distdemo.trace.records import (
@@ -106,8 +105,6 @@ def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
                 seen.update(isend=0, irecv=0)
                 runner.run()
             made = verify(runner.result(), expected(ops.REGISTRY[spec.op.op], rank.rank, spec.op))
-            (again,) = compared_in_windows(rank.rank, spec.op, [runner.result()])
-            assert again == (made.checked, made.wrong), spec
             moved = (seen["isend"], seen["irecv"])
             found.append((made.wrong, made.checked, moved, runner.sent_bytes))
     return found
