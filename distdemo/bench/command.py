@@ -93,7 +93,7 @@ def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any
     return typer.Option(
         flag,
         metavar="N",
-        parser=whole(least, f"{what}.", most),
+        parser=whole(least, most),
         show_default=False,
         help=f"{what}.",
         rich_help_panel=ADVANCED,

@@ -48,24 +48,21 @@ def choice(metavar: str, names: Iterable[str], text: str, **more: Any) -> Any:  
     )
 
 
-def count(text: str, least: int = 1, most: int = 10**12, **more: Any) -> Any:  # noqa: ANN401 - typer's
+def count(
+    text: str,
+    least: int = 1,
+    most: int | None = 10**12,
+    *flags: str,
+    metavar: str = "N",
+    **more: Any,  # noqa: ANN401 - typer's
+) -> Any:  # noqa: ANN401 - typer's
     """An option that takes a whole number from ``least`` to ``most``; ``text`` is its help."""
-    what = f"It is a whole number from {least:,} to {most:,}."
-    return typer.Option(metavar="N", parser=whole(least, what, most), help=text, **more)
+    return typer.Option(*flags, metavar=metavar, parser=whole(least, most), help=text, **more)
 
 
 _BACKENDS = ("auto", *backends.REGISTRY)
 
-WorldSize = Annotated[
-    int | None,
-    typer.Option(
-        "--world-size",
-        "-n",
-        metavar="N",
-        parser=whole(1, "It is the number of ranks."),
-        help="Number of ranks.",
-    ),
-]
+WorldSize = Annotated[int | None, count("Number of ranks.", 1, None, "--world-size", "-n")]
 Backend = Annotated[
     str,
     choice(
@@ -132,22 +129,9 @@ ReduceOp = Annotated[
         help=f"{', '.join(REDUCTIONS)}.",
     ),
 ]
-Root = Annotated[
-    int,
-    typer.Option("--root", metavar="RANK", parser=whole(0, "It is a rank."), help="Root rank."),
-]
-Sender = Annotated[
-    int | None,
-    typer.Option(
-        "--src", metavar="RANK", parser=whole(0, "It is a rank."), help="Sending rank (0)."
-    ),
-]
-Destination = Annotated[
-    int | None,
-    typer.Option(
-        "--dst", metavar="RANK", parser=whole(0, "It is a rank."), help="Receiving rank (1)."
-    ),
-]
+Root = Annotated[int, count("Root rank.", 0, metavar="RANK")]
+Sender = Annotated[int | None, count("Sending rank (0).", 0, metavar="RANK")]
+Destination = Annotated[int | None, count("Receiving rank (1).", 0, metavar="RANK")]
 Pattern = Annotated[
     str,
     choice("PATTERN", PATTERNS, "; ".join(map(": ".join, PATTERNS.items())) + "."),
@@ -194,13 +178,7 @@ SizeList = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="NUMBER",
-        parser=whole(0, "It is the seed of the random numbers.", 2**31 - 2),
-        help="Seed of the random numbers.",
-        rich_help_panel=ADVANCED,
-    ),
+    count("Seed of the random numbers.", 0, 2**31 - 2, metavar="NUMBER", rich_help_panel=ADVANCED),
 ]
 LearningRate = Annotated[
     float,
@@ -247,22 +225,12 @@ Launcher = Annotated[
 ]
 Nodes = Annotated[
     int | None,
-    typer.Option(
-        "--nnodes",
-        metavar="N",
-        parser=whole(1, "It is the number of nodes."),
-        help="Number of nodes on which you type this command.",
-        rich_help_panel=NODES,
-    ),
+    count("Number of nodes on which you type this command.", rich_help_panel=NODES),
 ]
 NodeRank = Annotated[
     int | None,
-    typer.Option(
-        "--node-rank",
-        metavar="NODE",
-        parser=whole(0, "It is the number of this node."),
-        help="Number of this node; node 0 shows the result.",
-        rich_help_panel=NODES,
+    count(
+        "Number of this node; node 0 shows the result.", 0, metavar="NODE", rich_help_panel=NODES
     ),
 ]
 Master = Annotated[

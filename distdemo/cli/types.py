@@ -118,24 +118,20 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def whole(least: int, what: str, most: int | None = None) -> Callable[[Any], int]:
-    """A parser of whole numbers from ``least`` on.
-
-    Args:
-        least: the smallest that will do.
-        what: what it counts, as a sentence.
-        most: the largest; None: there is none.
-    """
+def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
+    """A parser of whole numbers from ``least`` to ``most``; None: as large as they like."""
+    why = f"It is a whole number from {least:,}{' on' if most is None else f' to {most:,}'}."
 
     @_parser
     def parse(text: str) -> int:
         try:
             number = int(text.replace("_", ""))
         except ValueError:
-            raise BadValue(text, "not a whole number.", what, str(max(least, 2))) from None
-        if number < least or (most is not None and number > most):
-            end = f"at least {least}" if number < least else f"at most {most:,}"
-            raise BadValue(text, f"{end} is needed.", what, str(least if number < least else most))
+            raise BadValue(text, "not a whole number.", why, str(max(least, 2))) from None
+        if number < least:
+            raise BadValue(text, f"at least {least} is needed.", why, str(least))
+        if most is not None and number > most:
+            raise BadValue(text, f"at most {most:,} is needed.", why, str(most))
         return number
 
     return parse

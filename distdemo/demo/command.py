@@ -259,7 +259,7 @@ def _command_of(op: Op) -> Callable[..., Result]:
                 "--root",
                 f"--{op.root_is}",
                 metavar="RANK",
-                parser=whole(0, "It is a rank."),
+                parser=whole(0),
                 help=f"The rank that {does}; within the group if there is one.",
             )
             kind = Annotated[int, option]

@@ -87,7 +87,7 @@ def run(
         int | None,
         typer.Option(
             metavar="RANK",
-            parser=whole(0, "It is a rank."),
+            parser=whole(0),
             help="Rank that has the terminal: breakpoint() and exceptions stop it.",
         ),
     ] = None,

@@ -225,7 +225,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
             "--chunks",
             "NUMBER",
             "Number of chunks of the algorithm chain.",
-            whole(1, "Each more costs a round.", MOST_CHUNKS),
+            whole(1, MOST_CHUNKS),
         ),
     ] = None,
     compare: Annotated[

@@ -45,7 +45,7 @@ GOOD: list[tuple[Callable[[Any], object], str, object]] = [
     (parse_dtype, "torch.bfloat16", "bfloat16"),
     (parse_dtype, "F32", "float32"),
     (one_of(("cpu", "cuda")), "CUDA", "cuda"),
-    (whole(0, ""), "1_000", 1000),
+    (whole(0), "1_000", 1000),
 ]
 BAD: list[tuple[Callable[[Any], object], str, str]] = [
     (parse_bytes, "2Q", "2Q: not a number of bytes."),
@@ -61,9 +61,9 @@ BAD: list[tuple[Callable[[Any], object], str, str]] = [
     (parse_shape, ",", ",: not a shape."),
     (parse_dtype, "flaot32", "flaot32: there is no such dtype."),
     (one_of(("cpu", "cuda")), "cdua", "cdua: there is no such choice."),
-    (whole(1, ""), "2.5", "2.5: not a whole number."),
-    (whole(1, ""), "0", "0: at least 1 is needed."),
-    (whole(1, "", 9), "10", "10: at most 9 is needed."),
+    (whole(1), "2.5", "2.5: not a whole number."),
+    (whole(1), "0", "0: at least 1 is needed."),
+    (whole(1, 9), "10", "10: at most 9 is needed."),
     (file_to_write(".json"), "x.pdf", "x.pdf: this ending is not known."),
     (file_to_write(), "/", "/: it can't be written."),
     (file_to_write(), "/no/such/x", "/no/such/x: it can't be written."),
