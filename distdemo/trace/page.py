@@ -19,17 +19,13 @@ from typing import Any
 
 from distdemo.trace.records import Cell, PlayedRound, TraceReport, Transfer
 from distdemo.trace.texts import (
-    COSTS,
     LETTERS,
-    amount,
+    cost_table,
     fault_text,
-    handed_over,
-    mark,
     notes,
     payload_text,
     run_names,
     runs,
-    sameness,
     verdict_text,
     wrong_text,
 )
@@ -49,7 +45,6 @@ SCRIPTS = (
     "player.js",  # the round that is shown, and how it moves on
     "page.js",  # all of it put together
 )
-SAMENESS = {"same": "the same", "different": "different", "unequal": "chunks are not equal"}
 IN_SIGHT = 4  # wrong chunks that are listed at once; more would push the picture off the screen
 MOST_NAMED = 8  # messages or chunks that a sentence names; the others are counted
 SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
@@ -283,20 +278,7 @@ def _verdict(report: TraceReport) -> Iterator[str]:
 
 def _counts(report: TraceReport) -> str:
     """Each formula beside what was counted, and what was really handed to the backend."""
-    handed = handed_over(report)
-    heads = ["What", "Formula", "Gives", "Counted", "Is it so?"]
-    heads += ["Handed over"] if handed else []
-    rows = []
-    for check in report.checks:
-        how = sameness(check)
-        rows.append([COSTS[check.name], check.formula, amount(check, check.value)])
-        rows[-1] += [amount(check, check.counted), f"{mark(how, Signs())} {SAMENESS[how]}"]
-        if check.name in handed:
-            differs = "≠ " if handed[check.name] != check.counted else ""
-            rows[-1].append(f"{differs}{exact_size(handed[check.name])}")
-        elif handed:
-            rows[-1].append("—")
-    table = _table("Formula beside count", heads, rows)
+    table = _table("Formula beside count", *cost_table(report, Signs()))
     letters = clean(f"B: {payload_text(report.traffic)}; {LETTERS}")
     return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
 

@@ -36,22 +36,28 @@ def formula(text: str, sign: Signs) -> str:
 
 
 def sameness(check: FormulaCheck) -> str:
-    """``same``, ``different``, or ``unequal``: it is of equal chunks, and these are not."""
+    """``✓``; ``≠``, or ``≈``: the formula is of equal chunks, and these are not."""
     if check.same:
-        return "same"
-    return "different" if check.exact else "unequal"
+        return "✓"
+    return "≠" if check.exact else "≈"
 
 
-def mark(how: str, sign: Signs) -> str:
-    """The sign of what ``sameness`` says."""
-    return {"same": sign.right, "different": "≠", "unequal": "≈"}[how]
-
-
-def handed_over(report: TraceReport) -> dict[str, int]:
-    """Bytes that the backend was really given, by the name of the check; empty on paper."""
-    if not report.handed_bytes:
-        return {}
-    return {"sent_bytes": max(report.handed_bytes), "total_bytes": sum(report.handed_bytes)}
+def cost_table(report: TraceReport, sign: Signs) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: each formula beside what was counted, and handed to the backend."""
+    handed = report.handed_bytes
+    given = {"sent_bytes": max(handed), "total_bytes": sum(handed)} if handed else {}
+    heads = ["Cost", "Formula", "Gives", "Counted", *(["Handed over"] if handed else [])]
+    rows = []
+    for check in report.checks:
+        counted = f"{amount(check, check.counted)} {sameness(check)}"
+        row = [COSTS[check.name], formula(check.formula, sign), amount(check, check.value), counted]
+        if check.name in given:
+            same = "✓" if given[check.name] == check.counted else "≠"
+            row.append(f"{exact_size(given[check.name])} {same}")
+        elif handed:
+            row.append(sign.none)
+        rows.append([cell.replace("✓", sign.right) for cell in row])
+    return heads, rows
 
 
 def payload_text(traffic: Traffic) -> str:

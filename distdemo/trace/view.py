@@ -11,12 +11,8 @@ from rich.text import Text
 
 from distdemo.trace.records import Moment, TraceReport, Transfer
 from distdemo.trace.texts import (
-    COSTS,
-    amount,
+    cost_table,
     fault_text,
-    formula,
-    handed_over,
-    mark,
     notes,
     payload_text,
     sameness,
@@ -27,12 +23,12 @@ from distdemo.trace.view_cells import ABSENT, ADDED, CAME, Cells, Frame, frames,
 from distdemo.view import colours
 from distdemo.view.console import as_text, signs
 from distdemo.view.format import duration, exact_size, plural, shape_text
-from distdemo.view.tables import Cell, Column, Grid, fitting, heading
+from distdemo.view.tables import Column, Grid, fitting, heading
 
 MANY = 16  # wrong chunks that are named
 ALL_ROUNDS = 40  # rounds up to which all are shown
 ENDS = 2  # of more than that: this many from each end
-STYLES = {"same": "", "different": colours.WRONG, "unequal": "yellow"}
+STYLES = {"≠": colours.WRONG, "≈": "yellow"}
 CONTENTS = {
     "held": "",
     "original": " as it was before the first round",
@@ -245,14 +241,14 @@ def ending(report: TraceReport, console: Console) -> Iterator[RenderableType]:
         style=colours.QUIET,
     )
     how = {sameness(check) for check in report.checks}
-    if "unequal" in how:
-        yield Text("≈: the formula is of equal chunks, and these are not.", STYLES["unequal"])
-    if "different" in how:
-        yield Text("≠: the schedule does not do what its formula says.", STYLES["different"])
+    if "≈" in how:
+        yield Text("≈: the formula is of equal chunks, and these are not.", STYLES["≈"])
+    if "≠" in how:
+        yield Text("≠: the schedule does not do what its formula says.", STYLES["≠"])
     handed, counted = sum(report.handed_bytes), report.counts.total_bytes
     if report.handed_bytes and handed != counted:
         told = f"{exact_size(handed)} were handed to the backend; the schedule sends"
-        yield Text(f"≠: {told} {exact_size(counted)}.", STYLES["different"])
+        yield Text(f"≠: {told} {exact_size(counted)}.", STYLES["≠"])
     yield from (Text(note, style=colours.QUIET) for note in notes(report))
     for each in report.wrong[:MANY]:
         yield Text(wrong_text(each, report.chunk_names), style=colours.WRONG)
@@ -264,20 +260,7 @@ def ending(report: TraceReport, console: Console) -> Iterator[RenderableType]:
 
 def _checks(report: TraceReport, console: Console) -> Grid:
     """Rounds and bytes: the formula, what it gives, what was counted, and what was handed over."""
-    sign, handed = signs(console), handed_over(report)
-    heads = [Column("Cost"), Column("Formula", folds=True), Column("Gives", right=True)]
-    heads += [Column("Counted", right=True)]
-    heads += [Column("Handed over", right=True)] if handed else []
-    rows: list[list[Cell]] = []
-    for check in report.checks:
-        how = sameness(check)
-        counted = Text(f"{amount(check, check.counted)} {mark(how, sign)}", STYLES[how])
-        words = formula(check.formula, sign)
-        rows.append([COSTS[check.name], words, amount(check, check.value), counted])
-        if check.name in handed:
-            same = "same" if handed[check.name] == check.counted else "different"
-            text = f"{exact_size(handed[check.name])} {mark(same, sign)}"
-            rows[-1].append(Text(text, style=STYLES[same]))
-        elif handed:
-            rows[-1].append(Text(sign.none, style=colours.QUIET))
-    return Grid(heads, rows)
+    heads, rows = cost_table(report, signs(console))
+    columns = [Column(heads[0]), Column(heads[1], folds=True)]
+    columns += [Column(head, right=True) for head in heads[2:]]
+    return Grid(columns, [[Text(cell, STYLES.get(cell[-1], "")) for cell in row] for row in rows])

@@ -14,7 +14,6 @@ from distdemo.view import colours
 from distdemo.view.console import Signs, signs
 
 SECONDS = 1.2  # that a round stands at speed 1
-AROUND = 9  # lines of a picture besides ranks and arrows: titles, the table's frame, the status
 BAR = 20  # columns of the bar of rounds
 
 
@@ -37,7 +36,7 @@ def play(report: TraceReport, console: Console, speed: float, ranks: frozenset[i
     Raises:
         KeyboardInterrupt: Ctrl-C; the terminal is as it was.
     """
-    rounds = Rounds(report, console, _that_fit(report, console, ranks))
+    rounds = Rounds(report, console, ranks)
     console.print(*preamble(report, console), rounds.legend(), Text(), sep="\n")
     last, lines = len(rounds.frames) - 1, rounds.most_lines
     with Live(
@@ -49,14 +48,3 @@ def play(report: TraceReport, console: Console, speed: float, ranks: frozenset[i
             drawn = [*rounds.draw(frame, lines=lines), Text(status, style=colours.QUIET)]
             live.update(Group(*drawn), refresh=True)
             sleep(SECONDS / speed)
-
-
-def _that_fit(
-    report: TraceReport, console: Console, ranks: frozenset[int] | None
-) -> frozenset[int] | None:
-    """Of more ranks than the terminal has lines for: those of both ends."""
-    wanted = sorted(range(report.n) if ranks is None else ranks)
-    room = max(4, console.height - AROUND - 1 - report.n * 16 // console.width)
-    if len(wanted) <= room or (ranks is None and report.n > room >= 9 and report.n > 16):
-        return ranks
-    return frozenset([*wanted[: room - room // 2], *wanted[len(wanted) - room // 2 :]])

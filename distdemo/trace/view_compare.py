@@ -194,7 +194,7 @@ def _differing(report: Comparison) -> Iterator[str]:
         for each in size.candidates:
             where = f"≠ {each.algorithm} at {exact_size(size.traffic.payload_bytes)}"
             for check in each.checks:
-                if sameness(check) == "different":
+                if sameness(check) == "≠":
                     told = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
                     yield f"{where}, {check.name}: {told}."
             if each.counts and each.handed_bytes not in (None, each.counts.total_bytes):

@@ -35,7 +35,10 @@ def table(record: AlgorithmList, console: Console) -> Group:
             ]
             for each in found
         ]
-        parts += [heading(op.replace("_", "-")), fitting(console, partial(_grid, columns, rows))]
+        parts += [
+            heading(op.replace("_", "-")),
+            fitting(console, partial(lambda grid, _: grid, Grid(columns, rows))),
+        ]
         for each in found:
             name = Text(f"{each.name}: ", style="bold")
             parts.append(name + Text(each.summary, style="not bold"))
@@ -44,10 +47,6 @@ def table(record: AlgorithmList, console: Console) -> Group:
     letters = f"B: bytes of one rank's tensor, or of all n parts; {LETTERS}"
     parts.append(Text(letters, style=colours.QUIET))
     return Group(*parts, Text(HINT, style=colours.QUIET))
-
-
-def _grid(columns: list[Column], rows: list[list[Cell]], _: int) -> Grid:
-    return Grid(columns, rows)
 
 
 def summary(record: AlgorithmList, console: Console) -> Text:  # noqa: ARG001 - a view's form
