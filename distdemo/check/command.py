@@ -29,7 +29,6 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
-from distdemo.ops.contract import Op
 
 VIEW = "distdemo.check.view"
 STALL = 10.0  # seconds without progress after which a case is given up
@@ -199,9 +198,11 @@ def _named_case(name: str, seed: int, sizes: dict[str, Sizes]) -> matrix.Case:
     Raises:
         UsageError: there is none.
     """
-    names = (_find_op(name.partition("/")[0], "--case").name,)
-    cases = (*matrix.quick(seed, names=names, **sizes), *matrix.full(seed, names=names, **sizes))
-    known = {case.id: case for case in cases}
+    op = ops.find(name.partition("/")[0])
+    known: dict[str, matrix.Case] = {}
+    if op is not None:
+        for make in (matrix.quick, matrix.full):
+            known |= {case.id: case for case in make(seed, names=(op.name,), **sizes)}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         raise UsageError(
@@ -228,7 +229,10 @@ def _cases(
     wanted: set[tuple[str, str]] = set()
     for text in (part.strip() for each in only_ops for part in each.split(",") if part.strip()):
         name, _, form = text.partition("/")
-        op = _find_op(name, "--op")
+        op = ops.find(name)
+        if op is None:
+            known = [each.command for each in ops.REGISTRY.values()]
+            raise unknown("operation", known, name, "--op")
         forms = [matrix.form_name(each) for each in op.all_forms]
         if form and form not in forms:
             raise unknown("form", [f"{op.command}/{each}" for each in forms], text, "--op")
@@ -247,13 +251,6 @@ def _cases(
             "Leave one of them out, or add --full.",
         )
     return cases
-
-
-def _find_op(name: str, flag: str) -> Op:
-    op = ops.find(name)
-    if op is None:
-        raise unknown("operation", [each.command for each in ops.REGISTRY.values()], name, flag)
-    return op
 
 
 def _count_gpus() -> int:

@@ -11,7 +11,7 @@ REFUSED = {
     "check --op all-reduse": "There is no operation 'all-reduse'.",
     "check --op all-gather/no": "There is no form 'all-gather/no'.",
     "check --dtype float31": "--dtype float31: there is no such dtype.",
-    "check --case nothing/at/all": "There is no operation 'nothing'.",
+    "check --case nothing/at/all": "There is no case 'nothing/at/all'.",
     "check --case all_gather/list/no": "There is no case 'all_gather/list/no'.",
     "check --op barrier --dtype int8": "No case is left to check.",
     "check -n 2,x": "--world-size 2,x: these are not numbers of ranks.",

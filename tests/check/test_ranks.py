@@ -17,7 +17,7 @@ from distdemo.check.rank import CaseFinding
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
 
-STALL = 1.0  # seconds without progress after which a case is given up here
+STALL = 4.0  # seconds without progress: enough for a slow machine, and waited for only once
 
 
 def checked(cases, stall=20.0, progress=None, **more):

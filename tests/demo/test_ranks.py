@@ -220,7 +220,7 @@ def test_nobody_leaves_a_barrier_before_the_straggler_has_come(name):
 
 def test_a_monitored_barrier_names_the_rank_that_does_not_come():
     late = OpSpec("barrier", 3, shape=(), monitored=True, straggler=2, straggler_delay_s=60)
-    spec = replace(late, monitor_timeout_s=0.3)
+    spec = replace(late, monitor_timeout_s=1.5)
     done = run_world(WorldSpec(3, lazy=False), run_op, (ops.REGISTRY["barrier"], (spec,)))
     assert not done.ok
     assert done.verdict is not None
