@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 from collections.abc import Iterator
@@ -97,11 +98,6 @@ def check_loopback() -> None:
 @contextmanager
 def open_files(world: WorldSpec) -> Iterator[None]:
     """Within the block this process's soft limit on open files is as high as the world needs."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        yield
-        return
     in_use = 0
     with suppress(OSError):
         in_use = len(os.listdir("/proc/self/fd"))
@@ -199,10 +195,6 @@ def _users_own() -> int:
 
 def _limit_on(name: str, *, hard: bool = False) -> int:
     """A limit of this process, by its name in ``resource``."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return UNLIMITED
     found = resource.getrlimit(getattr(resource, name))[hard]
     return UNLIMITED if found == resource.RLIM_INFINITY else found
 

@@ -299,8 +299,7 @@ def _detach(assignment: Assignment) -> None:
     for fd in assignment.inherited:
         os.close(fd)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
     if assignment.output is not None:
         os.dup2(assignment.output.fileno(), 1)

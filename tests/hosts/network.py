@@ -77,12 +77,8 @@ class Command(subprocess.Popen[bytes]):
             subprocess.TimeoutExpired: it still runs.
         """
         code = self.wait(seconds)
-        complaint = self.err.read_text(encoding="utf-8", errors="replace")
-        return code, self.said(), complaint
-
-    def said(self) -> str:
-        """What it wrote to stdout until now."""
-        return self.out.read_text(encoding="utf-8", errors="replace")
+        out, err = (each.read_text(errors="replace") for each in (self.out, self.err))
+        return code, out, err
 
 
 @dataclass

@@ -145,17 +145,3 @@ def test_a_signal_that_was_ignored_stays_ignored():
             assert interrupts.received is None
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_in_a_thread_nothing_is_watched_and_nothing_breaks():
-    watched = []
-
-    def within():
-        before = signal.getsignal(signal.SIGTERM)
-        with Interrupts():
-            watched.append(signal.getsignal(signal.SIGTERM) is not before)
-
-    thread = threading.Thread(target=within)
-    thread.start()
-    thread.join()
-    assert watched == [False]

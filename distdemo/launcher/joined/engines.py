@@ -40,9 +40,8 @@ def _number(environ: Environ, name: str, least: int = 0, most: int = _MOST) -> i
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else -1
     if not least <= value <= most:
         allowed = f"from {least} up" if most == _MOST else f"from {least} to {most}"
-        raise UsageError(
-            f"{name} is {text[:60]!r}.", f"It is a whole number {allowed}.", f"Unset it. {_ALONE}"
-        )
+        why = f"It has to be a whole number {allowed}."
+        raise UsageError(f"{name} is {text[:60]!r}.", why, f"Set it right, or unset it. {_ALONE}")
     return value
 
 
@@ -55,7 +54,7 @@ def _rank_and_size(environ: Environ, rank_name: str, size_name: str) -> tuple[in
     """The rank and the world size that these two variables hold.
 
     Raises:
-        UsageError: one of them is missing or is no number, or there is no such rank.
+        UsageError: one of them is missing or is not a number, or there is no such rank.
     """
     for name in (rank_name, size_name):
         if not _set(environ, name):
@@ -64,14 +63,8 @@ def _rank_and_size(environ: Environ, rank_name: str, size_name: str) -> tuple[in
                 f"Only {rank_name} and {size_name} together say which rank of how many it is.",
                 f"Set {name} too. {_ALONE}",
             )
-    rank, size = _number(environ, rank_name), _number(environ, size_name, 1)
-    if rank >= size:
-        raise UsageError(
-            f"{rank_name} is {rank}, but {size_name} is {size}.",
-            f"The ranks of a world of {size} are numbered from 0 to {size - 1}.",
-            f"Set both as the engine that starts the ranks means them. {_ALONE}",
-        )
-    return rank, size
+    size = _number(environ, size_name, 1)
+    return _number(environ, rank_name, most=size - 1), size
 
 
 def _master(environ: Environ) -> tuple[str, int]:

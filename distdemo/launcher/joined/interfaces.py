@@ -6,6 +6,7 @@ Nothing here sends a packet, but for the questions that the system's resolver as
 from __future__ import annotations
 
 import array
+import fcntl
 import ipaddress
 import re
 import socket
@@ -214,11 +215,9 @@ def _ipv4() -> list[tuple[str, str]]:
     room = array.array("B", bytes(_ROOM * _IFREQ))
     question = struct.pack("iP", room.buffer_info()[1], room.buffer_info()[0])
     try:
-        import fcntl
-
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, question)
-    except (ImportError, OSError):
+    except OSError:
         with suppress(OSError):
             return [("", each) for each in socket.gethostbyname_ex(socket.gethostname())[2]]
         return []

@@ -72,15 +72,6 @@ def test_messages_come_whole_and_in_order(ends: tuple[Connection, socket.socket]
     assert unpack(messages[2].value) == "x" * 100_000
 
 
-def test_the_end_of_a_process_is_heard_at_once(ends: tuple[Connection, socket.socket]) -> None:
-    connection, there = ends
-    connection.host = "node1"
-    there.close()
-    assert heard(connection) == []
-    assert connection.lost is not None
-    assert connection.lost[0] == "the process on node1 ended without a word"
-
-
 @pytest.mark.parametrize(
     "sent",
     [

@@ -1,4 +1,4 @@
-"""A user's program: ``launch_after.py METHOD`` computes, in torch's threads, and then launches.
+"""A user's program: ``launch_after.py METHOD SIZE`` computes, in torch's threads, then launches.
 
 Of each world it prints what came back and what its own tensor holds by then; last, who is blamed
 where a rank is killed while it unpickles its arguments.
@@ -54,8 +54,8 @@ if __name__ == "__main__":
     weight = torch.randn(1000, 1000, requires_grad=True)
     (weight @ weight).sum().backward()
     mine = torch.ones(1)
-    method = sys.argv[1]
-    came = distdemo.launch(work, args=(mine,), world_size=2, timeout=60, start_method=method)
+    method, size = sys.argv[1], int(sys.argv[2])
+    came = distdemo.launch(work, args=(mine,), world_size=size, timeout=60, start_method=method)
     print(came, mine.item())
     if method == "auto":
         # A function of a module, as a program without a file may have it, and then a rank's death.
