@@ -25,22 +25,15 @@ if TYPE_CHECKING:
     from distdemo.errors import DistdemoError, UsageError, WorldError, WorldInterrupted
     from distdemo.launcher.api import launch
 
-_HOMES = {
-    "DistdemoError": "distdemo.errors",
-    "UsageError": "distdemo.errors",
-    "WorldError": "distdemo.errors",
-    "WorldInterrupted": "distdemo.errors",
-    "launch": "distdemo.launcher.api",
-}
-
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
     """Load a public name on first use (PEP 562)."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
+    home = "distdemo.launcher.api" if name == "launch" else "distdemo.errors"
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

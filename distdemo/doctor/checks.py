@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from distdemo.doctor import gpus, machine, mpi, network, torch, variables
 from distdemo.doctor.records import TOPICS, DoctorReport, Finding, broken, warning
-from distdemo.doctor.system import Surroundings, begin_questions, end_questions
+from distdemo.doctor.system import Questions, Surroundings
 from distdemo.doctor.torch import Start
 from distdemo.errors import UsageError
 from distdemo.versions import versions
@@ -97,11 +97,11 @@ def examine(
         found = dict.fromkeys(needy, ())
         told = "torch" if "torch" in needy else needy[0]
         found[told] = [broken(error.what.rstrip("."), error.why, error.hint)]
-    begin_questions()
     try:
         found |= _all_at_once([check for check in checks if check.name not in found], around)
     finally:
-        end_questions()
+        if isinstance(around.ask, Questions):
+            around.ask.end()
     findings = tuple(
         replace(each, check=check.name, topic=check.topic, title=check.title)
         for check in checks

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
@@ -30,11 +31,6 @@ from distdemo.launcher.records import WorldSpec
 
 PATIENCE = 2.0  # seconds that a name service gets
 ENOUGH = 1 << 20  # characters that are read of a program's answer
-running: set[subprocess.Popen[str]] = set()
-"""The programs that are being asked just now."""
-_over = threading.Event()  # nobody waits for answers any more
-_starting = threading.Lock()  # so that no program starts while all are ended
-
 
 # ---------------------------------------------------------------------------------- what is seen
 
@@ -318,68 +314,64 @@ def torch() -> TorchFacts:
     )
 
 
-def ask(command: Sequence[str], seconds: float) -> Answer:
-    """What a program answers to a command line; it and its children are gone at the end."""
-    with _starting:
-        if _over.is_set():
-            return Answer(None, error="the doctor was stopped")
-        try:
-            process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-        except OSError as error:
-            return Answer(None, error=error.strerror or str(error))
-        running.add(process)
-    try:
-        text, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return Answer(None)
-    finally:
-        running.discard(process)
-    return Answer(process.returncode, text[:ENOUGH])
+class Questions:
+    """Asks programs, each question once, also where several checks ask it at the same time."""
 
-
-def begin_questions() -> None:
-    """From now on programs may be asked."""
-    _over.clear()
-
-
-def end_questions() -> None:
-    """Kill every program that is still being asked, after Ctrl-C perhaps, and start no other."""
-    with _starting:
-        _over.set()
-    for process in tuple(running):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-class Remembering:
-    """Asks each question once, also where several checks ask it at the same time."""
-
-    def __init__(self, ask: Callable[[Sequence[str], float], Answer]) -> None:
-        self._ask = ask
-        self._guard = threading.Lock()
-        self._questions: dict[tuple[str, ...], threading.Lock] = {}
-        self._answers: dict[tuple[str, ...], Answer] = {}
+    def __init__(self) -> None:
+        self._guard = threading.Lock()  # no program starts while all are ended
+        self._answers: dict[tuple[str, ...], Future[Answer]] = {}
+        self._over = False
+        self.running: set[subprocess.Popen[str]] = set()
 
     def __call__(self, command: Sequence[str], seconds: float) -> Answer:
-        """The answer, as soon as anybody has it."""
+        """What a program answers to a command line, as soon as it is known."""
         question = tuple(command)
         with self._guard:
-            mine = self._questions.setdefault(question, threading.Lock())
-        with mine:
-            if question not in self._answers:
-                self._answers[question] = self._ask(command, seconds)
-            return self._answers[question]
+            is_new = question not in self._answers
+            answer = self._answers.setdefault(question, Future())
+        if is_new:
+            answer.set_result(self._ask(question, seconds))
+        return answer.result()
+
+    def _ask(self, command: Sequence[str], seconds: float) -> Answer:
+        """The answer; the program and its children are gone at the end."""
+        with self._guard:
+            if self._over:
+                return Answer(None, error="the doctor was stopped")
+            try:
+                process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return Answer(None, error=error.strerror or str(error))
+            self.running.add(process)
+        try:
+            text, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            process.communicate()
+            return Answer(None)
+        finally:
+            self.running.discard(process)
+        return Answer(process.returncode, text[:ENOUGH])
+
+    def end(self) -> None:
+        """Kill every program that is still being asked, after Ctrl-C perhaps; start no other."""
+        with self._guard:
+            self._over = True
+        for process in tuple(self.running):
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +401,7 @@ class Surroundings:
     limits: Callable[[str], Sequence[Limit]] = limits
     cores: Callable[[], tuple[int, int]] = cores
     clock: Callable[[], ClockState | None] = clock
-    ask: Callable[[Sequence[str], float], Answer] = field(default_factory=lambda: Remembering(ask))
+    ask: Callable[[Sequence[str], float], Answer] = field(default_factory=Questions)
     installed: Callable[[str], bool] = installed
     torch: Callable[[], TorchFacts] = torch
 

@@ -7,11 +7,12 @@ import threading
 from typing import Any
 
 import pytest
+from helpers import wait_until
 
 from distdemo.doctor import checks, system
 from distdemo.doctor.checks import CHECKS, Check, examine
 from distdemo.doctor.records import TOPICS, fine
-from distdemo.doctor.system import Answer, Remembering
+from distdemo.doctor.system import Answer, Questions
 from distdemo.errors import UsageError
 
 
@@ -74,39 +75,31 @@ def test_a_check_that_raises_or_hangs_is_a_warning(made: Any, monkeypatch: Any) 
 # --------------------------------------------------------------------------------- the real system
 
 
-def test_a_question_is_asked_once_however_many_want_to_know() -> None:
-    asked = []
-
-    def ask(command: Any, seconds: float) -> Answer:
-        asked.append(tuple(command))
-        return Answer(0, command[0])
-
-    remembering = Remembering(ask)
-    threads = [threading.Thread(target=remembering, args=(["a"], 1.0)) for _ in range(8)]
+def test_a_question_is_asked_once_however_many_want_to_know(tmp_path: Any) -> None:
+    ask, file = Questions(), tmp_path / "asked"
+    command = ["sh", "-c", f"echo x >> {file}; echo hello"]
+    threads = [threading.Thread(target=ask, args=(command, 30.0)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert remembering(["b"], 1.0).text == "b"
-    assert asked == [("a",), ("b",)]
+    assert ask(command, 30.0) == Answer(0, "hello\n")
+    assert file.read_text() == "x\n"
 
 
 def test_a_program_is_asked_and_killed_when_its_time_is_over() -> None:
-    system.begin_questions()
-    assert system.ask(["echo", "hello"], 5.0) == Answer(0, "hello\n")
-    assert system.ask(["sleep", "60"], 0.05).late
-    asking = threading.Thread(target=system.ask, args=(["sleep", "60"], 30.0))
-    asking.start()
-    while not system.running:
-        asking.join(0.001)
-    system.end_questions()  # as after Ctrl-C
-    asking.join(5)
-    assert not asking.is_alive()
-    assert "was stopped" in system.ask(["sleep", "60"], 30.0).error
-    system.begin_questions()
-    missing = system.ask(["/no/such/program"], 1.0)
+    ask = Questions()
+    assert ask(["sleep", "60"], 0.05).late
+    missing = ask(["/no/such/program"], 1.0)
     assert missing.error
     assert not missing.late
+    asking = threading.Thread(target=ask, args=(["sleep", "61"], 30.0))
+    asking.start()
+    assert wait_until(lambda: bool(ask.running))
+    ask.end()  # as after Ctrl-C
+    asking.join(10)
+    assert not asking.is_alive()
+    assert "was stopped" in ask(["sleep", "62"], 30.0).error
 
 
 def test_a_name_service_that_does_not_answer_is_left_alone(monkeypatch: Any) -> None:
