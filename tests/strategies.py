@@ -101,17 +101,10 @@ def taken_by_gloo(place: int) -> list[tuple[str | None, str]]:
 
 
 @st.composite
-def requests(draw: st.DrawFn, most: int = 6, *, own: bool = False) -> tuple[Op, OpSpec]:
-    """An op and a request for it that gloo takes.
-
-    Args:
-        draw: given by hypothesis.
-        most: ranks of the world.
-        own: with the user's own values or objects.
-    """
+def requests(draw: st.DrawFn, most: int = 6) -> tuple[Op, OpSpec]:
+    """An op and a request for it that gloo takes, in a world of at most so many ranks."""
     place = draw(st.sampled_from(range(len(FORMS))).filter(taken_by_gloo))
     op, form = FORMS[place]
-    assume(not (own and op.meets))
     n = draw(st.integers(op.smallest_world, most))
     more = parameters(op, form, n)
     if "root" in op.takes:
@@ -125,13 +118,13 @@ def requests(draw: st.DrawFn, most: int = 6, *, own: bool = False) -> tuple[Op, 
     if op.meets:
         return op, OpSpec(op.name, n, **{**more, "shape": ()})
     if form.name == "objects":
-        if own or draw(st.booleans()):
+        if draw(st.booleans()):
             more["objects_json"] = tuple(json.dumps(draw(OBJECTS)) for _ in range(n))
         return op, OpSpec(op.name, n, **{**more, "shape": ()})
     more |= draw(shapes(more, n))
     more["reduce_op"], more["dtype"] = draw(st.sampled_from(taken_by_gloo(place)))
     assume(Gloo().refuses(op, OpSpec(op.name, n, **more)) is None)  # for its shape
-    more |= draw(contents(op, OpSpec(op.name, n, **more), own=own))
+    more |= draw(contents(op, OpSpec(op.name, n, **more)))
     return op, OpSpec(op.name, n, **more)
 
 
@@ -150,9 +143,9 @@ def shapes(draw: st.DrawFn, more: dict[str, Any], n: int) -> dict[str, Any]:
 
 
 @st.composite
-def contents(draw: st.DrawFn, op: Op, spec: OpSpec, *, own: bool) -> dict[str, Any]:
+def contents(draw: st.DrawFn, op: Op, spec: OpSpec) -> dict[str, Any]:
     """What fills the tensors: the default values, mixed ones, or the user's own."""
-    kind = "values" if own else draw(st.sampled_from(["default", "seed", "values"]))
+    kind = draw(st.sampled_from(["default", "seed", "values"]))
     if kind == "values":
         number = numbers(DTYPES[spec.dtype])
         rows = [op.row(label, spec) for label in op.value_labels(spec)]

@@ -122,6 +122,7 @@ def beside_a_bound_group():
     groups = Groups("nccl")
     part = part_of(dist.get_rank(), ops.REGISTRY["broadcast"], specs)
     group = groups.of(specs, part)
+    assert groups.of(specs, part) is group, "it is made once and kept"
     still_bound = str(world.bound_device_id)
     if group is None or part.group is None:
         return still_bound, None, None
@@ -134,14 +135,3 @@ def test_a_gloo_group_beside_a_bound_one_hangs_nobody_and_leaves_it_bound():
     seen = library.launch(beside_a_bound_group, world_size=3)
     member = ("cuda:0", "None", "sent")
     assert seen == [member, ("cuda:0", None, None), member]
-
-
-def test_a_group_is_made_once_and_kept():
-    def made():
-        spec = (OpSpec("broadcast", 2, root=0, objects=True),)
-        groups = Groups("nccl")
-        part = part_of(dist.get_rank(), ops.REGISTRY["broadcast"], spec)
-        first = groups.of(spec, part)
-        return first is groups.of(spec, part), dist.get_backend(first)
-
-    assert library.launch(made, world_size=2) == [(True, "gloo")] * 2

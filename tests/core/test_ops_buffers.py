@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from typing import Any
 
@@ -74,27 +73,6 @@ def test_what_is_expected_is_what_plain_python_computes(request: tuple[Op, OpSpe
         assert got == [[as_stored(number, dtype) for number in piece] for piece in should]
 
 
-@settings(deadline=None, max_examples=30)
-@given(requests(own=True))
-def test_given_values_are_what_the_ranks_hold(request: tuple[Op, OpSpec]) -> None:
-    op, spec = request
-    given_rows: Any = spec.values or [
-        json.loads(text or "null") for text in spec.objects_json or ()
-    ]
-    assert given_rows
-    for rank, pieces in enumerate(inputs(op, spec)):
-        if op.name == "scatter":
-            assert list(map(comparable, pieces)) in ([], list(map(comparable, given_rows)))
-        elif spec.objects:
-            assert pieces == [given_rows[rank]]
-        else:  # one after the other they are the rank's row
-            assert [number for piece in pieces for number in piece] == list(given_rows[rank])
-
-
-def comparable(row: Any) -> Any:
-    return list(row) if isinstance(row, tuple) else row
-
-
 def test_a_pre_multiplied_sum_multiplies_each_rank_s_part() -> None:
     for name, factor in product(("all_reduce", "reduce_scatter"), (2.0, -3.0, 0.1)):
         spec = OpSpec(name, 3, shape=(2,), reduce_op="premul_sum", factor=factor)
@@ -126,6 +104,16 @@ def test_fill_is_one_number_everywhere_or_each_rank_s_own() -> None:
     for dtype, number in product(whole, (0.0, 255.0, True, 2)):
         row = held_by("p2p", dtype=dtype, shape=(1,), values=((number,), (number,)))
         assert row[0] == held_by("p2p", dtype=dtype, shape=(1,), fill=number)[0] == [[number]]
+
+
+def test_given_values_are_what_the_ranks_hold() -> None:
+    rows = ((1, 2), (3, 4))
+    assert held_by("gather", values=rows) == [[[1, 2]], [[3, 4]]]
+    assert held_by("scatter", values=rows) == [[[1, 2], [3, 4]], []]
+    assert held_by("all_to_all", shape=(1,), values=rows) == [[[1], [2]], [[3], [4]]]
+    assert held_by("broadcast", values=(None, (3, 4)), root=1) == [[[0, 0]], [[3, 4]]]
+    texts = ("[1]", None)
+    assert held_by("gather", objects=True, objects_json=texts) == [[[1]], [None]]
 
 
 def test_in_a_group_the_default_values_are_those_of_the_world_s_ranks() -> None:
