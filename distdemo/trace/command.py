@@ -206,7 +206,11 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     speed: Annotated[
         float | None,
         typer.Option(
-            "--speed", metavar="FACTOR", min=0.1, max=50, help="Play it so many times as fast."
+            "--speed",
+            metavar="FACTOR",
+            min=0.1,
+            max=50,
+            help="Speed of --animate: 2 is twice as fast.",
         ),
     ] = None,
     spoil: Annotated[

@@ -61,7 +61,7 @@ def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
         op: torch's name of it.
         algorithm: its name; ``algorithms.of_op(op)`` has them all.
         n: ranks, up to a million.
-        chunks: of an algorithm that leaves it open; None: as many as it likes.
+        chunks: for an algorithm that leaves it open; None: its usual number.
 
     Raises:
         UsageError: there is no such algorithm.

@@ -125,7 +125,7 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         "wanted": [list(each) for each in report.wanted],
         # Of each rank the chunks that it holds at any time or should: each keeps its place.
         "slots": [sorted(each) for each in slots] if report.start else [],
-        # Of a run that failed nobody knows what ranks held: there is no picture.
+        # What the ranks of a failed run held is not known: there is no picture.
         "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
         "rounds": [_round_data(each, report.element_bytes) for each in report.rounds],
         "words": sentences(report) if report.start else [],
@@ -298,7 +298,7 @@ def _by_rank(report: TraceReport) -> str:
 def _rounds(report: TraceReport) -> str:
     """A row a round, with a button that jumps behind it."""
     if not report.start:
-        return "<p>The run failed: nobody knows what the ranks held.</p>"
+        return "<p>The run failed: what the ranks held is not known.</p>"
     timed = any(each.moments for each in report.rounds)
     heads = ["After", "Phase", "Messages", "Largest", "In all", *(["Took"] if timed else [])]
     rows = [["0", *[""] * (len(heads) - 1)]]

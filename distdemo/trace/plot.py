@@ -53,7 +53,7 @@ def plot(report: Comparison, kind: str) -> bytes:
 def _draw(axes: Axes, report: Comparison) -> None:
     """A line an algorithm, what is expected dashed, and where the model's lines cross.
 
-    Times; where nobody knows any, as in a simulation without α and β, bytes.
+    Times; bytes where no time is known, as in a simulation without α and β.
     """
     rows: dict[str, list[tuple[int, Candidate]]] = {}
     for each in report.sizes:

@@ -280,7 +280,7 @@ class TraceSpec:
     Attributes:
         op: with n, dtype, shape, reduce op and root.
         algorithm: its name.
-        chunks: in how many the algorithm cuts; None: as many as it likes.
+        chunks: number of chunks; None: its usual number.
         fault: what is done wrong on purpose.
     """
 
@@ -372,7 +372,7 @@ class ComparisonSpec:
     Attributes:
         ops: the same op at each size, the smallest first; n is theirs.
         algorithms: their names.
-        chunks: in how many the algorithms cut that leave it open; None: as many as they like.
+        chunks: number of chunks of algorithms that leave it open; None: their usual number.
         budget_s: seconds of timed runs a size, of all candidates together.
         link: α and β of the predictions; None: measured in the same world, and on paper none.
     """
@@ -414,7 +414,7 @@ class Candidate:
         own: it is the backend's own call, whose schedule is not known: nothing is counted.
         handed_bytes: that the ranks really handed to the backend, all together; None: not run.
         timing: None: not run.
-        predicted_s: by the α–β model; None: nobody knows.
+        predicted_s: by the α–β model; None: not known.
         refused: why it was not run; empty: it was.
     """
 
@@ -429,7 +429,7 @@ class Candidate:
 
     @property
     def seconds(self) -> float | None:
-        """What it took; of what was not run what it should take; None: nobody knows."""
+        """Time that it took, or by the model where it was not run; None: not known."""
         return self.predicted_s if self.timing is None else self.timing.median_s
 
     @property
@@ -495,7 +495,7 @@ class Comparison:
     Attributes:
         world_size: ranks.
         simulated: nothing was run: on paper only.
-        chunks: in how many the algorithms cut that leave it open; None: as many as they like.
+        chunks: number of chunks of algorithms that leave it open; None: their usual number.
         algorithms: in words.
         sizes: by size; those that were finished.
         sizes_asked: how many were to be measured.

@@ -40,7 +40,7 @@ Known = tuple["Number | str | None", ...]
 def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceReport:
     """Everything that the views are drawn from.
 
-    Of a world that failed there is no start and no round: nobody knows what its ranks held.
+    A world that failed has no start and no rounds: what its ranks held is not known.
 
     Args:
         spec: what every rank ran.
@@ -249,7 +249,7 @@ def untrue(
 
 
 class Sums:
-    """The reduction of an op on first numbers, in plain Python; None: nobody knows exactly."""
+    """The reduction of an op on first numbers, in plain Python; None: not known exactly."""
 
     def __init__(self, spec: TraceSpec) -> None:
         self._spec, self._dtype = spec, DTYPES[spec.op.dtype]

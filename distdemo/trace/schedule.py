@@ -69,7 +69,7 @@ class Goal:
 
 
 def chunks_of(where: Where, rank: int, n: int, root: int, chunks: int) -> range:
-    """The chunks that this rank has, out of so many."""
+    """The chunks that this rank has, out of this number of chunks."""
     if where == "all" or (where == "root" and rank == root):
         return range(chunks)
     if where == "own":
@@ -112,7 +112,7 @@ class ChunkSizes:
         return self.within(chunk, chunk + 1)
 
     def most(self, width: int) -> int:
-        """Elements of so many chunks in a row, wherever they have most."""
+        """Elements of ``width`` chunks in a row, where they have most."""
         return width * self.each + min(width, self.larger)
 
 
@@ -154,7 +154,7 @@ class Window(Chunks):
 
 
 def everything(chunks: int) -> Window:
-    """All of so many chunks."""
+    """All of this number of chunks."""
     return Window(0, chunks, 0)
 
 
@@ -168,7 +168,7 @@ class Block(Chunks):
     Attributes:
         width: ranks, a power of 2.
         receivers: it is the receiver's block.
-        core: p; 0: nobody stands for anybody, and the last block ends with the last chunk.
+        core: p; 0: no rank stands for another, and the last block ends with the last chunk.
     """
 
     width: int
@@ -235,7 +235,7 @@ def with_bit(n: int, bit: int) -> int:
 
 
 class To(ABC):
-    """Whom a rank sends to."""
+    """The rank that a rank sends to."""
 
     @abstractmethod
     def of(self, rank: int, n: int) -> int:
@@ -292,8 +292,8 @@ class Sends:
     """A part of a round: each of some ranks sends one message.
 
     Attributes:
-        ranks: who sends.
-        to: whom to.
+        ranks: the senders.
+        to: the receivers.
         chunks: what.
         reduce: the receiver combines it with what it holds; else it takes its place.
         content: of these chunks: what the sender holds, what it began with, or what the last
@@ -350,7 +350,7 @@ class Schedule:
             n: ranks.
             elements: of the tensor that is cut; where an op has pieces of its own, of one piece.
             root: of the op, where it has one.
-            chunks: of an algorithm that leaves it open; None: as many as it likes.
+            chunks: for an algorithm that leaves it open; None: its usual number.
         """
         count = (chunks if algorithm.chunked else None) or algorithm.chunks(n)
         whole = algorithm.goal.whole

@@ -314,7 +314,7 @@ def test_a_run_that_failed_says_so_and_has_no_picture(open_page: Open) -> None:
     )
     assert "✗ Failed. Rank 2 died. It was killed." in page.inner_text("header")
     assert page.is_hidden("#play")
-    assert "nobody knows what the ranks held" in page.inner_text("main")
+    assert "what the ranks held is not known" in page.inner_text("main")
 
 
 HOSTILE = "</script><script>window.hacked = 1</script><!--<script><img src=x onerror=hacked=1>"

@@ -81,6 +81,6 @@ def schedule(op: OpSpec, name: str, chunks: int | None = None) -> Schedule:
     Args:
         op: with its ranks, its root and the shape of one tensor, or of one part.
         name: of the algorithm.
-        chunks: in how many it cuts, if it leaves that open; None: as many as it likes.
+        chunks: number of chunks, where the algorithm leaves it open; None: its usual number.
     """
     return Schedule.of(find(op.op, name), op.group_size, op.numel, op.root or 0, chunks)

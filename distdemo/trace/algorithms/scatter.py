@@ -25,7 +25,7 @@ class Scatter(Algorithm):
 
 
 class Tree(Scatter):
-    """Whoever has several parts hands half of them on.
+    """A rank that has several parts hands half of them on.
 
     Five ranks, parts that each has::
 
@@ -37,7 +37,7 @@ class Tree(Scatter):
     """
 
     name = "tree"
-    summary = "Whoever has the parts of several ranks hands half of them on: fewest rounds."
+    summary = "A rank with the parts of several ranks hands half of them on: fewest rounds."
     source = f"{THAKUR}, 4.2 (binomial)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
