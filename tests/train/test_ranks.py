@@ -67,7 +67,7 @@ def test_all_modes_prove_what_they_claim(warm):
 
 @pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 def test_real_data_is_learned_over_one_bucket_and_by_one_rank(warm):
-    spec = TrainSpec(mode="ddp", dataset="digits", bucket_mib=25.0)
+    spec = TrainSpec(mode="ddp", dataset="digits", bucket_mib=25.0, epochs=3)
     result = warm(trained, spec, 2)
     assert result.ok, result.broken
     assert [run.collectives_per_step for run in result.runs] == [1]
