@@ -261,6 +261,7 @@ def _over(rank: Rank, link: Tcp | SharedMemory) -> list[Limit]:
                 pair = Limit(link.transport, (src, dst), False, bandwidth, link.size, latency)
                 found.append(pair)
         except OSError:
+            link.close()  # the other rank sees that at once
             rank.count(place, 1)
         rank.meet(place)
         if rank.count(place):

@@ -69,7 +69,6 @@ def test_what_is_short_of_memory_or_loses_a_pair_is_left_out_and_the_world_goes_
         raise limits.LostError("it closed the stream")
 
     monkeypatch.setattr(limits.Tcp, "ask", silent)
-    monkeypatch.setattr(limits, "GIVE_UP_S", 0.5)
     monkeypatch.setattr(limits, "free_memory", lambda: 2 * limits.SHARE * (1 << 20))
     found = run_world(world(2), measure_limits).values[0]
     assert {limit.transport for limit in found} == {MEMORY, SHARED}
