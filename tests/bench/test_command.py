@@ -17,7 +17,7 @@ from distdemo.encoding import decode
 
 SHORT = ["--iters", "3", "--launches", "1", "--no-limits"]
 # A world of it takes a moment, and there are many: something is measured while much is left to do.
-LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "60", "--no-limits"]
+LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "600", "--no-limits"]
 
 
 REFUSED = (
