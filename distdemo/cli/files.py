@@ -7,9 +7,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from distdemo.cli.contract import Content
 from distdemo.errors import DistdemoError
-
-Content = str | bytes
 
 
 def write_result(flag: str, path: Path, make: Callable[[], Content]) -> None:

@@ -2,7 +2,7 @@
 
 Drawn by the caller's own calls or from a timer signal, never from a thread: ranks are forked from
 this process, and a process with threads can't be forked safely. A rank that was forked meanwhile
-draws nothing and wipes nothing. Where nobody would see it (standard error is no terminal, or is
+draws nothing and wipes nothing. Where it would not be seen (standard error is no terminal, or is
 a dumb one) nothing is drawn.
 """
 
@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType, TracebackType
-from typing import Protocol, TypeVar, final
 
 from rich import progress as bars
 from rich.table import Column
@@ -25,71 +24,14 @@ from typing_extensions import Self
 
 from distdemo.view.console import messages
 
-Itself = TypeVar("Itself", bound="Redrawn")
 PATIENCE = 0.5  # seconds before the first frame of a spinner
 INTERVAL = 0.1  # seconds between two drawings
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 
 
-class Drawing(Protocol):
-    """Rich's own."""
-
-    def start(self) -> None:
-        """Take the lines of the terminal that it needs."""
-
-    def stop(self) -> None:
-        """Wipe them."""
-
-
-class Redrawn:
-    """A drawing that its owner alone draws, and wipes at the end of a block.
-
-    A rank that was forked meanwhile draws nothing and wipes nothing.
-
-    Args:
-        drawing: None: standard error is no terminal, and nothing is ever due.
-        interval: seconds between two times that it is due.
-    """
-
-    def __init__(self, drawing: Drawing | None, interval: float) -> None:
-        self._owner = os.getpid()
-        self._interval = interval
-        self._drawn = -interval
-        self._drawing = drawing
-
-    @property
-    def visible(self) -> bool:
-        """Whether it is drawn."""
-        return self._drawing is not None
-
-    def __enter__(self) -> Self:
-        if self._drawing is not None:
-            self._drawing.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._drawing is not None and os.getpid() == self._owner:
-            self._drawing.stop()
-
-    def is_due(self) -> bool:
-        """Whether it is time to draw again, which is then taken as done; cheap."""
-        moment = monotonic()
-        if self._drawing is None or moment - self._drawn < self._interval:
-            return False
-        if os.getpid() != self._owner:
-            return False
-        self._drawn = moment
-        return True
-
-
 def visible() -> bool:
-    """Whether anybody sees what is drawn on standard error.
+    """Whether what is drawn on standard error is seen.
 
     Asked of the stream itself: Rich takes FORCE_COLOR for a terminal.
     """
@@ -100,11 +42,10 @@ def visible() -> bool:
     )
 
 
-@final
-class Progress(Redrawn):
+class Progress:
     """Shows how many cases are done, how many failed, and which one runs; wiped at the end.
 
-    Does nothing where nobody would see it: standard error is no terminal, or is a dumb one. A
+    Does nothing where it would not be seen: standard error is no terminal, or is a dumb one. A
     rank that was forked meanwhile draws nothing and wipes nothing.
 
     Args:
@@ -113,10 +54,30 @@ class Progress(Redrawn):
     """
 
     def __init__(self, total: int, *, enabled: bool = True) -> None:
+        self._owner = os.getpid()
+        self._drawn = -INTERVAL
         self._bar = _bar() if enabled and visible() else None
-        super().__init__(self._bar, INTERVAL)
         if self._bar is not None:
             self._task = self._bar.add_task("", total=total, failed="")
+
+    @property
+    def visible(self) -> bool:
+        """Whether it is drawn."""
+        return self._bar is not None
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None and os.getpid() == self._owner:
+            self._bar.stop()
 
     def advance(self, done: int, failed: int, now: str) -> None:
         """Draw, unless that was done a moment ago. Cheap enough to be called at every turn.
@@ -128,8 +89,10 @@ class Progress(Redrawn):
             failed: how many of them failed.
             now: what is going on, in a few words.
         """
-        if self._bar is None or not self.is_due():
+        moment = monotonic()
+        if self._bar is None or moment - self._drawn < INTERVAL or os.getpid() != self._owner:
             return
+        self._drawn = moment
         self._bar.update(
             self._task,
             completed=done,
@@ -164,7 +127,7 @@ def _bar() -> bars.Progress:
 def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
     """Show a spinner and the seconds gone while the block takes longer than ``PATIENCE``.
 
-    Does nothing where nobody would see it: standard error is no terminal, or is a dumb one.
+    Does nothing where it would not be seen: standard error is no terminal, or is a dumb one.
     """
     if not (enabled and visible() and threading.current_thread() is threading.main_thread()):
         yield
