@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 
-class Rendezvous(Protocol):
+class Rendezvous:
     """Where the ranks of a world find each other."""
 
-    @property
-    def directory(self) -> str | None:
-        """What has to be removed with it, if there is something."""
+    directory: str | None = None
+    """What has to be removed with it, if there is something."""
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
-        """Collective: the store that all ranks share; it waits so long for a key."""
+        """Collective: the store that all ranks share; it waits no longer for a key."""
+        raise NotImplementedError
 
     def leave(self) -> None:
         """Collective: what ranks that all went well do together before they end."""
@@ -65,7 +65,7 @@ class LocalRanks:
     """
 
     ranks: range
-    rendezvous: Rendezvous | AgentStore
+    rendezvous: Rendezvous
     local_rank: int = 0
     interface: str | None = ""
     farewell: float = 0.7
@@ -93,7 +93,7 @@ def take_interface(interface: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FileRendezvous:
+class FileRendezvous(Rendezvous):
     """The path of the FileStore, and the directory to remove with it, if there is one."""
 
     path: str
@@ -106,9 +106,6 @@ class FileRendezvous:
         found = FileStore(self.path, rank.world_size)
         found.set_timeout(patience)
         return found
-
-    def leave(self) -> None:
-        """Nothing: the launcher looks after the file."""
 
 
 @contextmanager
@@ -157,11 +154,10 @@ def _memory_file() -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentStore:
+class AgentStore(Rendezvous):
     """The store that the launcher holds at this port of the loopback interface."""
 
     port: int
-    directory: None = None
 
     def announce(self, rank: Rank) -> None:
         """Tell the program in this process who it is, and let it find the store.
@@ -212,9 +208,6 @@ class AgentStore:
             "MASTER_PORT": str(self.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
-
-    def leave(self) -> None:
-        """Nothing: the launcher looks after the store."""
 
 
 class Agent:

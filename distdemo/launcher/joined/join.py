@@ -58,7 +58,7 @@ from distdemo.launcher.joined.nodes import Node, Nodes
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import open_files
 from distdemo.launcher.records import Died, Lost, Raised, WorldReport
-from distdemo.launcher.rendezvous import LocalRanks
+from distdemo.launcher.rendezvous import LocalRanks, Rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.worker import Hear
@@ -135,7 +135,7 @@ class _Part:
     def _workers(
         self,
         world: WorldSpec,
-        rendezvous: TcpRendezvous | MpiRendezvous,
+        rendezvous: Rendezvous,
         interrupts: Interrupts,
     ) -> Workers:
         """The ranks of this node; their backends take the interface that leads to the others."""
@@ -247,7 +247,7 @@ class NodeZero(_Part):
         number = self._start.world + 1
         interrupts = Interrupts()
         with interrupts, open_files(world):
-            rendezvous: TcpRendezvous | MpiRendezvous
+            rendezvous: Rendezvous
             listening, port = None, 0
             if self._placement.master:
                 listening = interfaces.listening_socket(self._own_address, 0)
@@ -523,7 +523,7 @@ class OtherNode(_Part):
         interrupts = Interrupts()
         with interrupts, open_files(world):
             began = time.time()
-            rendezvous: TcpRendezvous | MpiRendezvous
+            rendezvous: Rendezvous
             if self._placement.master and self._connection is not None:
                 rendezvous = TcpRendezvous(self._connection.host, start.port)
             else:

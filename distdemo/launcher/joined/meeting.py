@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from distdemo.errors import UsageError
 from distdemo.launcher.joined import interfaces
-from distdemo.launcher.rendezvous import take_interface
+from distdemo.launcher.rendezvous import Rendezvous, take_interface
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TcpRendezvous:
+class TcpRendezvous(Rendezvous):
     """A store over TCP that rank 0 keeps.
 
     Attributes:
@@ -43,14 +43,10 @@ class TcpRendezvous:
     host: str
     port: int
     listening: socket.socket | None = None
-    directory: None = None
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
         """Keep the store if this is rank 0, or connect to it."""
         return _tcp_store(self.host, self.port, patience, self.listening, keep=rank.rank == 0)
-
-    def leave(self) -> None:
-        """Nothing: the store ends with the process that keeps it."""
 
 
 def _tcp_store(
@@ -95,7 +91,7 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class MpiRendezvous:
+class MpiRendezvous(Rendezvous):
     """A store whose address the ranks tell each other over MPI.
 
     Attributes:
@@ -106,7 +102,6 @@ class MpiRendezvous:
 
     offers: tuple[tuple[str, int], ...]
     one_host: bool
-    directory: None = None
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
         """Collective: begin MPI, agree on the addresses, tell the node, and connect.
