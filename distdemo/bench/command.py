@@ -71,10 +71,8 @@ OF_SOME_OPS = {
     "dst": None,
 }
 """Settings that only some operations take, and their defaults."""
-CLASHES = (
-    *(("--iters", "--budget"), ("-f", "-i")),
-    *(("--sizes", flag) for flag in ("-b", "-e", "-f", "-i")),
-)
+SWEEP = ("-b", "-e", "-f", "-i")
+CLASHES = (("--iters", "--budget"), ("-f", "-i"), *(("--sizes", flag) for flag in SWEEP))
 
 
 def parse_smallest(text: Any) -> int:  # noqa: ANN401 - a text or a default, as of every parser
@@ -236,6 +234,10 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             raise UsageError(
                 f"{one} and {other} don't go together.", "Each decides it alone.", "Take one."
             )
+    for flag in ("--sizes", *SWEEP):
+        if given[flag] is not None and all(op.meets for op in chosen):
+            why = "It moves no data, and has no sizes."
+            raise UsageError(f"{flag} means nothing to {_named(chosen)}.", why, "Leave it out.")
     own: dict[str, Any] = dict(
         zip(OF_SOME_OPS, (reduce_op, root, variant, pattern, src, dst), strict=True)
     )

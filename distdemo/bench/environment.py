@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 
 from distdemo.doctor.machine import Share, share
@@ -30,18 +29,13 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
         "processor": _processor(),
         "cores": cores().effective,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        **tuning(os.environ),
+        **{name: os.environ[name] for name in sorted(os.environ) if name.startswith(TUNING)},
     }
     if gpu:
         import torch
 
         found["gpu"] = torch.cuda.get_device_name(0)
     return found
-
-
-def tuning(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that libraries are tuned with."""
-    return {name: environ[name] for name in sorted(environ) if name.startswith(TUNING)}
 
 
 def _processor() -> str:

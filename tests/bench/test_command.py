@@ -31,6 +31,7 @@ REFUSED = (
     ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),
     ("all-reduc", "There is no operation 'all-reduc'.", "bench all-reduce"),
     ("--backend glo", "There is no backend 'glo'.", "Did you mean --backend gloo?"),
+    ("barrier -e 1M", "-e means nothing to barrier.", "Leave it out."),
     ("broadcast --reduce-op max", "--reduce-op means nothing to broadcast.", "Leave it out."),
     ("all-reduce --placement in", "--placement means nothing to all-reduce.", "Leave it out."),
     ("p2p -n 1", "p2p needs two ranks.", "Try --world-size 2."),
