@@ -17,7 +17,7 @@ from itertools import pairwise
 from string import Template
 from typing import Any
 
-from distdemo.trace.records import Cell, PlayedRound, TraceReport, Transfer
+from distdemo.trace.records import Cell, PlayedRound, TraceReport
 from distdemo.trace.texts import (
     LETTERS,
     cost_table,
@@ -48,10 +48,6 @@ SCRIPTS = (
 IN_SIGHT = 4  # wrong chunks that are listed at once; more would push the picture off the screen
 MOST_NAMED = 8  # messages or chunks that a sentence names; the others are counted
 SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
-VERBS = {
-    **dict.fromkeys(("sum", "avg", "premul_sum"), "adds {} to its own"),
-    "product": "multiplies its own by {}",
-}
 CONTENTS = {"held": "", "original": "what it began with of ", "last": "what it got last of "}
 
 
@@ -195,27 +191,18 @@ def sentences(report: TraceReport) -> list[tuple[str, str, str]]:
 
 
 def _messages(report: TraceReport, each: PlayedRound) -> str:
-    """The first message of each kind in full, the others likewise."""
-    kinds: dict[tuple[bool, str], list[Transfer]] = {}
-    for transfer in each.transfers:
-        if transfer.elements:
-            kinds.setdefault((transfer.reduce, transfer.content), []).append(transfer)
+    """Who sends what to whom, and whether it is combined there or kept."""
+    kinds: dict[tuple[bool, str], list[str]] = {}
+    for t in each.transfers:
+        if t.elements:
+            what = f"{CONTENTS[t.content]}{_chunk_list(report, t.chunks)}"
+            way = f"rank {t.src} sends {what} to rank {t.dst}"
+            kinds.setdefault((t.reduce, t.content), []).append(way)
     told = []
-    for first, *others in kinds.values():
-        text, what = _message(report, first), CONTENTS[first.content]
-        more = _few(
-            [f"rank {t.src} {what}{_chunk_list(report, t.chunks)} to rank {t.dst}" for t in others]
-        )
-        told.append(f"{text}; likewise {listing(more)}." if more else f"{text}.")
+    for (reduce, _), sent in kinds.items():
+        does = "combined with what is there" if reduce else "kept there as it came"
+        told.append(f"{listing(_few(sent))}; {does}.")
     return " ".join(told) or "no message carries anything."
-
-
-def _message(report: TraceReport, transfer: Transfer) -> str:
-    pronoun = "it" if len(transfer.chunks) == 1 else "them"
-    verb = VERBS.get(report.spec.op.reduce_op or "sum", "combines {} with its own")
-    does = verb.format(pronoun) if transfer.reduce else f"keeps {pronoun}"
-    what = f"{CONTENTS[transfer.content]}{_chunk_list(report, transfer.chunks)}"
-    return f"rank {transfer.src} sends {what} to rank {transfer.dst}, which {does}"
 
 
 def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:

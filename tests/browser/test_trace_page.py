@@ -126,7 +126,7 @@ def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open)
     assert page.locator(".chip.reduce").all_text_contents() == ["+0", "+1", "+2", "+3"]
     page.evaluate("trace.go(4)")
     assert page.locator(".chip.copy").all_text_contents() == ["1", "2", "3", "0"]
-    assert "all-gather: rank 0 sends chunk 1 to rank 1, which keeps it" in said(page)
+    assert "all-gather: rank 0 sends chunk 1 to rank 1, rank 1 sends chunk 2" in said(page)
     assert page.get_attribute("#heard", "aria-live") == "polite"
     page.evaluate("trace.go(3)")
     assert said(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")

@@ -174,7 +174,7 @@ def test_no_text_can_break_out_of_the_page() -> None:
 def test_what_a_round_does_is_said_in_sentences() -> None:
     said = page_data(RUNS["naive-ring"]())["words"]
     assert said[1][1].startswith(
-        "rank 0 sends what it began with of chunk 0 to rank 1, which adds it to its own; likewise"
+        "rank 0 sends what it began with of chunk 0 to rank 1, rank 1 sends"
     )
     assert "what it got last of chunk 0" in said[2][1]
     assert said[2][2].startswith("Complete now: 3 of 3 wanted chunks; new: chunk 0 on rank 0")
