@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
+from torch._C._distributed_rpc import PyRRef
 from torch.distributed import autograd, rpc
 from torch.distributed.optim import DistributedOptimizer
 from torch.nn.functional import mse_loss
@@ -23,7 +24,6 @@ from distdemo.rpc.remote import LAYERS, Layer
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch._C._distributed_rpc import PyRRef
     from torch.futures import Future
 
     from distdemo.launcher.rank import Rank
@@ -48,14 +48,7 @@ class Timeline:
         self.calls: list[RpcCall] = []
         self.records = True
 
-    def call(
-        self,
-        callee: str,
-        what: str,
-        expected: Value,
-        make: Callable[[], T],
-        describe: Callable[[T], Value] | None = None,
-    ) -> T:
+    def call(self, callee: str, what: str, expected: Value, make: Callable[[], T]) -> T:
         """Make a call that waits for its result, and return that.
 
         Args:
@@ -63,14 +56,13 @@ class Timeline:
             what: torch's function and what it calls, ``rpc_sync add(3)``.
             expected: what has to come back.
             make: the call itself.
-            describe: what is recorded of the result; None: the result itself.
         """
         if not self.records:
             return make()
         self._rank.reach(f"{callee}: {what}")  # whose answer is awaited, should there be none
         start = time.monotonic()
         result = make()
-        self._record(callee, what, expected, start, (describe or _plain)(result))
+        self._record(callee, what, expected, start, result)
         return result
 
     def at_once(self, calls: Sequence[tuple[str, str, Value, Callable[[], Future[Any]]]]) -> None:
@@ -78,32 +70,29 @@ class Timeline:
         begun = [(*call, time.monotonic(), call[3]()) for call in calls]
         for callee, what, expected, _, start, future in begun:
             self._rank.reach(f"{callee}: {what}")
-            self._record(callee, what, expected, start, _plain(future.wait()))
+            self._record(callee, what, expected, start, future.wait())
 
-    def _record(self, callee: str, what: str, expected: Value, start: float, value: Value) -> None:
-        function, _, called = what.partition(" ")
+    def _record(self, callee: str, what: str, expected: Value, start: float, result: Any) -> None:  # noqa: ANN401 - whatever came back
         took = time.monotonic() - start
-        self.calls.append(
-            RpcCall(callee, function, called, value, expected, start - self._began, took)
-        )
+        function, _, called = what.partition(" ")
+        found = _described(result), expected, start - self._began, took
+        self.calls.append(RpcCall(callee, function, called, *found))
 
 
-def _plain(result: Any) -> Value:  # noqa: ANN401 - whatever came back
+def _described(result: Any) -> Value:  # noqa: ANN401 - whatever came back
+    """Numbers of a tensor with one dimension, the shape of others, the owner of a reference."""
     if isinstance(result, torch.Tensor):
-        return _numbers(result.detach())
-    return result if isinstance(result, bool | int | float | str) else repr(result)
-
-
-def _owner(reference: PyRRef[Any]) -> str:
-    return f"RRef to {'this worker itself' if reference.is_owner() else reference.owner_name()}"
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        shape = f"{str(result.dtype).removeprefix('torch.')}{list(result.shape)}"
+        return _numbers(result) if result.dim() == 1 else shape
+    if isinstance(result, PyRRef):
+        return f"RRef to {'this worker itself' if result.is_owner() else result.owner_name()}"
+    if isinstance(result, dict):
+        return f"{len(result)} tensors"
+    return result if isinstance(result, bool | int | float | str) else ""
 
 
 def _numbers(tensor: Tensor) -> tuple[float, ...]:
-    return tuple(tensor.flatten().tolist())
+    return tuple(tensor.detach().flatten().tolist())
 
 
 def make_calls(timeline: Timeline, world_size: int) -> None:
@@ -130,12 +119,12 @@ def make_calls(timeline: Timeline, world_size: int) -> None:
     )
     # An object made on another worker stays there; a reference to it comes back at once.
     make = partial(rpc.remote, first, remote.Counter, (5,))
-    counter = call(first, "remote Counter(5)", there, make, _owner)
+    counter = call(first, "remote Counter(5)", there, make)
     for number, total in ((3, 8), (-2, 6)):
         add_to = partial(lambda number: counter.rpc_sync().add(number), number)
         call(first, f"rref.rpc_sync add({number})", total, add_to)
     make = partial(rpc.remote, first, torch.mul, (numbers, 2))
-    product = call(first, "remote mul([1 2 3], 2)", there, make, _owner)
+    product = call(first, "remote mul([1 2 3], 2)", there, make)
     call(first, "rref.to_here", doubled, product.to_here)
     if world_size > 2:  # a reference may be handed on
         fetch = partial(rpc.rpc_sync, worker(2), remote.fetch, (product,))
@@ -165,7 +154,6 @@ def train(rank: Rank, timeline: Timeline, spec: RpcSpec) -> Trainings:
             f"remote Layer('{name}')",
             f"RRef to {owner}",
             partial(rpc.remote, owner, Layer, (name, spec.seed)),
-            _owner,
         )
         for name, owner in owners.items()
     }
@@ -178,7 +166,6 @@ def train(rank: Rank, timeline: Timeline, spec: RpcSpec) -> Trainings:
             f"rref.rpc_sync {name}.pulled()",
             "2 tensors",
             layers[name].rpc_sync().pulled,
-            lambda tensors: f"{len(tensors)} tensors",
         )
         for name, owner in owners.items()
     }
@@ -215,7 +202,7 @@ def _train_remotely(
             shape = f"float32[{len(XOR)}, {LAYERS[name][1]}]"
             forward = partial(lambda layer, values: layer.rpc_sync().forward(values), layer, values)
             what = f"rref.rpc_sync {name}.forward()"
-            values = timeline.call(owners[name], what, shape, forward, _shape)
+            values = timeline.call(owners[name], what, shape, forward)
         return values
 
     references = [each for layer in layers.values() for each in layer.rpc_sync().references()]
@@ -230,15 +217,13 @@ def _train_remotely(
         with autograd.context() as context:
             loss = mse_loss(output(), TARGETS)
             backward = partial(autograd.backward, context, [loss])  # type: ignore[attr-defined]  # torch exports it so
-
-            def gradients(_: object, context: int = context) -> str:
-                counts = (layer.rpc_sync().gradients(context) for layer in layers.values())
-                return f"{sum(counts)} gradients"
-
-            # The gradients go to where the parameters are, and each owner takes its step.
-            timeline.call(everybody, "backward (loss)", "4 gradients", backward, gradients)
-            advance = partial(optimizer.step, context)
-            timeline.call(everybody, "optimizer.step", "", advance, lambda _: "")
+            timeline.call(everybody, "backward (loss)", "", backward)
+            if timeline.records:  # the gradients went to where the parameters are
+                for name, layer in layers.items():
+                    count = partial(layer.rpc_sync().gradients, context)
+                    timeline.call(owners[name], f"rref.rpc_sync {name}.gradients()", 2, count)
+            # Each owner takes its step.
+            timeline.call(everybody, "optimizer.step", "", partial(optimizer.step, context))
         losses.append(loss.item())
     timeline.records = False
     with torch.no_grad():

@@ -248,5 +248,5 @@ def test_what_can_not_be_done_is_refused(command):
 
 
 def test_ranks_that_others_started_are_workers_and_nothing_of_torch_s_own_is_said(warm, tmp_path):
-    said = "✓ 18 calls right; trained over RPC as in one process.\n"
+    said = "✓ 20 calls right; trained over RPC as in one process.\n"
     assert warm(run_joined, ["rpc", "-q"], tmp_path) == [(0, said, ""), (0, "", "")]
