@@ -126,9 +126,9 @@ def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) ->
         group: None for the default group.
 
     Raises:
-        DistdemoError: this rank is not a member of the group; or, on every rank, ``dst`` is no rank
-            of the group or not the same everywhere, a value doesn't pickle, or the ranks called
-            different functions.
+        DistdemoError: this rank is not a member of the group; or, on every rank,
+            ``dst`` is not a rank of the group or not the same everywhere, a value doesn't
+            pickle, or the ranks called different functions.
 
     .. warning:: Unpickling runs code: a sender in the group can run code on rank ``dst``.
     """
@@ -158,9 +158,9 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
         group: None for the default group.
 
     Raises:
-        DistdemoError: this rank is not a member of the group; or, on every rank, ``src`` is no rank
-            of the group or not the same everywhere, the value doesn't pickle, or the ranks called
-            different functions.
+        DistdemoError: this rank is not a member of the group; or, on every rank,
+            ``src`` is not a rank of the group or not the same everywhere, the value doesn't
+            pickle, or the ranks called different functions.
 
     .. warning:: Unpickling runs code: a sender in the group can run code on this rank.
     """

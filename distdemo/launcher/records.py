@@ -29,7 +29,7 @@ class UserProgram:
 
     Attributes:
         group: make the default group before the function is called; False: the program makes its
-            own, as the variables of torchrun tell it, and leaving with exit code 0 is no failure.
+            own, as the variables of torchrun tell it, and exit code 0 is not a failure.
         stdin: the rank that reads the launcher's standard input; the others find it at its end.
         terminal: the rank whose output is not captured although the others' is: a person talks to
             it; None: there is none.

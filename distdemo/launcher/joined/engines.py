@@ -131,7 +131,7 @@ def _slurm(environ: Environ) -> Placement | None:
     """A task of an srun step.
 
     A batch script, a shell of ``salloc`` and one of ``srun --pty`` have most of the variables, but
-    are no ranks.
+    are not ranks.
 
     The port of the meeting is 20000 + (SLURM_JOB_ID + 1009 × SLURM_STEP_ID) mod 10000, unless
     MASTER_PORT says another: below the ports that Linux hands out by itself, and, as 1009 is a
@@ -285,7 +285,7 @@ def _mpi(environ: Environ) -> Placement | None:
 def _kind_of_mpi(environ: Environ) -> _Mpi | None:
     """Whose variables are there; one of a pair is enough to ask for the other.
 
-    Slurm sets PMI's and PMIx's too, in shells that are no ranks.
+    Slurm sets PMI's and PMIx's too, in shells that are not ranks.
     """
     for kind in _MPIS:
         by_slurm = kind is _PMIX and environ.get("PMIX_NAMESPACE", "").startswith("slurm.")

@@ -149,7 +149,7 @@ def unpack(data: Json) -> Any:  # noqa: ANN401 - as above
     """The value that ``pack`` was given; a list comes back as a tuple.
 
     Raises:
-        ValueError: this is no such value. Only records of this package are made, of modules that
+        ValueError: this is not such a value. Only records of this package are made, of modules that
             this process has loaded.
     """
     if isinstance(data, list):
