@@ -22,7 +22,7 @@ SPOILED = real("all_reduce", "ring", 4, 4, fault=Fault("drop", 2, 1))
 RUNS = {
     "ring": RING,
     "halving-doubling": real("all_reduce", "halving-doubling", 6, 12),
-    "bruck": paper("all_to_all", "bruck", 5, 2),
+    "bruck": paper("all_to_all", "bruck", 3, 2),
     "scatter": real("scatter", "tree", 5, 1, root=2),
 }
 # All that is to be seen after a step: what the page says of itself, the picture and the times.

@@ -146,26 +146,6 @@ def test_a_value_that_is_one_off_would_be_seen() -> None:
         )
 
 
-def test_chunks_are_the_pieces_of_the_op() -> None:
-    for name, n in product(algorithms.ops(), (1, 2, 5)):
-        op = ops.REGISTRY[name]
-        spec = OpSpec(name, n, shape=(n,), root=(n - 1) if op.root_is else 0, reduce_op="sum")
-        schedule = Schedule.of(algorithms.find(name), n, n, spec.root or 0)
-        for rank in range(n):
-            if not schedule.goal.whole:
-                assert len(schedule.given(rank)) == op.pieces(rank, spec)
-            result = op.result(rank, spec)
-            if isinstance(result, Undefined):
-                continue
-            sources = [schedule.complete(chunk) for chunk in schedule.due(rank)]
-            ranks = [source.ranks for source in result]
-            assert set(ranks) == set(sources) if schedule.goal.whole else ranks == sources, (
-                name,
-                n,
-            )
-            assert {source.reduced for source in result} <= {schedule.goal.reduced}
-
-
 def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
     assert set(algorithms.ops()) == set(ops.REGISTRY) - {"barrier", "p2p"}
     for each in algorithms.REGISTRY:
