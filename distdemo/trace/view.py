@@ -160,7 +160,7 @@ class Rounds:
         """Sign and meaning of what occurs; the first arrow of each kind as an example."""
         cells, sign = self._cells, self._cells.sign
         examples: dict[tuple[bool, str], Transfer] = {}
-        for each in (t for frame in self.frames for t in frame.transfers if t.elements):
+        for each in (t for frame in self.frames for t in frame.round.transfers if t.elements):
             examples.setdefault((each.reduce, each.content), each)
         for each in examples.values():
             what = f"chunk {cells.chunk_names(each.chunks)}{CONTENTS[each.content]}"
@@ -190,8 +190,8 @@ class Rounds:
             lines: at least this many between title and table.
         """
         told = ["Before the first round"]
-        if frame.round is not None:
-            told = [f"Round {frame.number} of {len(self._report.rounds)}", frame.round.phase]
+        if frame.round.number:
+            told = [f"Round {frame.round.number} of {len(self._report.rounds)}", frame.round.phase]
             told.append(_times(frame.round.moments))
         yield heading(f" {self._cells.sign.dot} ".join(filter(None, told)))
         messages = self._messages(frame)
@@ -201,9 +201,9 @@ class Rounds:
 
     def _messages(self, frame: Frame) -> list[Text]:
         fault = self._report.spec.fault
-        spoiled = fault is not None and fault.round == frame.number
+        spoiled = fault is not None and fault.round == frame.round.number
         found = [Text(fault_text(fault), style=colours.WRONG)] if fault and spoiled else []
-        return [*found, self._cells.arrows(frame.transfers)] if frame.round else found
+        return [*found, self._cells.arrows(frame.round.transfers)] if frame.round.number else found
 
     @property
     def most_lines(self) -> int:

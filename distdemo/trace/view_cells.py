@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
@@ -27,43 +26,27 @@ ADDED, CAME, ABSENT = "+", "▸", "—"
 """Before a cell: combined in this round, came in this round; in place of one: not held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What all ranks hold before the first round, or after one.
+class Frame(NamedTuple):
+    """What all ranks hold after a round.
 
     Attributes:
-        number: of the round; 0: before the first.
-        round: None before the first.
+        round: with the number 0: before the first.
         held: what each rank holds, by chunk.
         changed: by rank and chunk: True: it was combined; False: it took the place.
-        gone: ranks and chunks that went on in this round.
     """
 
-    number: int
-    round: PlayedRound | None
+    round: PlayedRound
     held: tuple[dict[int, Cell], ...]
-    changed: dict[tuple[int, int], bool] = field(default_factory=dict)
-    gone: frozenset[tuple[int, int]] = frozenset()
-
-    @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """What was sent in it."""
-        return () if self.round is None else self.round.transfers
+    changed: dict[tuple[int, int], bool]
 
 
 def frames(report: TraceReport) -> list[Frame]:
     """All of them, the start included."""
-    states = report.states()
-    found = [Frame(0, None, next(states))]
-    for each, held in zip(report.rounds, states, strict=True):
-        changed = {
-            (transfer.dst, chunk): transfer.reduce
-            for transfer in each.transfers
-            if transfer.elements
-            for chunk in transfer.chunks
-        }
-        gone = frozenset((rank, chunk) for rank, them in enumerate(each.gone) for chunk in them)
-        found.append(Frame(each.number, each, held, changed, gone))
+    start = PlayedRound(0, "", (), gone=((),) * report.n)
+    found = []
+    for each, held in zip((start, *report.rounds), report.states(), strict=True):
+        changed = {(t.dst, c): t.reduce for t in each.transfers if t.elements for c in t.chunks}
+        found.append(Frame(each, held, changed))
     return found
 
 
@@ -144,7 +127,7 @@ class Cells:
         cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
         mark, bar, words, value = Text(), Text(), Text(), Text()
         if cell is None:  # it went on in this round, it is missed, or it was never here
-            gone = "gone" if (rank, chunk) in frame.gone else ABSENT
+            gone = "gone" if chunk in frame.round.gone[rank] else ABSENT
             words = Text(self.sign.wrong, colours.WRONG) if wrong else Text(gone, colours.QUIET)
             return mark, bar, words, value
         if not self._elements[chunk]:
@@ -169,7 +152,7 @@ class Cells:
         return mark, bar, Text(" ").join(told), value
 
     def _is_wrong(self, rank: int, chunk: int, frame: Frame) -> bool:
-        return self._wrong.get((rank, chunk), math.inf) <= frame.number
+        return self._wrong.get((rank, chunk), math.inf) <= frame.round.number
 
     def bar(self, ranks: Sequence[int]) -> Text:
         """A place a rank, in its colour; a number where a contribution is there more than once."""
@@ -258,7 +241,7 @@ class Cells:
         others = len(held.keys() - told - set(complete))
         if others:
             yield Text(f"{plural(others, 'other chunk')}", style=colours.QUIET)
-        gone = sorted(chunk for owner, chunk in frame.gone if owner == rank)
+        gone = frame.round.gone[rank]
         if gone:
             yield Text(f"gone: {self.chunk_names(gone)}", style=colours.QUIET)
 
