@@ -43,17 +43,17 @@ def terminal(net: Network, number: int, *command: str) -> Command:
 
 
 def test_the_pair_with_the_slow_cable_is_named(hosts: Hosts) -> None:
-    net = hosts(3)
+    net = hosts(4)  # with fewer, one disturbed link more makes a slow rank of it
     direct(net[1], net[2], *SHAPED)
-    asked = ("bench", "links", "-n", "3", "--sizes", "8,64K", "--iters", "20", "--rounds", "3")
-    runs = [terminal(net, number, *asked, "--format", "json") for number in range(3)]
+    asked = ("bench", "links", "-n", "4", "--sizes", "8,64K", "--iters", "20", "--rounds", "3")
+    runs = [terminal(net, number, *asked, "--format", "json") for number in range(4)]
     (code, out, err), *others = [run.finish(60) for run in runs]
     assert code == 0, out + err
-    assert [other[0] for other in others] == [0, 0]
+    assert [other[0] for other in others] == [0, 0, 0]
     document = json.loads(out)
-    assert len(document["links"]) == 6
+    assert len(document["links"]) == 12
     slow = {(link["src"], link["dst"]): link for link in document["links"] if link["slow"]}
-    assert {(1, 2), (2, 1)} <= set(slow)
+    assert {(1, 2), (2, 1)} <= set(slow), document["links"]
     assert "bandwidth" in slow[1, 2]["slow"]
     assert slow[1, 2]["bandwidth_bytes_per_s"] < 1.5 * 200e6 / 8
     assert document["slow_ranks"] == []

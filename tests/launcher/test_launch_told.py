@@ -14,7 +14,7 @@ from helpers import children
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Raised, Stopped, TimedOut, UserProgram, WorldSpec
 
-ENDS_WITHIN = 2.0  # seconds from the cause until every rank is gone
+ENDS_WITHIN = 15.0  # seconds from the cause until every rank is gone, on a busy machine
 STALL = 0.5
 
 

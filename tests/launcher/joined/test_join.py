@@ -30,7 +30,7 @@ from distdemo.launcher.joined.join import NodeZero
 from distdemo.launcher.joined.messages import Connection, FromNodeZero, Hello, Refused, StartWorld
 from distdemo.launcher.joined.placement import Placement, Request
 
-ENDS_WITHIN = 5.0  # seconds from the cause until all processes of all nodes are gone
+ENDS_WITHIN = 20.0  # seconds from the cause to the end: five, and what a busy machine adds
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "30"]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
