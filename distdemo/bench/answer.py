@@ -83,8 +83,8 @@ def _wrong(report: BenchReport) -> list[Error]:
                 size = row.size_bytes
                 what = f"{names[series.spec]} is wrong at {short_size(size)}."
                 why = f"{row.wrong:,} of {row.checked:,} elements differ from plain arithmetic."
-                again = f"-b {size} -e {size} --check-every 1" if size else "--check-every 1"
-                found.append(Error(what, why, f"Try the same command with {again}."))
+                again = f"--sizes {size} --check-every 1" if size else "--check-every 1"
+                found.append(Error(what, why, f"Try {series.spec.command} alone with {again}."))
     return found
 
 

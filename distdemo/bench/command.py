@@ -234,9 +234,10 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             raise UsageError(
                 f"{one} and {other} don't go together.", "Each decides it alone.", "Take one."
             )
-    for flag in ("--sizes", *SWEEP):
+    given["--dtype"] = None if dtype == "float32" else dtype
+    for flag in ("--sizes", *SWEEP, "--dtype"):
         if given[flag] is not None and all(op.meets for op in chosen):
-            why = "It moves no data, and has no sizes."
+            why = "It moves no data: there is one point, of size 0."
             raise UsageError(f"{flag} means nothing to {_named(chosen)}.", why, "Leave it out.")
     own: dict[str, Any] = dict(
         zip(OF_SOME_OPS, (reduce_op, root, variant, pattern, src, dst), strict=True)

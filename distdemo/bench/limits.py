@@ -493,7 +493,9 @@ def connect_tcp(rank: Rank, size: int) -> Tcp | None:
     streams: list[socket.socket] = []
     with ExitStack() as stack:
         try:
-            listener = stack.enter_context(socket.create_server((address or "none", 0)))
+            if not address:
+                raise OSError("no address")  # noqa: TRY301 - as where none can be bound
+            listener = stack.enter_context(socket.create_server((address, 0)))
             where = f"{address} {listener.getsockname()[1]} {token.decode()}"
         except OSError:
             where = ""

@@ -7,6 +7,7 @@ be told to the other nodes of a world that an engine started.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -34,12 +35,12 @@ def sweep(first: int, last: int, factor: float, step: int | None) -> list[int]:
     """
     found: list[int] = []
     size = first
-    while 0 < size <= last and len(found) <= MOST_SIZES:
+    grows = 1 < factor < math.inf if step is None else step > 0
+    while grows and 0 < size <= last and len(found) <= MOST_SIZES:
         found.append(size)
         power = first * factor ** len(found) * (1 + 1e-12)  # it may come out a little too small
         size = int(min(power, last + 1)) if step is None else size + step
-    grows = factor > 1 if step is None else step > 0
-    if not grows or not 0 < len(found) <= MOST_SIZES:
+    if not 0 < len(found) <= MOST_SIZES:
         raise UsageError(
             f"From -b {size_text(first)} to -e {size_text(last)} there are not 1 to "
             f"{MOST_SIZES} sizes.",

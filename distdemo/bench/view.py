@@ -230,7 +230,8 @@ def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableT
     yield Text()
     yield heading("Side by side: median, and busbw in GB/s")
     yield fitting(console, lambda _: grid)
-    yield Text(f"{best} may be the fastest of its op.", style=colours.QUIET)
+    if len({each.spec.op for each in report.measured}) < len(report.measured):
+        yield Text(f"{best} may be the fastest of its op.", style=colours.QUIET)
 
 
 def _is_faster(one: Row, other: Row) -> bool:
@@ -325,7 +326,8 @@ def _how(setup: Setup, report: BenchReport) -> Iterator[str]:
     if setup.launches:
         launches = "launch" if setup.launches == 1 else "launches"
         ranks = plural(setup.world_size, "rank")
-        yield f"{setup.launches:,} {launches} of {ranks}, the first to verify and to calibrate"
+        what = ", the first to verify and to calibrate" if setup.launches > 1 else ""
+        yield f"{setup.launches:,} {launches} of {ranks}{what}"
     start, harness = setup.alignment, setup.harness
     if start is not None:
         way = "shared memory" if start.way is Start.PAGE else "the group's barrier"

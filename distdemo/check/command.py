@@ -130,6 +130,9 @@ def check(
             raise UsageError(f"--world-size {given}: here is one world.", why, "Name one size.")
         world_sizes = Sizes([session.world_size(world_sizes[0] if world_sizes else None)])
     sizes = {} if world_sizes is None else {"sizes": world_sizes}
+    if only_case is not None and (only_ops or only_dtypes):
+        why = "A case has its operation and its element type in its name."
+        raise UsageError("--case goes with neither --op nor --dtype.", why, "Leave them out.")
     if only_case is not None:
         cases = [_named_case(only_case, seed or 0, sizes)]
     else:

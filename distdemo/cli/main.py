@@ -175,18 +175,18 @@ def _no_such_option(option: str, command: str) -> UsageError:
     from distdemo.cli.app import options_of, takers
 
     own = [name for name in options_of(command) if name.startswith("--")]
-    near = [new for new in RENAMED.get(option, ()) if new in own][:1]
-    others = [] if near else takers(option)
+    renamed = [new for new in RENAMED.get(option, ()) if new in own][:1]
+    others = [] if renamed else takers(option)
     if others and command != "run":
         return UsageError(
             f"{option} means nothing to {command or 'distdemo'}.",
             f"It belongs to: {', '.join(others)}.",
             "Leave it out.",
         )
-    near = near or nearest(option, own)
+    near = renamed or nearest(option, own)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Leave it out."
     why = f"{_named(command)} --help lists every option."
-    if command == "run" and option not in RENAMED:
+    if command == "run" and not renamed:
         why = "An option of your own program comes after --."
         hint = f"Try distdemo run FILE.py -n 4 -- {option} ..."
     return UsageError(f"{command or 'distdemo'} has no option {option}.", why, hint)

@@ -144,7 +144,8 @@ class Session:
         place = self.placement
         if place is not None and place.engine not in (chosen.engines or (place.engine,)):
             raise UsageError(
-                f"--backend {chosen.name} can't be used on ranks of {place.engine}.",
+                f"--backend {chosen.name} can't be used "
+                f"{'with --nnodes' if place.nnodes else f'on ranks of {place.engine}'}.",
                 "Its processes find each other by what MPI's own starter tells them.",
                 "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
             )

@@ -89,7 +89,7 @@ def parse_bytes(text: str) -> int:
 @_parser
 def parse_sizes(text: str) -> Sizes:
     """Several numbers of bytes: ``1K,16M``."""
-    return Sizes(parse_bytes(part.strip()) for part in text.split(",") if part.strip())
+    return Sizes(parse_bytes(part.strip()) for part in text.split(","))
 
 
 @_parser

@@ -36,6 +36,12 @@ def make_request(
     Raises:
         UsageError: naming the option, the reason and what to try.
     """
+    if session.placement is not None and "-" in (options.values or ()):
+        raise UsageError(
+            "--values - can't be used in a world that others started.",
+            "Each rank would read its own standard input.",
+            "Put the lines into a file.",
+        )
     rows = _rows(options)
     given = len(rows) or len(options.sizes or ())
     if options.splits and options.split is None:  # else they are as many as a group has ranks

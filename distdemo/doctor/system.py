@@ -330,7 +330,11 @@ class Questions:
             is_new = question not in self._answers
             answer = self._answers.setdefault(question, Future())
         if is_new:
-            answer.set_result(self._ask(question, seconds))
+            try:
+                answer.set_result(self._ask(question, seconds))
+            except BaseException as error:  # every check that asks this gets to know
+                answer.set_exception(error)
+                raise
         return answer.result()
 
     def _ask(self, command: Sequence[str], seconds: float) -> Answer:

@@ -34,6 +34,7 @@ from distdemo.cli.types import (
     BadValue,
     Shape,
     check_rank,
+    decimal,
     offer,
     parse_seconds,
     parse_shape,
@@ -84,12 +85,18 @@ MODES = {
     RUN: "animate speed spoil shape values fill seed ranks",
     f"{COMPARE} {SIMULATE}": "plot alpha beta fit",
     COMPARE: "budget",
-    f"{RUN} {COMPARE}": "factor reduce_op backend device timeout stall",
-    f"{RUN} {COMPARE} {SIMULATE}": "algorithm world_size sizes root chunks",
+    f"{RUN} {COMPARE}": "factor reduce_op backend device timeout stall start_method",
+    f"{RUN} {COMPARE} {SIMULATE}": "algorithm world_size sizes root chunks dtype",
 }
 """Options that mean something in these modes alone."""
 
-CLASHES = (("sizes", "shape"), ("sizes", "values"), ("values", "fill"), ("values", "seed"))
+CLASHES = (
+    ("sizes", "shape"),
+    ("sizes", "values"),
+    ("values", "fill"),
+    ("values", "seed"),
+    ("fill", "seed"),
+)
 
 _OPS = tuple(
     op.command for op in ops.REGISTRY.values() if not op.meets and "pattern" not in op.takes
@@ -210,7 +217,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
             metavar="FACTOR",
             min=0.1,
             max=50,
-            help="Speed of --animate: 2 is twice as fast.",
+            help="Play it in this terminal, 2 times as fast, say.",
         ),
     ] = None,
     spoil: Annotated[
@@ -278,7 +285,13 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     ] = None,
     seed: Seed = None,
     factor: Annotated[
-        float, _advanced("--factor", "NUMBER", "What premul_sum multiplies each tensor with.")
+        float,
+        _advanced(
+            "--factor",
+            "NUMBER",
+            "What premul_sum multiplies each tensor with.",
+            decimal(-1e30, 1e30, "2"),
+        ),
     ] = 2.0,
     ranks: Ranks = None,
     backend: Backend = "auto",

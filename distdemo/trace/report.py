@@ -189,9 +189,11 @@ def _wrong(
     ]:
         here, right = held[rank].get(chunk, ()), schedule.complete(chunk)
         found = by_numbers.get((rank, chunk))
-        if found is None and (here == right or not schedule.sizes.of(chunk) or not traces):
+        if found is None and (here == right or not schedule.sizes.of(chunk)):
             continue
-        if found is None:  # its numbers are what they should be, by chance
+        if found is None and not traces:  # on paper there are no numbers
+            found = WrongChunk(rank, chunk, 0 if here else None, None, None)
+        elif found is None:  # its numbers are what they should be, by chance
             noted = (traces[rank].start, *traces[rank].values)
             number = next(values[chunk][0] for values in reversed(noted) if chunk in values)
             found = WrongChunk(rank, chunk, 0, number, number)

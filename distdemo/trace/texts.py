@@ -92,14 +92,16 @@ def fault_text(fault: Fault) -> str:
 def wrong_text(each: WrongChunk, names: Sequence[str]) -> str:
     """Where, what is there and should be, whose contribution is missing or too many, since when."""
     told = f"rank {each.rank}, chunk {names[each.chunk]}"
-    if each.got is None:
+    if each.element is None:
         told += " is not there"
+    elif each.got is None:
+        told += " is incomplete"
     elif each.got == each.expected:
         told += ": the number is right by chance"
     elif each.expected is not None:
         got, expected = distinct(each.got, each.expected)
         told += f", element {each.element}: got {got}, expected {expected}"
-    if each.missing and each.got is not None:
+    if each.missing and each.element is not None:
         told += f"; without {_ranks(each.missing)}"
     if each.extra:
         told += f"; too much of {_ranks(each.extra)}"

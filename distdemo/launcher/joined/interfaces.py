@@ -11,11 +11,14 @@ import ipaddress
 import re
 import socket
 import struct
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from distdemo.errors import UsageError
+
+PATIENCE = 5.0  # seconds that a name has to resolve within
 
 _BACKLOG = 4096  # connections that may wait; the kernel takes less if it allows less
 _SIOCGIFCONF = 0x8912  # linux/sockios.h: the IPv4 addresses of all interfaces, also second ones
@@ -70,16 +73,29 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
         Family, and the address as ``bind`` and ``connect`` take it.
 
     Raises:
-        UsageError: the name does not resolve.
+        UsageError: the name does not resolve, or nothing answers in time.
     """
-    try:
-        return [(a[0], a[4]) for a in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    except (OSError, UnicodeError) as error:  # a label of more than 63 letters is the latter
+    found: list[tuple[socket.AddressFamily, Any]] = []
+    reason = f"no answer within {PATIENCE:g} s"
+
+    def ask() -> None:
+        nonlocal reason
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.extend((each[0], each[4]) for each in answers)
+        except (OSError, UnicodeError) as error:  # a label of more than 63 letters is the latter
+            reason = str(error)
+
+    asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
+    asking.start()
+    asking.join(PATIENCE)
+    if not found:
         raise UsageError(
             f"The host {host} can't be found.",
-            f"Its name does not resolve on this machine: {error}.",
+            f"Its name does not resolve on this machine: {reason}.",
             "Give its address instead, or add the name to /etc/hosts.",
-        ) from error
+        )
+    return found
 
 
 def is_loopback(host: str) -> bool:
