@@ -25,7 +25,7 @@ def drawn(draw: Callable[[Console], Any], width: int = 80, encoding: str = "utf-
 
 
 def golden(file: Path, draw: Callable[[Console], Any]) -> None:
-    """Hold a view against its golden file: at 80 columns, and at 40 in ASCII.
+    """Compare a view with its golden file: at 80 columns, and at 40 in ASCII.
 
     Args:
         file: ``tests/bench/golden/table.txt``; both widths stand in it.
@@ -35,7 +35,7 @@ def golden(file: Path, draw: Callable[[Console], Any]) -> None:
 
 
 def matches(file: Path, text: str) -> None:
-    """Hold any text against its golden file."""
+    """Compare any text with its golden file."""
     if os.environ.get("DISTDEMO_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")

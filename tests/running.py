@@ -1,4 +1,4 @@
-"""Requests on real ranks: run them, and hold what came of them against plain Python."""
+"""Requests on real ranks: run them, and compare what came of them with plain Python."""
 
 from __future__ import annotations
 

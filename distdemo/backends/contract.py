@@ -53,7 +53,7 @@ class Backend(ABC):
         engines: the launchers whose ranks it can run on, beside our own; None: any.
         rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number, and a
             rank's group is bound to its GPU.
-        transport: what its bandwidth is held against.
+        transport: what its bandwidth is compared with.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Any operation on any backend: timed, verified, and held against what the machine can do.
+"""Any operation on any backend: timed, verified, and compared with what the machine can do.
 
 What other features may use:
 

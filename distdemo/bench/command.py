@@ -216,7 +216,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     """How fast an operation is, beside what this machine can do.
 
     Starts fresh worlds until the median of every size is steady, verifies every
-    element, and holds each bandwidth against this machine's memory and TCP
+    element, and compares each bandwidth with this machine's memory and TCP
     streams. 2 ranks by default.
     """
     chosen = _chosen(operations)

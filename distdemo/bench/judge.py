@@ -1,6 +1,6 @@
 """Is this normal? What to think of each row: the reason with its figures, and what to try.
 
-A row is held against what the machine did without torch.distributed in the same run: the bound's
+A row is compared with what the machine did without torch.distributed in the same run: the bound's
 bandwidth, and the latency of the same transport. No torch.
 """
 

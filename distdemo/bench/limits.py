@@ -1,4 +1,4 @@
-"""What the machine does without torch.distributed: the limits that its figures are held against.
+"""What the machine does without torch.distributed: the limits that its figures are compared with.
 
 Copies in memory, TCP streams and shared memory between neighbours on the ring; each by one rank or
 pair alone, while the others sleep, and by all ranks at once. On a GPU, copies in its memory too.
@@ -115,9 +115,9 @@ def merged(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
 
 
 def bound_of(limits: Sequence[Limit], transport: Transport) -> Limit | None:
-    """The limit that busbw is held against: all ranks at once, through what the backend uses.
+    """The limit that busbw is compared with: all ranks at once, through what the backend uses.
 
-    Ranks that share no memory, as they are on several hosts, are held against a TCP stream.
+    Ranks that share no memory, as they are on several hosts, are compared with a TCP stream.
 
     Args:
         limits: as ``measure_limits`` returns them on rank 0.

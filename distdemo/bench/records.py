@@ -128,7 +128,7 @@ class BenchSpec:
     profile_harness: bool = False
 
 
-# ------------------------------------------------------------- what a figure is held against
+# ------------------------------------------------------------ what a figure is compared with
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Setup:
     Attributes:
         launches: worlds that were started, the one that verifies included.
         limits: in the order in which they were measured.
-        bound: the one of them that busbw is held against; None: nothing was measured.
+        bound: the one of them that busbw is compared with; None: nothing was measured.
         cores: cores' worth of time that the ranks of a host share.
         ranks_per_host: on the host with most ranks.
         start_method: how the ranks were started.

@@ -364,13 +364,13 @@ def _limits(setup: Setup, _: BenchReport) -> Iterator[str]:
             if limit.at_once
         ]
         bound = setup.bound is not None and setup.bound.transport is transport
-        end = "; busbw is held against it" if bound else ""
+        end = "; busbw is compared with it" if bound else ""
         size = short_size(limits[0].size_bytes)
         yield f"{transport.value}: {'; '.join(parts)} ({size} at a time{end})"
 
 
 def bounds(report: BenchReport) -> list[tuple[str, float]]:
-    """The limits that busbw is held against, in words and in bytes a second, for the plot."""
+    """The limits that busbw is compared with, in words and in bytes a second, for the plot."""
     found: dict[Limit, list[str]] = {}
     for setup in report.setups:
         if setup.bound is not None:

@@ -39,7 +39,7 @@ def arrange(arguments: Sequence[str], commands: Container[str]) -> list[str]:
     own = list(arguments[: arguments.index(END)] if END in arguments else arguments)
     rest = list(arguments[len(own) :])
     place = next((at for at, word in enumerate(own) if _named(word, commands)), None)
-    if place is None:  # the first word that is no option is meant to be one
+    if place is None:  # the first word that is not an option is meant to be one
         place = next((at for at, word in enumerate(own) if not word.startswith("-")), None)
     if place is None:
         return [*own, *rest]

@@ -284,7 +284,7 @@ class Session:
     def end(self, code: int = EXIT_FAILED) -> None:
         """Whatever ended the command: the other nodes leave with this exit code."""
         if self._node_zero is not None:
-            with suppress(OSError):  # whoever read it has gone
+            with suppress(OSError):  # its reader has gone
                 sys.stdout.flush()  # an engine may kill us when the first of the others has left
             self._node_zero.end(code)
         if self._other_node is not None:

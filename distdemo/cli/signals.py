@@ -28,7 +28,7 @@ def _stop(number: int, _: FrameType | None) -> NoReturn:
 
 
 def interrupted() -> bool:
-    """Whether Ctrl-C was pressed, whoever caught the exception."""
+    """Whether Ctrl-C was pressed, wherever the exception was caught."""
     return signal.SIGINT in _came
 
 

@@ -36,7 +36,7 @@ class BadValue(typer.BadParameter):
         what: what is wrong with it: ``not a number of bytes``.
         why: what the option is, as a sentence.
         example: a value to try.
-        hint: what to try, where it is no value of this option.
+        hint: what to try, where it is not a value of this option.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ def _number(text: str) -> float:
 
 
 def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
-    """A parser of whole numbers from ``least`` to ``most``; None: as large as they like."""
+    """A parser of whole numbers from ``least`` to ``most``; None: without an upper limit."""
     why = f"It is a whole number from {least:,}{' on' if most is None else f' to {most:,}'}."
 
     @_parser

@@ -120,7 +120,7 @@ def _mismatches(
 
 
 def _element(scalar: Tensor) -> Number | str:
-    """The number; of a bool that is none the byte, in words."""
+    """The number; a bool whose byte is neither 0 nor 1 is that byte, in words."""
     if scalar.dtype == torch.bool and int(scalar.view(torch.uint8)) > 1:
         return f"byte {int(scalar.view(torch.uint8))}"
     number: Number = scalar.item()

@@ -386,7 +386,7 @@ class Surroundings:
         hostname: what this machine calls itself.
         root: below which /proc, /sys, /dev and /etc are read.
         python: the interpreter that ranks run on.
-        ask: what a command answers within so many seconds.
+        ask: what a command answers within a number of seconds.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

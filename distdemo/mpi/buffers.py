@@ -117,7 +117,7 @@ def delivery(
     Args:
         held: where MPI writes; None: it writes nothing on this rank.
         tensors: the user's, which get it.
-        kept: what MPI reads; whoever holds the result keeps it alive.
+        kept: what MPI reads; holding the result keeps it alive.
     """
     if kept is None and (held is None or _is(held, tensors)):
         return None

@@ -398,7 +398,7 @@ class MpiProcessGroup(CommunicatorGroup):
         return self.handle("recv", [request], tensors, delivery(held, tensors))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
-        """A message from whoever sends one; the handle's ``source_rank`` tells who did."""
+        """A message from any rank that sends one; the handle's ``source_rank`` says which."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
 
     def barrier(self, opts: Options = _BARRIER) -> dist.Work:

@@ -190,7 +190,7 @@ class MpiReduction:
             held: where MPI wrote it.
             tensor: the user's.
             ranks: how many there are.
-            kept: what MPI read; whoever holds this call keeps it alive.
+            kept: what MPI read; holding this call keeps it alive.
         """
         with torch.inference_mode():
             if self.average:

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from distdemo.mpi.runtime import done_in_time, timed_out, translated
 
 pending: dict[MpiWork, None] = {}
-"""Every op under way, the oldest first: MPI still uses its buffers, whoever dropped its handle."""
+"""Every op under way, the oldest first: MPI uses its buffers even if its handle was dropped."""
 
 
 class Testable(Protocol):
@@ -162,7 +162,7 @@ class MpiWork(dist.Work):
                     self._after()
             except MPI.Exception as error:
                 self._error = translated(error, self._what)
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            except Exception as error:  # noqa: BLE001 - the one that waits gets it
                 self._error = error
             self._done = True
             self._after = None

@@ -303,7 +303,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
     """How a collective is done, step by step, with every byte counted.
 
     An algorithm is a schedule of messages. It is run with isend and irecv, shown round by round
-    with whose contribution is where, verified, and held against its formulas.
+    with whose contribution is where, verified, and compared with its formulas.
     """
     given = _given(context)
     mode = _mode({LIST: list_, COMPARE: compare, SIMULATE: simulate}, given)

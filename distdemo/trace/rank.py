@@ -116,7 +116,7 @@ def _wrong_chunks(
 
 
 def first_numbers(chunk: Tensor) -> Numbers:
-    """The first numbers of a chunk; of a bool that is none the byte, in words."""
+    """The first numbers of a chunk; a bool whose byte is neither 0 nor 1 is that byte, in words."""
     head = chunk[:SHOWN].cpu()
     if head.dtype != torch.bool:
         return tuple(head.tolist())

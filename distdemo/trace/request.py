@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from distdemo.trace.records import CostModel, TraceSpec
 
 MOST_SIZES = 50
-MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; nobody looks at more
+MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; more is too much to read
 NO_ARITHMETIC = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
     **dict.fromkeys(
@@ -100,7 +100,7 @@ def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
 def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
     """The same with an element a chunk: small enough that all numbers can be read.
 
-    What is never cut has as many as there are ranks, so that it can be held against a ring's.
+    What is never cut has as many as there are ranks, so that it can be compared with a ring's.
     """
     count = chunks or algorithm.chunks(spec.group_size)
     if not algorithm.goal.whole:

@@ -162,8 +162,8 @@ def everything(chunks: int) -> Window:
 class Block(Chunks):
     """The chunks of a block of ranks, aligned to its width: the sender's block or the receiver's.
 
-    Where n is no power of 2, rank i < n − p, p the largest one, stands for rank p + i too, and so
-    for its chunk.
+    Where n is not a power of 2, rank i < n − p, p the largest one, stands for rank p + i too, and
+    so for its chunk.
 
     Attributes:
         width: ranks, a power of 2.

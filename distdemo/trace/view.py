@@ -230,7 +230,7 @@ def _times(moments: Sequence[Moment]) -> str:
 def ending(report: TraceReport, console: Console) -> Iterator[RenderableType]:
     """Formulas beside counts, notes, what is wrong, and the verdict."""
     if not report.rounds:
-        yield Text("No rounds: with one rank there is nobody to send to.")
+        yield Text("No rounds: there is no other rank to send to.")
     yield fitting(console, lambda _: _checks(report, console))
     yield Text(
         f"B: {payload_text(report.traffic)}; n: ranks; --list explains other letters.",

@@ -106,7 +106,7 @@ def train(rank: Rank, spec: TrainSpec, task: TrainTask, data: Data) -> RankTrain
 
 @dataclass(frozen=True, slots=True)
 class LabelledTensors:
-    """LabelledBytes on a rank's device: a row a sample as bytes, and the classes."""
+    """Samples on a rank's device: a row a sample as bytes, and the classes."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -125,7 +125,7 @@ class LabelledTensors:
         return cls(inputs.view(len(samples), -1), labels, data.mean, data.spread)
 
     def take(self, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """LabelledBytes as numbers around 0 with a deviation of 1, and their classes."""
+        """Samples as numbers around 0 with a deviation of 1, and their classes."""
         inputs = self.inputs[which].to(DTYPE).sub_(self.mean).div_(self.spread)
         return inputs, self.labels[which].long()
 

@@ -34,7 +34,7 @@ NESTED: tuple[Any, ...] = (
 
 
 def all_right(size, cases):
-    """Run them all in one world of this size, and hold each against plain Python."""
+    """Run them all in one world of this size, and compare each with plain Python."""
     cases = [case if isinstance(case, tuple) else (case,) for case in cases]
     cases = [specs for specs in cases if is_taken(specs[0])]
     assert cases

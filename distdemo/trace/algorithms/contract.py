@@ -1,6 +1,6 @@
 """The algorithm contract: a schedule, what it is known to cost, and who says so.
 
-An algorithm is data. For n ranks and a payload in so many chunks it gives rounds (``rounds``).
+An algorithm is data. For n ranks and a number of chunks it gives rounds (``rounds``).
 Three engines read these and nothing else: one runs them on real ranks, one plays them on paper, one
 counts them. None of them knows an op or an algorithm by name.
 """
@@ -117,7 +117,7 @@ def floor_log(n: int) -> int:
 
 
 def odd(n: int) -> int:
-    """1 where n is no power of 2, else 0."""
+    """1 where n is not a power of 2, else 0."""
     return int(power(n) != n)
 
 
