@@ -6,7 +6,7 @@ in a union says which it is: ``kind: ClassVar[str]``, written as ``"kind"``. JSO
 no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
 
 Bytes are base64. Left out are fields whose name begins with ``_`` and those with
-``metadata={"json": False}``.
+``metadata={"json": False}``; with ``metadata={"json": "at_s"}`` a field has that name there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def encode(value: Any, *, whole: bool = False) -> Json:  # noqa: ANN401 - any re
         if isinstance(value, enum.Enum):
             return put(value.value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            entry = {name: put(getattr(value, name)) for name in names(type(value))}
+            entry = {name: put(getattr(value, own)) for name, own in names(type(value)).items()}
             kind = getattr(type(value), "kind", None)
             return {"kind": kind, **entry} if isinstance(kind, str) else entry
         if isinstance(value, Mapping):
@@ -131,19 +131,20 @@ def document_schema(record: type, title: str) -> Json:
 
 
 @cache
-def _fields(record: type) -> tuple[str, ...]:
-    return tuple(each.name for each in dataclasses.fields(record) if each.init)
+def _fields(record: type) -> dict[str, str]:
+    return {each.name: each.name for each in dataclasses.fields(record) if each.init}
 
 
 @cache
-def _names(record: type) -> tuple[str, ...]:
-    """The names that are written: the fields, then what is derived."""
-    fields = [
-        each.name
-        for each in dataclasses.fields(record)
-        if not each.name.startswith("_") and each.metadata.get("json", True)
-    ]
-    return (*fields, *_derived(record))
+def _names(record: type) -> dict[str, str]:
+    """What is written, the fields and then what is derived: by the name there the attribute's."""
+    written = ((each, each.metadata.get("json", True)) for each in dataclasses.fields(record))
+    fields = {
+        each.name if name is True else name: each.name
+        for each, name in written
+        if name and not each.name.startswith("_")
+    }
+    return fields | {name: name for name in _derived(record)}
 
 
 def _derived(record: type) -> Iterator[str]:
@@ -192,12 +193,12 @@ def _decode_record(kind: type, data: Json) -> object:
     given = _expect(data, dict)
     hints = _hints(kind)
     made = {}
-    for each in dataclasses.fields(kind):
-        if each.name in given and each.init:
+    for name, own in {**_names(kind), **_fields(kind)}.items():
+        if name in given and own in _fields(kind):
             try:
-                made[each.name] = _decode(hints[each.name], given[each.name])
+                made[own] = _decode(hints[own], given[name])
             except ValueError as error:
-                raise ValueError(f"{each.name}: {error}") from None
+                raise ValueError(f"{name}: {error}") from None
     try:
         return kind(**made)
     except TypeError as error:
@@ -291,9 +292,9 @@ def _record_schema(record: type, parts: dict[str, Json]) -> Json:
     properties: dict[str, Json] = {}
     if isinstance(getattr(record, "kind", None), str):
         properties["kind"] = {"const": vars(record)["kind"]}
-    for name in _names(record):
-        found = getattr(record, name, None)
-        hint = get_type_hints(found.fget)["return"] if isinstance(found, derived) else hints[name]
+    for name, own in _names(record).items():
+        found = getattr(record, own, None)
+        hint = get_type_hints(found.fget)["return"] if isinstance(found, derived) else hints[own]
         properties[name] = _schema(hint, parts)
     described = (record.__doc__ or "").partition("\n")[0]
     return {

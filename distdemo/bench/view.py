@@ -354,7 +354,7 @@ def _limits(setup: Setup, _: BenchReport) -> Iterator[str]:
             slowest = min(alone, key=lambda limit: limit.bandwidth_bytes_per_s)
             who = f"rank {' to '.join(map(str, slowest.ranks))} alone"
             if len(alone) > 1:
-                who += f", the slowest of {len(alone)} pairs"
+                who += f", the slowest of {len(alone)} directions"
             if slowest.latency_s is not None:
                 who += f", 8 B in {duration(slowest.latency_s)}"
             parts.append(f"{rate(slowest.bandwidth_bytes_per_s)}, {who}")

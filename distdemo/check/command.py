@@ -210,7 +210,7 @@ def _named_case(name: str, seed: int, sizes: dict[str, Sizes]) -> matrix.Case:
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         raise UsageError(
             f"There is no case {name!r}.",
-            "Known are those that a report names; worlds of other sizes have others.",
+            "The cases are those that a report names; worlds of other sizes have others.",
             f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
         )
     return known[name]

@@ -358,10 +358,11 @@ def explain(
     from distdemo.demo.explain import explain_op
     from distdemo.demo.request import make_specs
 
-    op = ops.find(name)
-    if op is None:
+    found = ops.resolve(name)
+    if found is None:
         known = [each.command for each in ops.REGISTRY.values()]
         raise unknown("operation", known, name, "distdemo explain")
+    op, _ = found
     options = OpOptions(
         world_size=world_size,
         root=root,

@@ -18,6 +18,7 @@ from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.footprint import footprint
 from distdemo.ops.spec import OpSpec
+from distdemo.view.format import plural
 
 if TYPE_CHECKING:
     from distdemo.cli.session import Session
@@ -91,8 +92,8 @@ def make_specs(
     if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
         alone = f", or one for rank {lone}" if lone is not None else ""
         raise UsageError(
-            f"--values has {len(rows)} rows for {ranks} ranks.",
-            f"{op.command} takes one for each rank{alone}.",
+            f"--values has {plural(len(rows), 'row')} for {plural(ranks, 'rank')}.",
+            f"{op.command} takes one row for each rank{alone}.",
             f"Give --values {ranks} times, or a file of {ranks} lines.",
         )
     if base.objects or op.meets:

@@ -66,11 +66,11 @@ class WorldSpec:
     world_size: int
     backend: str = "gloo"
     device: str = "cpu"
-    deadline: float = 30.0
+    deadline: float = field(default=30.0, metadata={"json": "deadline_s"})
     start_method: str = "auto"
     capture: bool = False
     lazy: bool | None = None
-    stall: float | None = None
+    stall: float | None = field(default=None, metadata={"json": "stall_s"})
     provider: str = ""
     rank_per_gpu: bool = False
     mpi_start: MpiStart | None = None
@@ -83,7 +83,7 @@ class Phase:
 
     step: int
     name: str
-    at: float = 0.0
+    at: float = field(default=0.0, metadata={"json": "at_s"})
 
 
 NOT_STARTED = Phase(-1, "not started")
@@ -109,7 +109,7 @@ class Outcome:
 
     rank: int
     phase: Phase = NOT_STARTED
-    at: float = 0.0
+    at: float = field(default=0.0, metadata={"json": "at_s"})
     output: str = ""
 
 
@@ -235,7 +235,7 @@ class WorldReport:
     world: WorldSpec
     outcomes: tuple[Outcome, ...]
     verdict: Verdict | None
-    seconds: float
+    seconds: float = field(metadata={"json": "duration_s"})
     start_method: str
     start_reason: str
     interrupted_by: int | None = None

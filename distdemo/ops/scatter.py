@@ -37,7 +37,7 @@ class Scatter(Op):
     list_before = True
     root_is = "src"
     words = Words(
-        summary="The root cuts its data in pieces and gives one to each rank.",
+        summary="The root cuts its data into pieces and gives one to each rank.",
         when="Hand out the parts of a batch or a matrix that one rank has read.",
         mistake="Passing scatter_list on every rank. Only the root has one; the others pass "
         "None, and every rank passes a tensor to receive into.",

@@ -220,8 +220,8 @@ def _train_remotely(
             timeline.call(everybody, "backward (loss)", "", backward)
             if timeline.records:  # the gradients went to where the parameters are
                 for name, layer in layers.items():
-                    count = partial(layer.rpc_sync().gradients, context)
-                    timeline.call(owners[name], f"rref.rpc_sync {name}.gradients()", 2, count)
+                    count = partial(layer.rpc_sync().grads, context)
+                    timeline.call(owners[name], f"rref.rpc_sync {name}.grads()", 2, count)
             # Each owner takes its step.
             timeline.call(everybody, "optimizer.step", "", partial(optimizer.step, context))
         losses.append(loss.item())

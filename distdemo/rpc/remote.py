@@ -96,7 +96,7 @@ class Layer(nn.Module):
         """A copy of each parameter by its name."""
         return {name: each.detach().clone() for name, each in self.layer.named_parameters()}
 
-    def gradients(self, context: int) -> int:
+    def grads(self, context: int) -> int:
         """Number of the parameters here that have a gradient in this context."""
         found = autograd.get_gradients(context)  # type: ignore[attr-defined]  # torch exports it so
         return sum(parameter in found for parameter in self.parameters())

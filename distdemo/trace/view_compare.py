@@ -177,8 +177,9 @@ def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
         told += f" at {exact_size(size.traffic.payload_bytes)}"
         told += f", but not clearly apart from {near}" if near else ""
         if len(ran) > 1:
-            first = min(ran, key=lambda each: each.predicted_s or 0.0)
-            told += f"; the model has {first.algorithm} first"
+            least = min(each.predicted_s or 0.0 for each in ran)
+            first = listing([each.algorithm for each in ran if each.predicted_s == least])
+            told += f"; the model has {first} first"
         yield f"{STAR} {name_of(best, report)} is the fastest{told}."
     for each in size.candidates:
         if each.refused:

@@ -88,7 +88,7 @@ def train(
         choice(
             "WAY",
             PARTITIONS,
-            "shuffle: samples are cut in parts once; sampler: by DistributedSampler.",
+            "shuffle: samples are divided once; sampler: by DistributedSampler.",
             rich_help_panel=ADVANCED,
         ),
     ] = DEFAULT.partition,

@@ -148,7 +148,7 @@ def killed_in_training():
     from distdemo.rpc.remote import Layer
 
     before = segments()
-    instead(Layer, "gradients", lambda self, context: killed())
+    instead(Layer, "grads", lambda self, context: killed())
     result = run(3)
     assert wait_until(lambda: not leftovers(before))
     return result
