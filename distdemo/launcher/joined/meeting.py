@@ -9,10 +9,15 @@ The ports are open on one address only: the one that was named, or that the othe
 
 from __future__ import annotations
 
+import array
+import fcntl
 import hashlib
 import importlib.util
 import os
 import socket
+import sys
+import termios
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
     from distdemo.launcher.rank import Rank
+
+READ_LIMIT_S = 2.0  # that hydra gets to read what was written to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +200,21 @@ def check_mpi4py() -> None:
 def abort_mpi() -> None:
     """Have hydra end all ranks: those that wait for one in MPI, before they could meet, hang.
 
-    It does so by itself only for a process that was killed, or had begun MPI.
+    It does so by itself only for a process that was killed, or had begun MPI. What was written to
+    it is lost if it hasn't read that by then.
     """
-    if (hydra := _hydra()) is not None:
-        with suppress(OSError):  # nobody listens any more
-            os.write(hydra, b"cmd=abort exitcode=1\n")
+    if (hydra := _hydra()) is None:
+        return
+    until = time.monotonic() + READ_LIMIT_S
+    unread = array.array("i", [0])
+    with suppress(OSError):  # standard error is no pipe of hydra's; or nobody listens any more
+        sys.stderr.flush()
+        fcntl.ioctl(2, termios.FIONREAD, unread)
+        while unread[0] and time.monotonic() < until:
+            time.sleep(0.01)
+            fcntl.ioctl(2, termios.FIONREAD, unread)
+    with suppress(OSError):
+        os.write(hydra, b"cmd=abort exitcode=1\n")
 
 
 def _hydra() -> int | None:
