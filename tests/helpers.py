@@ -145,7 +145,7 @@ class Run:
         assert wait_until(lambda: len(children(self.process.pid)) >= count, PATIENCE)
         return children(self.process.pid)
 
-    def leaves_nothing(self, seconds: float = 2.0) -> None:
+    def leaves_nothing(self, seconds: float = 15.0) -> None:
         """Assert that no process, temporary file or shared-memory segment is left.
 
         A segment tells nobody who made it. One that a living process uses is of a world beside this

@@ -30,7 +30,7 @@ from hosts.inside import enter
 
 STEM = "distdemo"  # namespaces are called distdemo-PID-RANDOM-h0; a killed run's are found by it
 ETC = Path("/etc/netns")  # what `ip netns exec` mounts over /etc, by namespace
-PATIENCE = 30.0  # seconds that a command of a test may take
+PATIENCE = 100.0  # seconds that a command of a test may take
 QUICK = 10.0  # seconds that one of ip's may take
 
 # A process with the host's name: the shell becomes the program.

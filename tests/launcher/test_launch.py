@@ -27,7 +27,7 @@ from distdemo.launcher.records import Died, Raised, Returned, Stopped, TimedOut
 from distdemo.launcher.verdict import report_of
 
 ENDS_WITHIN = 15.0  # seconds from the cause until every rank is gone, on a busy machine
-SOON = 1.0  # seconds after which worlds that hang are given up
+SOON = 4.0  # seconds after which worlds that hang are given up; their start is among them
 
 launch = partial(distdemo.launch, start_method="fork")
 

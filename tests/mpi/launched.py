@@ -118,7 +118,7 @@ def played(scene: str, start_method: str) -> dict[str, object]:
             globals()[scene],
             world_size=2 if scene == "absent" else 3,  # those that wait keep a core busy
             backend="mpi",
-            timeout=1.0 if scene == "absent" else 60.0,
+            timeout=5.0 if scene == "absent" else 60.0,
             start_method=start_method,
         )
     except distdemo.WorldError as error:

@@ -265,9 +265,9 @@ def test_sys_exit_on_one_rank(document):
 
 
 def test_one_that_hangs(command):
-    code, out, err = command("run", f"{USERS}/hangs.py:run", "-n", "3", "--stall", "1")
+    code, out, err = command("run", f"{USERS}/hangs.py:run", "-n", "3", "--stall", "4")
     assert (code, err) == (1, "")
-    assert "For 1 s no rank wrote anything or used the processor: rank 1 never arrived" in out
+    assert "For 4 s no rank wrote anything or used the processor: rank 1 never arrived" in out
     assert "at hangs.py:12 in run" in out
     assert "0 │ rank 0 is here" in out
 

@@ -125,7 +125,7 @@ def run_hanging(*line):
 def test_a_rank_that_hangs_is_named_and_no_file_is_written(warm, tmp_path):
     kept = tmp_path / "timeline.json"
     kept.write_text("an older one")
-    line = ("--stall", "1", "--timeline", str(kept), "--format", "json")
+    line = ("--stall", "4", "--timeline", str(kept), "--format", "json")
     code, out, _ = warm(run_hanging, *line)
     assert code == 1
     (error,) = json.loads(out)["errors"]
