@@ -30,7 +30,7 @@ MARK = "DISTDEMO_TEST_MARK"  # an environment variable that only the tests' own 
 PLACE = "distdemo-test-"
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Whether the condition comes true within so many seconds; looked at every few milliseconds."""
     until = time.monotonic() + seconds
     pause = threading.Event()

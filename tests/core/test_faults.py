@@ -52,7 +52,7 @@ def joined(run):
         seen.update(*found)
         return all(found[1:])
 
-    assert wait_until(connected, 30)
+    assert wait_until(connected)
     return ranks, seen
 
 
@@ -99,7 +99,7 @@ def test_a_signal_ends_it_in_time(number, moment, temporary):
     )
     with started as run:
         pid = run.process.pid
-        assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text(), 30)
+        assert wait_until(lambda: "libtorch" in Path(f"/proc/{pid}/maps").read_text())
         if moment == "starting":
             run.ranks(1)
         elif moment == "working":
@@ -135,7 +135,7 @@ def test_ranks_die_with_a_killed_parent(method, temporary):
         if forks:
             joined(run)
         else:  # the ranks are children of the forkserver
-            assert wait_until(lambda: len(marked_processes(run.mark)) >= 7, 30)
+            assert wait_until(lambda: len(marked_processes(run.mark)) >= 7)
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait(10)
         run.leaves_nothing()

@@ -100,13 +100,13 @@ def kernel(address: str) -> str:
 
 def test_a_pulled_cable_is_told_on_either_side_in_time(hosts: Hosts) -> None:
     net = hosts(2)
-    asked = ("barrier", "-n", "2", "--straggler", "0:60", "--timeout", "4", "--format", "json")
+    asked = ("barrier", "-n", "2", "--straggler", "0:90", "--timeout", "20", "--format", "json")
     runs = [terminal(net, n, *asked) for n in (0, 1)]
-    assert wait_until(lambda: all(map(connected, net)), 30)
+    assert wait_until(lambda: all(map(connected, net)))
     net.cut(net[1])
     cut = time.monotonic()
     (code, out, _), (other, told, _) = finished(runs)
-    assert time.monotonic() - cut < 15
+    assert time.monotonic() - cut < 60
     assert (code, other) == (1, 1)
     (error,) = json.loads(out)["errors"]
     assert error["ranks"] == [1]

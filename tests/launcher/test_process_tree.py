@@ -80,7 +80,7 @@ def burns(name):
 
     # What is counted begins before and ends after what the thread has used: it can't be less.
     before, mark = used(sessions), burnt()
-    assert wait_until(lambda: burnt() >= mark + 20, 30)
+    assert wait_until(lambda: burnt() >= mark + 20)
     went = (burnt() - mark) / os.sysconf("SC_CLK_TCK")
     counted = used(sessions) - before
     go_on = False

@@ -27,7 +27,7 @@ def assert_gone(run, used):
 
     Segments are asked for by name: tests beside this one have theirs.
     """
-    assert wait_until(lambda: not marked_processes(run.mark), 10), marked_processes(run.mark)
+    assert wait_until(lambda: not marked_processes(run.mark)), marked_processes(run.mark)
     assert list(run.temporary.iterdir()) == []
     assert not used & segments()
 

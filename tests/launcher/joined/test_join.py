@@ -82,7 +82,7 @@ def joined(node, count):
         ranks = children(node)
         return len(ranks) == count and all(addresses_of(pid) for pid in ranks)
 
-    assert wait_until(connected, 30)
+    assert wait_until(connected)
     return children(node)
 
 
@@ -124,7 +124,7 @@ def under_mpiexec(run, rank, met):
                 seen[variable(node, "PMI_RANK")] = node, children(node)[0]
         return len(seen) >= met and str(rank) in seen
 
-    assert wait_until(there, 30)
+    assert wait_until(there)
     return seen[str(rank)]
 
 
