@@ -86,9 +86,12 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
         except (OSError, UnicodeError) as error:  # a label of more than 63 letters is the latter
             reason = str(error)
 
-    asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
-    asking.start()
-    asking.join(PATIENCE)
+    if numeric(host) is not None:
+        ask()  # at once, and without a thread: ranks could not be forked while one is there
+    else:
+        asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
+        asking.start()
+        asking.join(PATIENCE)
     if not found:
         raise UsageError(
             f"The host {host} can't be found.",

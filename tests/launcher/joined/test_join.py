@@ -168,6 +168,7 @@ def test_a_terminal_with_another_command_is_told_and_named(temporary):
     asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
     with terminals(temporary, *asked) as runs:
         first, second = [run.finish() for run in runs]
+    assert first[1], first
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 1)
     assert error["ranks"] == [2, 3]
@@ -254,6 +255,7 @@ def test_a_node_that_can_not_take_part_is_told_by_node_0(temporary):
         ) as other,
     ):
         first, second = one.finish(), other.finish()
+    assert first[1], first
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 2)
     assert error["ranks"] == [1]
