@@ -31,6 +31,7 @@ from distdemo.cli.options import (
     Timeout,
     Variant,
     WorldSize,
+    count,
 )
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
@@ -44,7 +45,6 @@ from distdemo.cli.types import (
     parse_seconds,
     parse_share,
     unknown,
-    whole,
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
@@ -88,14 +88,7 @@ def _bytes(*flags: str, what: str, parser: Any = parse_bytes) -> Any:  # noqa: A
 
 
 def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
-    return typer.Option(
-        flag,
-        metavar="N",
-        parser=whole(least, most),
-        show_default=False,
-        help=f"{what}.",
-        rich_help_panel=ADVANCED,
-    )
+    return count(what, least, most, flag, show_default=False, rich_help_panel=ADVANCED)
 
 
 @command(
@@ -183,16 +176,16 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             rich_help_panel=ADVANCED,
         ),
     ] = None,
-    iters: Annotated[int | None, _number("--iters", "Number of timed iterations per size")] = None,
+    iters: Annotated[int | None, _number("--iters", "Number of timed iterations per size.")] = None,
     warmup: Annotated[
-        int | None, _number("--warmup", "Number of untimed iterations per size and launch", 0)
+        int | None, _number("--warmup", "Number of untimed iterations per size and launch.", 0)
     ] = None,
     launches: Annotated[
         int | None,
-        _number("--launches", "Number of fresh worlds to time in", most=MOST_LAUNCHES),
+        _number("--launches", "Number of fresh worlds to time in.", most=MOST_LAUNCHES),
     ] = None,
     check_every: Annotated[
-        int, _number("--check-every", "Number of timed iterations between two verifications", 0)
+        int, _number("--check-every", "Number of timed iterations between two verifications.", 0)
     ] = 0,
     no_limits: Annotated[
         bool,
@@ -302,18 +295,13 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         report = measure(spec, list(worlds.values()), session.start, watch, once=once)
     from distdemo.bench.answer import errors
 
-    def picture() -> bytes:
-        from distdemo.bench.plot import draw
-
-        return draw(report, str(plot)[-3:].lower())
-
     return Result(
         report,
         view="distdemo.bench.view",
         partial=bool(report.rows),
         interrupted=report.interrupted,
         errors=errors(report),
-        files=(("--plot", plot, picture),),
+        plot=plot,
     )
 
 

@@ -42,8 +42,8 @@ def sweep(first: int, last: int, factor: float, step: int | None) -> list[int]:
         size = int(min(power, last + 1)) if step is None else size + step
     if not 0 < len(found) <= MOST_SIZES:
         raise UsageError(
-            f"From -b {size_text(first)} to -e {size_text(last)} there are not 1 to "
-            f"{MOST_SIZES} sizes.",
+            f"From -b {size_text(first)} to -e {size_text(last)} there is no size, or there are "
+            f"more than {MOST_SIZES}.",
             "Each is -f times the one before, or -i bytes more; both have to grow.",
             "Try -b 8 -e 64M -f 4.",
         )

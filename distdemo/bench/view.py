@@ -47,6 +47,13 @@ def summary(report: BenchReport, console: Console) -> Text:
     return Text(f"{WIDE if report.ok else sign.wrong} {text}", style=style)
 
 
+def plot(report: BenchReport, kind: str) -> bytes:
+    """Time and bandwidth against size, as ``png`` or ``svg``."""
+    from distdemo.bench.plot import draw
+
+    return draw(report, kind)
+
+
 # ------------------------------------------------------------------------------------------ table
 
 
@@ -273,9 +280,11 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
             continue
         line = Text(f"{where({name for name, _ in pairs}, rows, report)}: ", style="bold")
         line.append(verdict.value, style=colours.RIGHT if verdict.is_normal else UNSURE)
-        at = f"At {short_size(rows[-1].size_bytes)}: " if len(rows) > 1 else ""
+        why = last.why
+        if len(rows) > 1:
+            why = f"At {short_size(rows[-1].size_bytes)}, {why[0].lower()}{why[1:]}"
         advice = f" {last.hint}" if all(row.steady for row in rows) and last.hint else ""
-        yield line.append(f". {at}{last.why}{advice}", style="not bold")
+        yield line.append(f". {why}{advice}", style="not bold")
 
 
 def _overlaps(report: BenchReport) -> Iterator[Text]:

@@ -19,7 +19,7 @@ RENAMED = {
     "--write": ("--output",),
     "--iterations": ("--iters",),
 }
-"""What an option that there was, or is elsewhere, may be called: the first that a command has."""
+"""Other programs' and old names of options, and what to offer: the first that the command has."""
 LEFT_OUT = {"--probe": "gloo"}
 """The value of an option that was given without one: the parser knows no such options."""
 FOLLOWED_BY = {"--uneven": "--sizes"}

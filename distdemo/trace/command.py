@@ -388,18 +388,13 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
                 several, world, session.start, lambda done, now: bar.advance(done, 0, now)
             )
 
-    def picture() -> bytes:
-        from distdemo.trace.plot import plot as drawn
-
-        return drawn(compared, plot.suffix.lower().removeprefix(".") if plot else "svg")
-
     return Result(
         compared,
         "distdemo.trace.view_compare",
         partial=bool(compared.sizes),
         interrupted=compared.interrupted,
         errors=_wrong_rows(compared),
-        files=(("--plot", plot, picture),),
+        plot=plot,
     )
 
 

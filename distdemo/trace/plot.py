@@ -26,7 +26,7 @@ MOST_TICKS = 8  # sizes that are named
 COLUMNS = 4  # of the legend
 
 
-def plot(report: Comparison, kind: str) -> bytes:
+def draw(report: Comparison, kind: str) -> bytes:
     """The picture.
 
     Args:
@@ -38,7 +38,7 @@ def plot(report: Comparison, kind: str) -> bytes:
         axes = figure.subplots()
         told = "nothing was measured"
         if report.sizes:
-            _draw(axes, report)
+            _lines(axes, report)
             figure.legend(loc="outside lower center", ncols=COLUMNS, frameon=False)
             parts = title(report.sizes[0], report).split(" · ")
             told = " · ".join(parts if len(report.sizes) == 1 else [parts[0], *parts[2:]])
@@ -50,7 +50,7 @@ def plot(report: Comparison, kind: str) -> bytes:
         return saved(figure, kind)
 
 
-def _draw(axes: Axes, report: Comparison) -> None:
+def _lines(axes: Axes, report: Comparison) -> None:
     """A line an algorithm, what is expected dashed, and where the model's lines cross.
 
     Times; bytes where no time is known, as in a simulation without α and β.

@@ -60,6 +60,13 @@ def summary(report: Comparison, console: Console) -> Text:
     return Text(f"{sign.right} {verdict(report)}", style=colours.RIGHT)
 
 
+def plot(report: Comparison, kind: str) -> bytes:
+    """Time against size, a line an algorithm, as ``png`` or ``svg``."""
+    from distdemo.trace.plot import draw
+
+    return draw(report, kind)
+
+
 def _page(report: Comparison) -> str:
     """The page of a simulation of one algorithm: whose contribution is where, round by round."""
     from distdemo.trace.page import page

@@ -22,10 +22,10 @@ LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "600", "--n
 
 REFUSED = (
     ("-b gloo", "--min-bytes gloo: this is not a number of bytes.", "--backend gloo?"),
-    ("-b 64K -e 1K", "From -b 64K to -e 1K there are not 1 to 200", "Try -b 8 -e 64M -f 4."),
-    ("-b 0", "From -b 0 to -e 64M there are not 1 to 200 sizes.", ""),
-    ("-f 1", "From -b 8 to -e 64M there are not 1 to 200 sizes.", ""),
-    ("-i 0", "From -b 8 to -e 64M there are not 1 to 200 sizes.", ""),
+    ("-b 64K -e 1K", "From -b 64K to -e 1K there is no size", "Try -b 8 -e 64M -f 4."),
+    ("-b 0", "From -b 0 to -e 64M there is no size, or there are", ""),
+    ("-f 1", "From -b 8 to -e 64M there is no size, or there are", ""),
+    ("-i 0", "From -b 8 to -e 64M there is no size, or there are", ""),
     ("-i 4 -f 2", "-f and -i don't go together.", "Take one."),
     ("--size 8", "bench has no option --size.", "Did you mean --sizes?"),
     ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),

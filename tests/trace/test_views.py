@@ -132,11 +132,10 @@ def test_the_list_is_shown_as_before() -> None:
 
 def test_a_plot_is_drawn_and_names_every_row() -> None:
     pytest.importorskip("matplotlib")
-    from distdemo.trace.plot import plot
 
-    assert plot(replace(compared(run=False), sizes=()), "png").startswith(b"\x89PNG")
+    assert view_compare.plot(replace(compared(run=False), sizes=()), "png").startswith(b"\x89PNG")
     for report in (compared(run=True, link=GIVEN), compared(run=False), with_faults()):
-        text = plot(report, "svg").decode()
+        text = view_compare.plot(report, "svg").decode()
         for size in report.sizes:
             assert all(view_compare.name_of(row, report) in text for row in size.candidates)
 
