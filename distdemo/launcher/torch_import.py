@@ -16,6 +16,7 @@ import gc
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,6 +27,7 @@ from distdemo.errors import UsageError
 MODULES = ("torch.distributed", "torch.multiprocessing")
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Torch's own name for the compiler's folder; it also sets it."""
+ENDING_S = 0.1  # for which the system may still list a thread that has ended
 _known_threads: frozenset[str] | None = None
 
 
@@ -69,12 +71,16 @@ def fork_hazard() -> str | None:
 
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch does not say its type
         return "this process has used CUDA"
-    now = threads()
-    if not now:
-        return "this system does not tell which threads a process has"
-    if len(now) == 1 or (_known_threads is not None and now <= _known_threads):
-        return None
-    return f"this process has {len(now)} threads"
+    until = time.monotonic() + ENDING_S
+    while True:
+        now = threads()
+        if not now:
+            return "this system does not tell which threads a process has"
+        if len(now) == 1 or (_known_threads is not None and now <= _known_threads):
+            return None
+        if time.monotonic() > until:
+            return f"this process has {len(now)} threads"
+        time.sleep(0.005)
 
 
 def load_compiler(modules: Sequence[str] = ()) -> None:
