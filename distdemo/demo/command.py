@@ -228,7 +228,9 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
     }
     with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
         from distdemo.demo.rank import op_report, run_op
+        from distdemo.ops.buffers import expect_once
 
+        expect_once(op, specs)
         view = partial(import_module, VIEW)
         report = op_report(op, specs, session.start(world, run_op, (op, specs), meanwhile=view))
     if options.explain:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from distdemo.dtypes import DTYPES
@@ -55,6 +56,7 @@ class ValueRule:
     seed: int = 0
 
 
+@lru_cache(maxsize=8)
 def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     """The default values of this op: for as many labels, and rows as long, as it has."""
     every = op.value_labels(spec)
