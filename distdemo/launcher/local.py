@@ -19,7 +19,7 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import Hear, Wrote
+from distdemo.launcher.worker import Hear, Look, Wrote
 from distdemo.launcher.workers import End, Workers
 
 
@@ -31,6 +31,7 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
     meanwhile: Callable[[], object] | None = None,
     hear: Hear | None = None,
     wrote: Wrote | None = None,
+    look: Look | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
 
@@ -44,6 +45,8 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
             (``Rank.tell``), in the order of arrival. True ends the world at once.
         wrote: called in this process as ``wrote(rank, piece)`` with what each rank whose output is
             captured writes, as it comes; now and then with an empty piece, as time goes by.
+        look: called in this process now and then with how each rank ended, None for one that
+            runs. True ends the world at once.
 
     Raises:
         UsageError: the ranks can't be started this way.
@@ -78,7 +81,7 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
                     agent.serve()
                 if meanwhile is not None:
                     meanwhile()
-                workers.watch(hear, wrote=wrote)
+                workers.watch(hear, wrote=wrote, look=look)
             finally:
                 workers.end()
             outcomes, received = workers.outcomes(), interrupts.received

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -33,6 +33,8 @@ KEPT_OUTPUT = 1 << 16  # bytes of a rank's captured output that are kept: the la
 
 Hear = Callable[[int, Any], bool | None]
 """Called with a rank's number and a value that it told; True ends the world."""
+Look = Callable[[Sequence[Outcome | None]], bool]
+"""Called now and then with how each rank ended, None for one that runs; True ends the world."""
 Wrote = Callable[[int, bytes], object]
 """Called with a rank's number and a piece of what it writes."""
 

@@ -26,7 +26,7 @@ from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
-from distdemo.launcher.worker import Hear, Worker, Wrote
+from distdemo.launcher.worker import Hear, Look, Worker, Wrote
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -207,6 +207,7 @@ class Workers:
         hear: Hear | None,
         listeners: Sequence[Listener] = (),
         wrote: Wrote | None = None,
+        look: Look | None = None,
     ) -> None:
         """Return when every rank has reported, or when it is no use to wait any longer.
 
@@ -217,6 +218,7 @@ class Workers:
             hear: called for each value that a rank tells.
             listeners: what else has to be heard meanwhile.
             wrote: called for each piece that a captured rank writes, until it raises.
+            look: called at every look with how each rank ended.
         """
         ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
         self._listeners = (*listeners, *ports)
@@ -257,6 +259,8 @@ class Workers:
                         selector.unregister(key.fileobj)
                 if time.monotonic() >= next_look:
                     self._look()
+                    if look is not None:
+                        self._enough |= look([worker.outcome for worker in self._workers])
                     next_look = time.monotonic() + LOOK
         self.ended = end
         if end in (End.TIMED_OUT, End.STALLED, End.INTERRUPTED):

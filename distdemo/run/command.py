@@ -33,6 +33,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
+from distdemo.sanitizer.records import Finding
 
 STALL = 60.0  # seconds
 TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
@@ -117,6 +118,10 @@ def run(
             rich_help_panel=ADVANCED,
         ),
     ] = "auto",
+    sanitize: Annotated[
+        bool,
+        typer.Option(help="Compare the ranks' calls, and name the rank and line that differ."),
+    ] = True,
     capture: Annotated[
         bool,
         typer.Option(
@@ -182,15 +187,24 @@ def run(
             stream.wrote(rank, piece)
 
     ended: WorldReport | None = None
+    findings: tuple[Finding, ...] = ()
     waits = nullcontext() if streams or pdb is not None else session.waiting(program.name)
     try:
         with waits:
             session.prepare(world)
             from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
+            from distdemo.sanitizer import hooks  # noqa: F401 - once, for all forked ranks
+            from distdemo.sanitizer.inspector import Inspector
 
             preload(program)
-            ended = session.start(world, run_program, (program, pdb), wrote=wrote)
+            with Inspector(world) if sanitize else nullcontext() as inspector:
+                notes = () if inspector is None else inspector.paths
+                look = None if inspector is None else inspector.look
+                work = (program, pdb, notes)
+                ended = session.start(world, run_program, work, wrote=wrote, look=look)
+                if inspector is not None:
+                    ended, findings = inspector.conclude(ended)
     except (KeyboardInterrupt, Terminated) as stop:
         interrupted, ended = True, report_of(stop)
     else:
@@ -199,6 +213,7 @@ def run(
         if stream is not None:
             stream.flush()
     report = _report(program, size, ended, shown, [each.finished() for each in kept])
+    report = replace(report, findings=findings)
     if capture and session.format == "table" and not session.quiet:
         from distdemo.view.console import output
 

@@ -44,14 +44,32 @@ KINDS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def run_program(rank: Rank, program: Program, pdb: int | None = None) -> Finished:
+def run_program(
+    rank: Rank, program: Program, pdb: int | None = None, notes: Sequence[str] = ()
+) -> Finished:
     """Collective: run the program on this rank.
 
     Args:
         rank: this rank. Its default group is ready if it was asked for.
         program: which.
         pdb: the rank that a person debugs; None: none.
+        notes: by rank: where it writes the notes of its calls; empty: nowhere.
     """
+    if not notes:
+        return _run(rank, program, pdb)
+    from distdemo.sanitizer.hooks import install
+
+    recorder = install(os.open(notes[rank.rank], os.O_WRONLY | os.O_CLOEXEC))
+    try:
+        finished = _run(rank, program, pdb)
+    except BaseException as error:
+        recorder.ended(error)
+        raise
+    recorder.ended(None)
+    return finished
+
+
+def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
     _pose_as(program)
     with _debugged(rank.rank, pdb), _to_the_end():
         if not program.function:

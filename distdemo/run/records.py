@@ -8,6 +8,7 @@ from typing import Any
 
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
+from distdemo.sanitizer.records import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class RunReport:
         world: None if it was interrupted before its ranks could be asked.
         ranks: in order; those of ``--ranks`` alone.
         made_group: some rank made a process group, or used the one that was made for it.
+        findings: what the sanitizer found, one at most.
     """
 
     program: Program
@@ -85,6 +87,7 @@ class RunReport:
     world: WorldReport | None
     ranks: tuple[RankOutput, ...]
     made_group: bool = True
+    findings: tuple[Finding, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

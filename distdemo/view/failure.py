@@ -54,8 +54,9 @@ def failure(report: WorldReport, console: Console, *, traceback: bool = False) -
     users = report.world.user_program is not None
     parts: list[RenderableType] = [
         _three_lines(verdict.what, verdict.why, _hint(verdict, traceback=traceback or users)),
-        _table(report, verdict, signs(console)),
     ]
+    if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
+        parts.append(_table(report, verdict, signs(console)))
     if not users:
         parts += _last_words(report, verdict)
         if traceback and verdict.traceback:

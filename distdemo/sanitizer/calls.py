@@ -1,0 +1,229 @@
+"""What of a call is noted: from the arguments of ``ProcessGroup``'s methods to a ``Call``.
+
+One entry a method. Each gives a tuple that is cheap to make and can be looked up, because the same
+call is made over and over; ``described`` makes the record of it, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distdemo.sanitizer.records import Call, Place
+
+Args = tuple[Any, ...]
+Fields = tuple[Any, ...]
+"""Operation, sync, tensors, reduce op, root, gives, takes, peer, tag, aliased."""
+
+
+def method_calls() -> dict[str, Callable[[Args, dict[str, Any]], Fields]]:
+    """What to note of each method of ``ProcessGroup``, by its name: all releases from 2.8 on."""
+    return {
+        "allreduce": _reducing("all_reduce"),
+        "allreduce_coalesced": _reducing("all_reduce_coalesced"),
+        "broadcast": _broadcast,
+        "reduce": _reducing("reduce", rooted=True),
+        "allgather": _allgather,
+        "_allgather_base": _allgather_base,
+        "all_gather_single": _allgather_base,
+        "allgather_coalesced": _coalesced("all_gather_coalesced"),
+        "allgather_into_tensor_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
+        "all_gather_single_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
+        "gather": _gather,
+        "scatter": _scatter,
+        "reduce_scatter": _reduce_scatter,
+        "_reduce_scatter_base": _reduce_scatter_base,
+        "reduce_scatter_single": _reduce_scatter_base,
+        "reduce_scatter_tensor_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
+        "reduce_scatter_single_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
+        "alltoall": _alltoall,
+        "alltoall_base": _alltoall_base,
+        "all_to_all_single": _alltoall_base,
+        "barrier": _barrier,
+        "monitored_barrier": lambda *_: ("monitored_barrier", True, *_NOTHING),
+        "send": _p2p("send"),
+        "recv": _p2p("recv"),
+        "recv_anysource": _p2p("recv"),
+    }
+
+
+def described(fields: Fields, place: Place) -> Call:
+    """The record of a call."""
+    op, sync, tensor, reduce_op, root, gives, takes, peer, tag, aliased = fields
+    dtype, shape, device = tensor or ("", (), "")
+    return Call(
+        op,
+        place,
+        str(dtype).removeprefix("torch."),
+        tuple(shape),
+        torch.Size(shape).numel() if tensor else 0,
+        device,
+        reduce_op,
+        root,
+        tuple(gives),
+        tuple(takes),
+        peer,
+        tag,
+        sync,
+        aliased,
+    )
+
+
+_NOTHING: Fields = ((), "", None, (), (), None, 0, False)
+
+
+def _data(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.device.type
+
+
+def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(tensor.numel() for tensor in tensors)
+
+
+def _aliased(tensors: Sequence[Tensor]) -> bool:
+    """Whether two of them begin at the same place."""
+    places = {tensor.data_ptr() for tensor in tensors if tensor.numel()}
+    return len(places) < sum(tensor.numel() > 0 for tensor in tensors)
+
+
+def _reduction(op: Any) -> str:  # noqa: ANN401 - ReduceOp, or its type
+    kind = getattr(op, "op", op)
+    return str(getattr(kind, "name", kind)).lower()
+
+
+def _option(args: Args, named: dict[str, Any], place: int, name: str) -> Any:  # noqa: ANN401 - an options record's
+    opts = named.get("opts", args[place] if len(args) > place else None)
+    return getattr(opts, name, None)
+
+
+def _sync(args: Args, named: dict[str, Any], place: int) -> bool:
+    """Whether torch waits in the call itself: it says so; else its ``Work.wait`` is seen."""
+    return _option(args, named, place, "asyncOp") is False
+
+
+def _first(tensors: Any) -> Tensor:  # noqa: ANN401 - a tensor or a list
+    return tensors if isinstance(tensors, Tensor) else tensors[0]
+
+
+def _reducing(op: str, *, rooted: bool = False) -> Callable[[Args, dict[str, Any]], Fields]:
+    def fields(args: Args, named: dict[str, Any]) -> Fields:
+        tensors = args[0]
+        given = _option(args, named, 1, "reduceOp")
+        if given is None:  # the overload without options
+            rest = [*args[1:], *named.values()]
+            given = next(
+                (each for each in rest if hasattr(each, "op") or hasattr(each, "name")), "sum"
+            )
+        root = _option(args, named, 1, "rootRank") if rooted else None
+        counts = () if isinstance(tensors, Tensor) or len(tensors) == 1 else _counts(tensors)
+        data = _data(_first(tensors))
+        return (
+            op,
+            _sync(args, named, 1),
+            data,
+            _reduction(given),
+            root,
+            counts,
+            (),
+            None,
+            0,
+            False,
+        )
+
+    return fields
+
+
+def _broadcast(args: Args, named: dict[str, Any]) -> Fields:
+    root = _option(args, named, 1, "rootRank")
+    if root is None:
+        root = named.get("root", args[1] if len(args) > 1 and isinstance(args[1], int) else 0)
+    data = _data(_first(args[0]))
+    return ("broadcast", _sync(args, named, 1), data, "", root, (), (), None, 0, False)
+
+
+def _allgather(args: Args, named: dict[str, Any]) -> Fields:
+    outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
+    data, takes = _data(_first(args[1])), _counts(outputs)
+    sync, aliased = _sync(args, named, 2), _aliased(outputs)
+    return ("all_gather", sync, data, "", None, (), takes, None, 0, aliased)
+
+
+def _allgather_base(args: Args, named: dict[str, Any]) -> Fields:
+    takes = (args[0].numel(),)
+    sync, data = _sync(args, named, 2), _data(args[1])
+    return ("all_gather_single", sync, data, "", None, (), takes, None, 0, False)
+
+
+def _coalesced(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
+    def fields(args: Args, named: dict[str, Any]) -> Fields:
+        given = _option(args, named, 2, "reduceOp") if op.startswith("reduce") else None
+        reduce_op = "" if given is None else _reduction(given)
+        counts, sync = _counts(args[1]), _sync(args, named, 2)
+        return (op, sync, _data(args[1][0]), reduce_op, None, counts, (), None, 0, False)
+
+    return fields
+
+
+def _gather(args: Args, named: dict[str, Any]) -> Fields:
+    outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
+    root = _option(args, named, 2, "rootRank")
+    sync, data = _sync(args, named, 2), _data(_first(args[1]))
+    return ("gather", sync, data, "", root, (), _counts(outputs), None, 0, _aliased(outputs))
+
+
+def _scatter(args: Args, named: dict[str, Any]) -> Fields:
+    inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
+    root = _option(args, named, 2, "rootRank")
+    sync, data = _sync(args, named, 2), _data(_first(args[0]))
+    return ("scatter", sync, data, "", root, _counts(inputs), (), None, 0, False)
+
+
+def _reduce_scatter(args: Args, named: dict[str, Any]) -> Fields:
+    inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
+    given = _option(args, named, 2, "reduceOp")
+    reduce_op = "sum" if given is None else _reduction(given)
+    sync, data = _sync(args, named, 2), _data(_first(args[0]))
+    return ("reduce_scatter", sync, data, reduce_op, None, _counts(inputs), (), None, 0, False)
+
+
+def _reduce_scatter_base(args: Args, named: dict[str, Any]) -> Fields:
+    given = _option(args, named, 2, "reduceOp")
+    reduce_op = "sum" if given is None else _reduction(given)
+    sync, gives = _sync(args, named, 2), (args[1].numel(),)
+    data = _data(args[0])
+    return ("reduce_scatter_single", sync, data, reduce_op, None, gives, (), None, 0, False)
+
+
+def _alltoall(args: Args, named: dict[str, Any]) -> Fields:
+    outputs, inputs = args[0], args[1]
+    sync, data = _sync(args, named, 2), _data(inputs[0])
+    gives, takes = _counts(inputs), _counts(outputs)
+    return ("all_to_all", sync, data, "", None, gives, takes, None, 0, _aliased(outputs))
+
+
+def _alltoall_base(args: Args, named: dict[str, Any]) -> Fields:
+    """Splits count rows of the first dimension; empty: as many for each rank, said as −1."""
+    output, into = args[0], args[1]
+    sync, data = _sync(args, named, 4), _data(into)
+    gives, takes = _split(into, args[3]), _split(output, args[2])
+    return ("all_to_all_single", sync, data, "", None, gives, takes, None, 0, False)
+
+
+def _split(tensor: Tensor, splits: Sequence[int] | None) -> tuple[int, ...]:
+    row = tensor[0].numel() if tensor.dim() and len(tensor) else 1
+    return tuple(rows * row for rows in splits) if splits else (-1, tensor.numel())
+
+
+def _barrier(args: Args, named: dict[str, Any]) -> Fields:
+    return ("barrier", _sync(args, named, 0), *_NOTHING)
+
+
+def _p2p(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
+    def fields(args: Args, _: dict[str, Any]) -> Fields:
+        peer, tag = (args[1], args[2]) if len(args) > 2 else (-1, args[1] if len(args) > 1 else 0)
+        return (op, False, _data(_first(args[0])), "", None, (), (), int(peer), int(tag), False)
+
+    return fields

@@ -1,0 +1,249 @@
+"""The notes of a world's ranks, read while it runs; what is wrong is told once it is certain.
+
+Each rank writes into a pipe of its own, which is read now and then: no note wakes anybody, and what
+a rank noted before it was killed is still there. The launcher is told to end the world when there
+is a finding; that becomes the world's verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from distdemo.launcher.limits import open_files
+from distdemo.launcher.records import (
+    Died,
+    Outcome,
+    Raised,
+    Returned,
+    TimedOut,
+    Verdict,
+    WorldReport,
+    WorldSpec,
+)
+from distdemo.sanitizer.matching import RULES, Matcher, rows_of
+from distdemo.sanitizer.notes import Ended, Reader
+from distdemo.sanitizer.records import Finding, Row
+from distdemo.sanitizer.waiting import missed, stuck
+from distdemo.view.format import ranks_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PIPE = 1 << 20  # bytes of notes that wait to be read
+CHUNK = 1 << 18
+GRACE = 1.0  # seconds that ranks get to come to a call at which others differ
+STILL = 2  # looks in a row without a note after which what waits is taken to wait
+WIDEST = 60  # characters of a call, up to which places stand in a column
+
+
+class Inspector:
+    """What the ranks of one world note, and what is wrong with it; a context manager.
+
+    Args:
+        world: that will be started.
+    """
+
+    def __init__(self, world: WorldSpec) -> None:
+        self._world = world
+        self._held = ExitStack()
+        self._pipes: list[int] = []
+        self._readers = [Reader() for _ in range(world.world_size)]
+        self._matcher = Matcher(world.world_size)
+        self._still = 0
+        self._since = 0.0  # when calls were first seen to differ
+        self._finding: Finding | None = None
+        self.paths: tuple[str, ...] = ()
+        """Where each rank writes; empty: this system has no such place."""
+
+    def __enter__(self) -> Self:
+        """Make the pipes."""
+        if sys.platform != "linux":
+            return self
+        with open_files(self._world):
+            for _ in range(self._world.world_size):
+                reader, writer = os.pipe2(os.O_CLOEXEC)
+                self._held.callback(os.close, reader)
+                self._held.callback(os.close, writer)
+                self._enlarge(writer)
+                os.set_blocking(reader, False)
+                self._pipes.append(reader)
+                self.paths += (f"/proc/{os.getpid()}/fd/{writer}",)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close them."""
+        self._held.close()
+
+    @staticmethod
+    def _enlarge(pipe: int) -> None:
+        import fcntl
+
+        with suppress(OSError, AttributeError):  # more than this user may have
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+
+    def look(self, outcomes: Sequence[Outcome | None]) -> bool:
+        """Read what there is to read; whether there is a finding, and so no use to go on.
+
+        Args:
+            outcomes: how each rank ended; None for one that runs.
+        """
+        if self._finding is not None:
+            return True
+        moved = self._read()
+        self._end(outcomes)
+        self._still = 0 if moved else self._still + 1
+        matcher = self._matcher
+        if matcher.suspects:
+            # Those that come to the same call right after show who differs from whom.
+            self._since = self._since or time.monotonic()
+            if matcher.settled(matcher.suspects[0]) or time.monotonic() > self._since + GRACE:
+                self._finding = matcher.mismatch(matcher.suspects[0])
+        elif matcher.found:
+            self._finding = matcher.first()
+        elif self._still >= 1:
+            self._finding = stuck(matcher) if self._still >= STILL else missed(matcher)
+        return self._finding is not None
+
+    def conclude(self, report: WorldReport) -> tuple[WorldReport, tuple[Finding, ...]]:
+        """The report with the finding as its verdict, if there is one.
+
+        Args:
+            report: of the world, all of whose ranks are gone.
+        """
+        self._read()
+        if report.interrupted_by is not None:
+            return self._with_calls(report), ()
+        self._end(report.outcomes)
+        finding = self._finding or self._certain() or self._at_the_end(report)
+        if finding is None:
+            return report, ()
+        if self._certain() is None:
+            finding = _with_cause(finding, report)
+        return replace(report, verdict=verdict(finding, report.verdict)), (finding,)
+
+    def _read(self) -> bool:
+        """Whether there was something new."""
+        moved = False
+        for rank, pipe in enumerate(self._pipes):
+            while True:
+                try:
+                    piece = os.read(pipe, CHUNK)
+                except BlockingIOError:
+                    break
+                moved = True
+                for note in self._readers[rank].read(piece):
+                    self._matcher.take(rank, note)
+                if len(piece) < CHUNK:
+                    break
+        return moved
+
+    def _end(self, outcomes: Sequence[Outcome | None]) -> None:
+        """Ranks that could not say that they end."""
+        for rank, outcome in enumerate(outcomes):
+            state = self._matcher.ranks[rank]
+            if state.ended is not None:
+                continue
+            if isinstance(outcome, Died):
+                signal = f"was killed by signal {outcome.signal}"
+                how = f"exited with {outcome.exit_code}" if outcome.signal is None else signal
+                self._matcher.take(rank, Ended(how))
+            elif isinstance(outcome, Returned):
+                self._matcher.take(rank, Ended("returned"))
+
+    def _certain(self) -> Finding | None:
+        matcher = self._matcher
+        if matcher.suspects:
+            return matcher.mismatch(matcher.suspects[0])
+        return matcher.first()
+
+    def _at_the_end(self, report: WorldReport) -> Finding | None:
+        """What can be said when no rank will do anything any more."""
+        accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
+        if accuser is not None and report.verdict is not None:
+            rows = rows_of({r: s.last for r, s in enumerate(self._matcher.ranks) if s.last})
+            what, rule = report.verdict.what, RULES["absent"]
+            return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
+        return missed(self._matcher) if report.ok else stuck(self._matcher) or self._late(report)
+
+    def _with_calls(self, report: WorldReport) -> WorldReport:
+        """What every rank called last, in the verdict of a world that was interrupted."""
+        calls = {rank: s.last for rank, s in enumerate(self._matcher.ranks) if s.last}
+        if not calls or report.verdict is None:
+            return report
+        why = "\n".join([report.verdict.why, "Their last calls:", *_lines(rows_of(calls))])
+        return replace(report, verdict=replace(report.verdict, why=why))
+
+    def _late(self, report: WorldReport) -> Finding | None:
+        """Ranks that computed while others waited for them, until time ran out."""
+        late = {o.rank: o for o in report.outcomes if isinstance(o, TimedOut)}
+        waiting = {
+            rank: state.blocked[0]
+            for rank, state in enumerate(self._matcher.ranks)
+            if rank in late and state.blocked and self._matcher.awaited(state.blocked[0])
+        }
+        behind = tuple(
+            sorted(
+                {e for one in waiting.values() for e in self._matcher.awaited(one)} - set(waiting)
+            )
+        )
+        if not behind or report.verdict is None:
+            return None
+        rows = rows_of({rank: entry.call for rank, entry in waiting.items()})
+        for rank in behind:
+            where = late[rank].where if rank in late else None
+            rows.append(Row((rank,), "has not come", where.place if where else ""))
+        first = next(iter(waiting.values()))
+        before = self._matcher.before(first.group)
+        what, rule = report.verdict.what, RULES["absent"]
+        return Finding("absent", what, tuple(rows), before, rule, behind, tuple(waiting))
+
+
+def _with_cause(finding: Finding, report: WorldReport) -> Finding:
+    """Where a rank is missing because it failed by itself, that is what happened."""
+    old = report.verdict
+    failed = [
+        outcome
+        for outcome in report.outcomes
+        if isinstance(outcome, Died) or (isinstance(outcome, Raised) and not outcome.consequence)
+    ]
+    if finding.kind in ("absent", "uneven", "p2p") and old is not None and failed:
+        guilty = {outcome.rank for outcome in failed}
+        if guilty & set(finding.ranks) and guilty & set(old.ranks):
+            return replace(finding, kind="absent", what=old.what, ranks=old.ranks)
+    return finding
+
+
+def verdict(finding: Finding, old: Verdict | None) -> Verdict:
+    """The finding as a world's verdict, with the traceback of a rank at fault if there is one."""
+    why = "\n".join([*_lines(finding.rows), *([f"  {finding.before}"] if finding.before else [])])
+    kept = old is not None and set(old.ranks) & set(finding.ranks)
+    return Verdict(
+        finding.what,
+        why,
+        finding.rule,
+        finding.ranks,
+        finding.consequences,
+        old.traceback if kept and old else "",
+        old.excerpt if kept and old else "",
+    )
+
+
+def _lines(rows: Sequence[Row]) -> list[str]:
+    """The rows in columns."""
+    ranks = [f"rank{'s' * (len(row.ranks) > 1)} {ranks_text(row.ranks)}" for row in rows]
+    first = max(map(len, ranks), default=0)
+    second = min(WIDEST, max((len(row.did) for row in rows if row.place), default=0))
+    lines = zip(ranks, rows, strict=True)
+    return [f"  {who:{first}}  {row.did:{second}}  {row.place}".rstrip() for who, row in lines]

@@ -1,0 +1,121 @@
+"""Callers in C++, such as DDP's reducer: c10d's kernels, replaced at the key of the CPU's backends.
+
+A kernel here calls the group's backend itself. It must not end in the kernel that it replaces: a
+boxed call keeps the GIL, for which gloo's thread may wait while it holds what the call needs.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    BroadcastOptions,
+    ReduceScatterOptions,
+)
+
+from distdemo.sanitizer.calls import method_calls
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from distdemo.sanitizer.hooks import Recorder
+
+_held: list[torch.library.Library] = []  # torch forgets the kernels with their library
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Where a kernel's arguments go, by their places in its schema.
+
+    Attributes:
+        method: of the backend.
+        options: that it takes.
+        tensors: its first arguments; the first of them is also what is returned.
+        group: the process group, boxed.
+        fields: of the options.
+        timeout: in milliseconds; below 0: the group's.
+    """
+
+    method: str
+    options: Any
+    tensors: tuple[int, ...]
+    group: int
+    timeout: int
+    fields: dict[str, int] = field(default_factory=dict)
+
+
+KERNELS = {
+    "allreduce_": Kernel("allreduce", AllreduceOptions, (0,), 1, 5, {"reduceOp": 2}),
+    "broadcast_": Kernel(
+        "broadcast", BroadcastOptions, (0,), 1, 5, {"rootRank": 2, "rootTensor": 3}
+    ),
+    "allgather_": Kernel("allgather", AllgatherOptions, (0, 1), 2, 4),
+    "_allgather_base_": Kernel("_allgather_base", AllgatherOptions, (0, 1), 2, 4),
+    "_reduce_scatter_base_": Kernel(
+        "_reduce_scatter_base", ReduceScatterOptions, (0, 1), 2, 5, {"reduceOp": 3}
+    ),
+}
+
+
+def cover(recorder: Recorder) -> None:
+    """From now on note what C++ calls, too."""
+    if _held:
+        return
+    library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
+    _held.append(library)
+    for name, kernel in KERNELS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a kernel is replaced
+            library.impl(name, partial(_call, recorder, kernel), "CPU")  # type: ignore[no-untyped-call]  # as above
+
+
+def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN401 - torch's
+    """Note the call, unless a method that was noted has made it, and make it."""
+    group = dist.ProcessGroup.unbox(args[kernel.group])
+    opts = kernel.options()
+    for name, place in kernel.fields.items():
+        setattr(opts, name, _reduce_op(args[place]) if name == "reduceOp" else args[place])
+    if len(args) > kernel.timeout and args[kernel.timeout] >= 0:
+        opts.timeout = timedelta(milliseconds=args[kernel.timeout])
+    given = (*(args[place] for place in kernel.tensors), opts)
+    if not recorder.off and not getattr(recorder.local, "busy", False):
+        try:
+            fields = method_calls()[kernel.method](given, {})
+            recorder.made(group, (fields[0], False, *fields[2:]), _caller())
+        except Exception as error:  # noqa: BLE001 - the program must not suffer
+            recorder.fail(error)
+    first = given[0]
+    while not isinstance(first, torch.Tensor):
+        first = first[0]
+    work = getattr(group._get_backend(first.device), kernel.method)(*given)  # noqa: SLF001 - as the kernel itself does
+    return given[0], work.boxed()
+
+
+def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
+    unbox = getattr(dist.ReduceOp, "unbox", None)  # torch 2.15 and later
+    if unbox is not None:
+        return unbox(boxed)
+    kind = boxed.op()
+    return dist.ReduceOp.RedOpType(kind) if isinstance(kind, int) else kind
+
+
+def _caller() -> str:
+    """What of torch made a call by itself."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way that is cheap
+    while frame is not None:
+        file, name = frame.f_code.co_filename.replace("\\", "/"), frame.f_code.co_name
+        if file.endswith("/torch/_tensor.py") and name == "backward":
+            return "backward()"
+        if file.endswith("/torch/nn/parallel/distributed.py"):
+            return "DDP's constructor" if name == "__init__" else f"DDP's {name}"
+        frame = frame.f_back
+    return "torch's C++"

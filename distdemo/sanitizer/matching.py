@@ -1,0 +1,505 @@
+"""The comparison of what ranks call: pure logic over their notes, in whatever order they come.
+
+The calls of a group form one sequence, in which every member has a position of its own. Calls at
+the same position have to agree; what all members have agreed on is forgotten, but for its count.
+Sends and receives are matched by group, sender, receiver and tag, each in its order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from distdemo.launcher.verdict import lost_peer
+from distdemo.sanitizer.notes import Came, Ended, Made, Note, Waits
+from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Row
+
+GroupKey = tuple[tuple[int, ...], int]
+P2P = ("send", "recv")
+MOST_PLACES = 1000  # lines of a group's calls that are remembered
+MOST_PENDING = 10_000  # calls of a rank that were never waited for
+
+RULES: dict[Kind, str] = {
+    "call": "All ranks of a group must make the same calls in the same order.",
+    "shape": "The sizes that ranks pass must fit together.",
+    "dtype": "All ranks of a group must pass the same dtype.",
+    "device": "All ranks of a group must pass tensors on the same kind of device.",
+    "reduce_op": "All ranks of a group must pass the same ReduceOp. gloo would return a wrong "
+    "result and no error.",
+    "root": "All ranks of a group must name the same root.",
+    "splits": "What a rank gives another must be as much as that one takes from it.",
+    "argument": "The backend would wait for a rank that doesn't exist, or refuse the call.",
+    "absent": "All ranks of a group must make the same calls before the first one leaves.",
+    "uneven": "All ranks must go through the loop equally often, or use DDP's join.",
+    "group": "new_group must be called by all ranks of the world, in the same order and with the "
+    "same members, and only members may use the group.",
+    "p2p": "Every send needs a receive with the same peer, tag, dtype and size.",
+    "deadlock": "Let one side receive while the other sends, or use isend, irecv or "
+    "batch_isend_irecv.",
+    "buffers": "Every tensor of an output list needs memory of its own.",
+}
+DIFFER: dict[Kind, str] = {
+    "call": "the ranks make different calls",
+    "shape": "the sizes don't fit together",
+    "dtype": "the ranks pass different dtypes",
+    "device": "the ranks pass tensors on different devices",
+    "reduce_op": "the ranks reduce differently",
+    "root": "the ranks name different roots",
+    "splits": "what is given is not what is taken",
+    "group": "the ranks make different groups",
+}
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A call of one rank.
+
+    Attributes:
+        position: in the sequence of its group; of a send or receive meaningless.
+        matched: of a send or receive: the other side has been seen.
+    """
+
+    rank: int
+    group: Group
+    call: Call
+    position: int = 0
+    matched: bool = False
+
+    @property
+    def from_any(self) -> bool:
+        """Whether one of those that it waits for is enough."""
+        return self.call.peer == -1
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """The sequence of calls of some ranks.
+
+    Attributes:
+        members: their numbers in the world, in the order of the group.
+        nth: how many groups of the same members came before it.
+        reached: by rank: how many calls it has made.
+        open: the calls that not all have made yet, the oldest first.
+        agreed: how many calls all have made alike.
+        last: the last of them.
+        places: how often a line has made a call that all agreed on.
+    """
+
+    members: tuple[int, ...]
+    nth: int
+    reached: dict[int, int]
+    open: deque[dict[int, Made]] = field(default_factory=deque)
+    agreed: int = 0
+    last: Call | None = None
+    places: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def name(self, world_size: int) -> str:
+        """``the default group``, or its members."""
+        if self.members == tuple(range(world_size)) and self.nth == 0:
+            return "the default group"
+        more = f", the {self.nth + 1}. of them" if self.nth else ""
+        return f"group {list(self.members)}{more}"
+
+
+@dataclass(eq=False, slots=True)
+class RankState:
+    """What one rank has said.
+
+    Attributes:
+        made: how many calls.
+        pending: by number: calls that were not waited for yet.
+        threads: that have made calls, and the main one, 0.
+        waits: by thread: the call that it is in.
+        last: the last that it made.
+        ended: how its program ended; None: it runs, or it failed because another did.
+    """
+
+    made: int = 0
+    pending: dict[int, Entry] = field(default_factory=dict)
+    threads: set[int] = field(default_factory=lambda: {0})
+    waits: dict[int, Entry] = field(default_factory=dict)
+    last: Call | None = None
+    ended: Ended | None = None
+
+    @property
+    def blocked(self) -> list[Entry]:
+        """What it can't go on without; empty while one of its threads does something else."""
+        return list(self.waits.values()) if self.threads <= self.waits.keys() else []
+
+
+class Matcher:
+    """All ranks' notes.
+
+    Attributes:
+        ranks: by number.
+        found: what is certain to be wrong.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.ranks = [RankState() for _ in range(world_size)]
+        self.found: list[Finding] = []
+        self.suspects: list[tuple[Group, int]] = []
+        """Positions at which calls differ; what the ranks still to come make of it is not known."""
+        self._groups: dict[GroupKey, Group] = {}
+        self._channels: defaultdict[tuple[Group, int, int], list[Entry]] = defaultdict(list)
+
+    def take(self, rank: int, note: Note) -> None:
+        """One note of a rank; those of one rank in their order."""
+        state = self.ranks[rank]
+        if isinstance(note, Made):
+            state.threads.add(note.thread)
+            state.waits.pop(note.thread, None)
+            state.last = note.call
+            entry = self._made(rank, note)
+            if entry is not None and note.call.sync:
+                state.waits[note.thread] = entry
+            elif entry is not None:
+                state.pending[state.made] = entry
+                if len(state.pending) > MOST_PENDING:
+                    del state.pending[next(iter(state.pending))]
+            state.made += 1
+        elif isinstance(note, Waits):
+            entry = state.pending.pop(note.number, None)
+            if entry is not None:
+                state.waits[note.thread] = entry
+        elif isinstance(note, Came):
+            entry = state.waits.pop(note.thread, None)
+            if entry is not None and entry.from_any and not entry.matched:
+                self._came_from(entry, note.source)
+        elif isinstance(note, Ended) and not lost_peer(note.how):  # else it waited in vain
+            state.ended = note
+            state.waits.clear()
+
+    # ---------------------------------------------------------------------------- collectives
+
+    def _made(self, rank: int, note: Made) -> Entry | None:
+        members, nth = note.group
+        call = note.call
+        if any(not 0 <= member < self.world_size for member in members) or rank not in members:
+            return None  # not a note of this world
+        group = self._groups.get(note.group)
+        if group is None:
+            group = Group(members, nth, dict.fromkeys(members, 0))
+            self._groups[note.group] = group
+        if call.op.startswith("outside "):
+            self._outside(rank, call)
+            return None
+        wrong = alone(call, members.index(rank), len(members))
+        if wrong is not None:
+            self._alone(rank, group, call, *wrong)
+        entry = Entry(rank, group, call)
+        if call.op in P2P:
+            self._match(entry)
+            return entry
+        entry.position = group.reached[rank]
+        group.reached[rank] += 1
+        index = entry.position - group.agreed
+        while len(group.open) <= index:
+            group.open.append({})
+        calls = group.open[index]
+        at = (group, entry.position)
+        if calls and at not in self.suspects and self._clashes(rank, note, calls, members):
+            self.suspects.append(at)
+        calls[rank] = note
+        while group.open and len(group.open[0]) == len(members):
+            if (group, group.agreed) in self.suspects:
+                break
+            self._forget(group)
+        return entry
+
+    def _clashes(
+        self, rank: int, note: Made, others: dict[int, Made], members: tuple[int, ...]
+    ) -> bool:
+        """Whether a call does not go with those that are at its position already."""
+        if next(iter(others.values())).agreement != note.agreement:
+            return True
+        if not note.call.has_parts:
+            return False
+        calls = {each: other.call for each, other in others.items()}
+        return any(
+            _parts({each: call, rank: note.call}, members) is not None
+            for each, call in calls.items()
+        )
+
+    def _forget(self, group: Group) -> None:
+        calls = group.open.popleft()
+        group.last = next(iter(calls.values())).call
+        group.agreed += 1
+        for place in {(each.call.place.file, each.call.place.line) for each in calls.values()}:
+            if place in group.places or len(group.places) < MOST_PLACES:
+                group.places[place] += 1
+
+    def settled(self, at: tuple[Group, int]) -> bool:
+        """Whether every member has made its call at this position, or is held up elsewhere."""
+        calls = self.calls_at(at)
+        absent = (self.ranks[each] for each in at[0].members if each not in calls)
+        return all(
+            state.ended is not None
+            or (state.blocked and all(self.awaited(entry) for entry in state.blocked))
+            for state in absent
+        )
+
+    def mismatch(self, at: tuple[Group, int]) -> Finding | None:
+        """What differs at a position, by what is known of it."""
+        group, position = at
+        calls = self.calls_at(at)
+        found = differs(calls, group.members)
+        if found is None:
+            return None
+        kind, guilty = found
+        name = group.name(self.world_size)
+        ops = {each.op for each in calls.values()}
+        if "new_group" in ops:
+            kind = "group"
+        waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
+        what = f"Mismatch in call {position + 1} of {name}: {DIFFER.get(kind, 'the calls differ')}."
+        absent = [m for m in group.members if m not in calls]
+        rows = [*rows_of({rank: calls[rank] for rank in waiting})]
+        rows += rows_of({rank: calls[rank] for rank in guilty})
+        rows += [Row(tuple(absent), "had not come here")] if absent else []
+        return Finding(kind, what, tuple(rows), self.before(group), RULES[kind], guilty, waiting)
+
+    def first(self) -> Finding | None:
+        """What was found first, with all ranks that did it on the same line."""
+        if not self.found:
+            return None
+        first = self.found[0]
+        alike = [e for e in self.found if e.kind == first.kind and len(e.rows) == 1]
+        alike = [e for e in alike if e.rows[0].place == first.rows[0].place]
+        if len(first.rows) != 1 or len(alike) < 2:
+            return first
+        ranks = tuple(sorted({rank for each in alike for rank in each.ranks}))
+        row = replace(first.rows[0], ranks=ranks)
+        what = first.what.replace(f"Rank {first.ranks[0]}", ranks_of(ranks), 1)
+        return replace(first, what=what, rows=(row,), ranks=ranks)
+
+    def before(self, group: Group) -> str:
+        """How far all agreed."""
+        if not group.agreed or group.last is None:
+            return ""
+        count = f"on {group.agreed} calls; the last was" if group.agreed > 1 else "on one call,"
+        return f"Before it all ranks agreed {count} {group.last.op} at {group.last.place}."
+
+    def _outside(self, rank: int, call: Call) -> None:
+        op = call.op.removeprefix("outside ")
+        what = f"Rank {rank} calls {op} on a group that it is not in."
+        row = Row((rank,), op, str(call.place))
+        self.found.append(Finding("group", what, (row,), "", RULES["group"], (rank,)))
+
+    def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> None:
+        row = Row((rank,), str(call), str(call.place))
+        what = f"Rank {rank}: {why}"
+        before = self.before(group)
+        self.found.append(Finding(kind, what, (row,), before, RULES[kind], (rank,)))
+
+    # --------------------------------------------------------------------- sends and receives
+
+    def _match(self, entry: Entry) -> None:
+        """Find the other side, or wait for it."""
+        call, members = entry.call, entry.group.members
+        own = members.index(entry.rank)
+        if call.peer is None or not -1 <= call.peer < len(members):
+            return
+        way = (own, call.peer) if call.op == "send" else (call.peer, own)
+        key = (entry.group, way[0], way[1])
+        for other in self._channels.get(key, ()):
+            if other.call.op != call.op and other.call.tag == call.tag:
+                self._take_out(key, other)
+                self._pair(other, entry)
+                return
+        self._channels[key].append(entry)
+
+    def _came_from(self, entry: Entry, source: int) -> None:
+        """A receive from any rank has got its data: from this one."""
+        own = entry.group.members.index(entry.rank)
+        self._take_out((entry.group, -1, own), entry)
+        if source >= 0:  # the note of the send may be read later than this one
+            entry.call = replace(entry.call, peer=source)
+            self._match(entry)
+
+    def _take_out(self, key: tuple[Group, int, int], entry: Entry) -> None:
+        waiting = self._channels[key]
+        waiting.remove(entry)
+        if not waiting:
+            del self._channels[key]
+
+    def awaited(self, entry: Entry) -> tuple[int, ...]:
+        """The ranks of the world without which it can't be completed, and that have not come."""
+        members, call = entry.group.members, entry.call
+        if call.op not in P2P:
+            reached = entry.group.reached
+            return tuple(m for m in members if m != entry.rank and reached[m] <= entry.position)
+        if entry.matched or call.peer is None:
+            return ()
+        own = members.index(entry.rank)
+        if call.peer == -1:
+            keys = [(entry.group, peer, own) for peer in range(len(members))]
+        else:
+            keys = [(entry.group, -1, call.peer)] if call.op == "send" else []
+        for key in keys:  # a receive from any rank, which may take any of these sends
+            if any(each.call.tag == call.tag for each in self._channels.get(key, ())):
+                return ()
+        others = tuple(m for m in members if m != entry.rank)
+        return others if call.peer == -1 else (members[call.peer],)
+
+    def _pair(self, one: Entry, other: Entry) -> None:
+        one.matched = other.matched = True
+        give, take = (one, other) if one.call.op == "send" else (other, one)
+        sent, got = give.call, take.call
+        if sent.dtype != got.dtype:
+            what = (
+                f"Rank {give.rank} sends {sent.dtype}, and rank {take.rank} receives {got.dtype}."
+            )
+        elif sent.count != got.count:
+            fate = "too small" if got.count < sent.count else "too large: gloo fills a part of it"
+            what = (
+                f"Rank {give.rank} sends {sent.count} elements, and rank {take.rank} receives "
+                f"{got.count}: the receiver's tensor is {fate}."
+            )
+        else:
+            return
+        rows = tuple(Row((e.rank,), str(e.call), str(e.call.place)) for e in (give, take))
+        both = (give.rank, take.rank)
+        self.found.append(Finding("p2p", what, rows, "", RULES["p2p"], both))
+
+    def unmatched(self) -> Iterator[Entry]:
+        """Sends and receives whose other side was never seen."""
+        for waiting in self._channels.values():
+            yield from waiting
+
+    def unfinished(self) -> Iterator[tuple[Group, int]]:
+        """Positions that some members have reached and others have not."""
+        for group in self._groups.values():
+            for index, calls in enumerate(group.open):
+                if len(calls) < len(group.members):
+                    yield group, group.agreed + index
+
+    def calls_at(self, at: tuple[Group, int]) -> dict[int, Call]:
+        """Who called what at this position."""
+        group, position = at
+        return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
+
+
+# ------------------------------------------------------------------------------------- agreement
+
+
+def alone(call: Call, rank: int, n: int) -> tuple[Kind, str] | None:
+    """What is wrong with a call whatever the others do; None if nothing is.
+
+    Args:
+        call: of this rank.
+        rank: its number in the group.
+        n: how many ranks there are in the group.
+    """
+    if call.root is not None and not 0 <= call.root < n:
+        return "argument", f"the root of {call.op} is rank {call.root}, and there are {n} ranks."
+    if call.peer is not None and not -1 <= call.peer < n:
+        return "argument", f"{call.op} names rank {call.peer}, and there are {n} ranks."
+    lists = []
+    if call.op == "all_gather" or (call.op == "gather" and call.root == rank):
+        lists = [call.takes]
+    elif call.op == "reduce_scatter" or (call.op == "scatter" and call.root == rank):
+        lists = [call.gives]
+    elif call.op == "all_to_all":
+        lists = [call.gives, call.takes]
+    for each in lists:
+        if len(each) != n:
+            return "argument", f"a list of {call.op} has {len(each)} tensors, for {n} ranks."
+    if call.aliased:
+        return "buffers", f"a list of {call.op} holds one tensor several times."
+    return None
+
+
+def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
+    """In what these calls of one position disagree, and the ranks that differ from the most.
+
+    Args:
+        calls: by rank of the world.
+        members: of the group, in its order.
+    """
+    if len(calls) < 2:
+        return None
+    for number, kind in enumerate(AGREEMENT):
+        told = {rank: call.agreement[number] for rank, call in calls.items()}
+        if len(set(told.values())) > 1:
+            usual = _most(told)
+            return kind, tuple(sorted(rank for rank, each in told.items() if each != usual))
+    return _parts(calls, members)
+
+
+def _most(told: dict[int, object]) -> object:
+    """What most say; of as many, what the lowest rank says."""
+    counts = Counter(told[rank] for rank in sorted(told))
+    return counts.most_common(1)[0][0]
+
+
+def _parts(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
+    """Whether what each gives another is what that one takes."""
+    n = len(members)
+    clashes: list[tuple[int, int]] = []
+    places = {rank: members.index(rank) for rank in calls}
+    for one, i in places.items():
+        for other, j in places.items():
+            if i != j:
+                gives, takes = _part(calls[one], i, j, n), _taken(calls[other], j, i, n)
+                if gives is not None and takes is not None and gives != takes:
+                    clashes.append((one, other))
+    if not clashes:
+        return None
+    op = next(iter(calls.values())).op
+    often = Counter(rank for pair in clashes for rank in pair)
+    most = max(often.values())
+    guilty = tuple(sorted(rank for rank, count in often.items() if count == most))
+    if len(guilty) == len(calls) or len(clashes) == 1:
+        guilty = tuple(sorted({rank for pair in clashes for rank in pair}))
+    return ("splits" if op.startswith("all_to_all") else "shape"), guilty
+
+
+def _part(call: Call, own: int, other: int, n: int) -> int | None:
+    """Elements that this rank gives another; None: none, or it is not known."""
+    if call.op in ("all_gather", "gather"):
+        return call.count if call.op == "all_gather" or call.root == other else None
+    if call.op == "scatter":
+        return call.gives[other] if call.root == own and len(call.gives) == n else None
+    if call.op == "all_to_all":
+        return call.gives[other] if len(call.gives) == n else None
+    if call.op == "all_to_all_single":
+        return _evenly(call.gives, other, n)
+    return None
+
+
+def _taken(call: Call, own: int, other: int, n: int) -> int | None:
+    """Elements that this rank takes from another."""
+    if call.op in ("all_gather", "all_to_all"):
+        return call.takes[other] if len(call.takes) == n else None
+    if call.op == "gather":
+        return call.takes[other] if call.root == own and len(call.takes) == n else None
+    if call.op == "scatter":
+        return call.count if call.root == other else None
+    if call.op == "all_to_all_single":
+        return _evenly(call.takes, other, n)
+    return None
+
+
+def _evenly(parts: tuple[int, ...], other: int, n: int) -> int | None:
+    if len(parts) == 2 and parts[0] == -1:
+        return parts[1] // n
+    return parts[other] if len(parts) == n else None
+
+
+def ranks_of(ranks: Sequence[int]) -> str:
+    """``Rank 2`` or ``Ranks 0, 1, 3``; long lists are cut."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"Ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+
+
+def rows_of(calls: dict[int, Call]) -> list[Row]:
+    """A row for all that did the same on the same line."""
+    together: dict[tuple[str, str], list[int]] = {}
+    for rank in sorted(calls):
+        together.setdefault((str(calls[rank]), str(calls[rank].place)), []).append(rank)
+    return [Row(tuple(ranks), did, place) for (did, place), ranks in together.items()]

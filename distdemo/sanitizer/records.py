@@ -1,0 +1,172 @@
+"""What ranks called, and what is wrong with it. Frozen records; no torch, no rich."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "call",
+    "shape",
+    "dtype",
+    "device",
+    "reduce_op",
+    "root",
+    "splits",
+    "argument",
+    "absent",
+    "uneven",
+    "group",
+    "p2p",
+    "deadlock",
+    "buffers",
+]
+"""What a finding is about; docs/sanitizer.md explains each."""
+
+
+AGREEMENT: tuple[Kind, ...] = ("call", "group", "reduce_op", "root", "dtype", "device", "shape")
+"""The kinds of what all ranks of a group have to pass alike."""
+WITH_PARTS = ("all_gather", "gather", "scatter", "all_to_all", "all_to_all_single")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program.
+
+    Attributes:
+        file: its path.
+        line: its number; 0: unknown.
+        function: that it is in.
+        via: what of torch made the call from there by itself, ``DDP's backward``; else empty.
+    """
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    via: str = ""
+
+    def __str__(self) -> str:
+        """``train.py:37 in step``."""
+        if not self.line:
+            return self.via or "an unknown line"
+        name = self.file.replace("\\", "/").rpartition("/")[2]
+        where = f" in {self.function}" if self.function and self.function != "<module>" else ""
+        return f"{name}:{self.line}{where}" + (f", in {self.via}" if self.via else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, as far as ranks have to agree on it. Ranks are those of the group.
+
+    Attributes:
+        op: as users know it, ``all_reduce``; ``new_group`` for the making of a group.
+        place: where it was made.
+        dtype: torch's name of the element type; empty: it moves no data.
+        shape: of the tensor, or of the first of a list.
+        count: elements of what this rank gives, or of its one tensor.
+        device: ``cpu``, ``cuda``.
+        reduce_op: ``sum``, ...; empty: it reduces nothing.
+        root: the rank that gives or receives; None: there is none.
+        gives: elements for each rank, where they have parts of their own.
+        takes: elements from each rank, likewise.
+        peer: of a send or receive; −1: any.
+        tag: of a send or receive.
+        sync: the rank waits for it in the call itself.
+        aliased: a list holds one tensor several times.
+        members: of ``new_group``: the ranks of the world that it asks for.
+    """
+
+    op: str
+    place: Place
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    count: int = 0
+    device: str = ""
+    reduce_op: str = ""
+    root: int | None = None
+    gives: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
+    peer: int | None = None
+    tag: int = 0
+    sync: bool = True
+    aliased: bool = False
+    members: tuple[int, ...] = ()
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether each rank gives each other one a part of its own size."""
+        return self.op in WITH_PARTS
+
+    @property
+    def agreement(self) -> tuple[object, ...]:
+        """What has to be the same on all ranks, by ``AGREEMENT``'s kinds."""
+        size: object = (self.count, self.gives)
+        if self.has_parts:
+            size = None
+        elif self.op == "reduce_scatter":
+            size = self.gives
+        return (
+            self.op, self.members, self.reduce_op, self.root, self.dtype, self.device, size
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        """``all_reduce(SUM, float32[1024])``."""
+        size = ", ".join(map(str, self.shape))
+        data = f"{self.dtype}[{size}]" if self.dtype else ""
+        peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")
+        if peer:
+            peer += "any rank" if self.peer == -1 else f"rank {self.peer}"
+            peer += f", tag {self.tag}" if self.tag else ""
+        parts = [
+            self.reduce_op.upper(),
+            data,
+            "" if self.root is None else f"root {self.root}",
+            peer,
+            _parts_text("gives", self.gives),
+            _parts_text("takes", self.takes),
+            f"ranks {list(self.members)}" if self.op == "new_group" else "",
+        ]
+        return f"{self.op}({', '.join(filter(None, parts))})"
+
+
+def _parts_text(verb: str, parts: tuple[int, ...]) -> str:
+    """``gives 3, 3, 1, 3``; empty where all are of one size."""
+    uneven = len(set(parts)) > 1 and parts[0] != -1
+    return f"{verb} {', '.join(map(str, parts))}" if uneven else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What some ranks did, alike.
+
+    Attributes:
+        ranks: of the world.
+        did: ``all_reduce(SUM, float32[4])``, or what became of them.
+        place: where; empty if unknown.
+    """
+
+    ranks: tuple[int, ...]
+    did: str
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, and who did it.
+
+    Attributes:
+        what: one line.
+        rows: what the ranks did, those that differ last.
+        before: what came before it; empty if there is nothing to say.
+        rule: what has to hold, and what would have come of it.
+        ranks: that are at fault, as far as can be told: the minority; empty in a deadlock of all.
+        consequences: ranks that wait for them, or fail because of them.
+    """
+
+    kind: Kind
+    what: str
+    rows: tuple[Row, ...]
+    before: str = ""
+    rule: str = ""
+    ranks: tuple[int, ...] = ()
+    consequences: tuple[int, ...] = ()

@@ -1,0 +1,155 @@
+"""Who waits for whom: which ranks can never go on, and why."""
+
+from __future__ import annotations
+
+from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, ranks_of, rows_of
+from distdemo.sanitizer.records import Finding, Row
+
+
+def stuck(matcher: Matcher) -> Finding | None:
+    """Why a call can never be completed; None if all can."""
+    return missed(matcher) or _cycle(matcher)
+
+
+def missed(matcher: Matcher) -> Finding | None:
+    """A call that lacks a rank, or a send that lacks a receive, whose program has ended."""
+    ended = {r for r, s in enumerate(matcher.ranks) if s.ended is not None}
+    if not ended:
+        return None
+    for rank, state in enumerate(matcher.ranks):
+        end = state.ended
+        if end is not None and end.inside and end.how.startswith("raised"):
+            row = Row((rank,), f"in {end.inside}", str(end.place))
+            return Finding(
+                "argument", f"Rank {rank} {end.how}", (row,), "", RULES["argument"], (rank,)
+            )
+    for group, position in matcher.unfinished():
+        calls = matcher.calls_at((group, position))
+        gone = tuple(each for each in group.members if each not in calls and each in ended)
+        if gone:
+            return _absent(matcher, group, position, gone)
+    for entry in matcher.unmatched():
+        peer = entry.call.peer
+        others = entry.group.members if peer in (None, -1) else (entry.group.members[peer],)
+        if ended.issuperset(set(others) - {entry.rank}):
+            return _unmatched(matcher, entry)
+    return None
+
+
+def hopeless(matcher: Matcher) -> dict[int, Entry]:
+    """By rank: what it waits for, of those that can never go on.
+
+    A rank can go on if it is in no call, if everybody whom its call needs has come, or if those
+    can go on by themselves. One that has ended comes no more.
+    """
+    running = [rank for rank, state in enumerate(matcher.ranks) if state.ended is None]
+    stuck = {rank: matcher.ranks[rank].blocked for rank in running}
+    free = {rank for rank in running if not stuck[rank]}
+    while True:
+        stuck = {rank: entries for rank, entries in stuck.items() if rank not in free}
+        freed = {
+            rank
+            for rank, entries in stuck.items()
+            if any(_goes_on(matcher, e, free) for e in entries)
+        }
+        if not freed:
+            return {rank: entries[0] for rank, entries in stuck.items()}
+        free |= freed
+
+
+def _goes_on(matcher: Matcher, entry: Entry, free: set[int]) -> bool:
+    awaited = matcher.awaited(entry)
+    if not awaited:
+        return True
+    return any(each in free for each in awaited) if entry.from_any else free.issuperset(awaited)
+
+
+def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]) -> Finding:
+    """Some have ended, and others wait for them in a collective."""
+    calls = matcher.calls_at((group, position))
+    others = tuple(sorted(calls))
+    rows = [*rows_of(calls), *(_end_of(matcher, each) for each in gone)]
+    call = next(iter(calls.values()))
+    rounds = group.places[call.place.file, call.place.line]
+    name, before = group.name(matcher.world_size), matcher.before(group)
+    if call.op == "new_group":
+        what = f"{ranks_of(gone)} ended without making the group that others make."
+        return Finding("group", what, tuple(rows), before, RULES["group"], gone, others)
+    if rounds and all(_returned(matcher, each) for each in gone):
+        what = (
+            f"{ranks_of(gone)} ended after {group.reached[gone[0]]} calls of {name}; others are in "
+            f"call {position + 1}, from a line that has made {rounds} before."
+        )
+        return Finding("uneven", what, tuple(rows), before, RULES["uneven"], gone, others)
+    what = f"{ranks_of(gone)} ended, and others wait in call {position + 1} of {name}."
+    return Finding("absent", what, tuple(rows), before, RULES["absent"], gone, others)
+
+
+def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
+    """A send or receive whose other side will not come."""
+    near = _near(matcher, entry)
+    other = "receive" if entry.call.op == "send" else "send"
+    what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
+    rows = [Row((entry.rank,), str(entry.call), str(entry.call.place))]
+    ranks = [entry.rank]
+    if near is not None:
+        rows.append(Row((near.rank,), str(near.call), str(near.call.place)))
+        ranks.append(near.rank)
+    elif entry.call.peer not in (None, -1):
+        rows.append(_end_of(matcher, entry.group.members[entry.call.peer or 0]))
+        ranks.append(entry.group.members[entry.call.peer or 0])
+    return Finding("p2p", what, tuple(rows), "", RULES["p2p"], tuple(sorted(ranks)))
+
+
+def _end_of(matcher: Matcher, rank: int) -> Row:
+    ended = matcher.ranks[rank].ended
+    if ended is None:
+        return Row((rank,), "had not come")
+    return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
+
+
+def _returned(matcher: Matcher, rank: int) -> bool:
+    ended = matcher.ranks[rank].ended
+    return ended is not None and ended.how == "returned"
+
+
+def _cycle(matcher: Matcher) -> Finding | None:
+    """Ranks that wait for each other, in the order in which they do."""
+    waiting = hopeless(matcher)
+    if not waiting:
+        return None
+    path: list[int] = [min(waiting)]
+    while True:
+        following = next((e for e in matcher.awaited(waiting[path[-1]]) if e in waiting), None)
+        if following is None:  # it waits for a rank that has ended: see missed
+            return None
+        if following in path:
+            path = path[path.index(following) :]
+            break
+        path.append(following)
+    for rank in path:
+        if _near(matcher, waiting[rank]) is not None:
+            return _unmatched(matcher, waiting[rank])
+    rows = tuple(_link(matcher, waiting[rank]) for rank in path)
+    others = tuple(rank for rank in waiting if rank not in path)
+    ranks = tuple(sorted(path))
+    what = f"Deadlock: {ranks_of(ranks).lower()} wait for each other."
+    return Finding("deadlock", what, rows, "", RULES["deadlock"], ranks, others)
+
+
+def _link(matcher: Matcher, entry: Entry) -> Row:
+    """One rank of a cycle."""
+    did = f"{entry.call} waits for {ranks_of(matcher.awaited(entry)).lower()}"
+    return Row((entry.rank,), did, str(entry.call.place))
+
+
+def _near(matcher: Matcher, entry: Entry) -> Entry | None:
+    """The other side of a send or receive, but for its tag; None if there is none."""
+    peer, members = entry.call.peer, entry.group.members
+    if entry.call.op not in P2P or peer in (None, -1):
+        return None
+    for other in matcher.unmatched():
+        pairs = other.group is entry.group and other.call.op != entry.call.op
+        if pairs and other.rank == members[peer] and other.call.peer == members.index(entry.rank):
+            return other
+    return None

@@ -1,0 +1,57 @@
+"""Programs with a mistake, and the same without it: what every rank runs with its group ready.
+
+A faulty program says what is to be found in it. The lines at fault end in ``# wrong``::
+
+    @faulty("reduce_op", ranks=(2,))
+    def one_rank_multiplies(rank: int, size: int) -> None:
+        op = dist.ReduceOp.PRODUCT if rank == 2 else dist.ReduceOp.SUM
+        dist.all_reduce(torch.ones(4), op)  # wrong
+
+    @right
+    def all_add(rank: int, size: int) -> None:
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Program = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """A program with a mistake.
+
+    Attributes:
+        kind: of the finding.
+        ranks: that are to be named; empty: whichever.
+        program: what every rank runs.
+        size: how many ranks.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    program: Program
+    size: int = 4
+
+
+FAULTY: dict[str, Faulty] = {}
+RIGHT: list[Program] = []
+
+
+def faulty(kind: str, ranks: tuple[int, ...] = (), size: int = 4) -> Callable[[Program], Program]:
+    """Register a program with a mistake."""
+
+    def register(program: Program) -> Program:
+        FAULTY[program.__name__] = Faulty(kind, ranks, program, size)
+        return program
+
+    return register
+
+
+def right(program: Program) -> Program:
+    """Register a program without one, for four ranks."""
+    RIGHT.append(program)
+    return program

@@ -1,0 +1,85 @@
+"""Programs with mistakes are found: kind, ranks and line. Nothing is said of right ones."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+
+import pytest
+import sanitizer.collectives  # noqa: F401 - registers its programs
+import sanitizer.waits  # noqa: F401 - as above
+from sanitizer.pairs import FAULTY, RIGHT, Program
+
+from distdemo.launcher import workers
+from distdemo.launcher.local import run_world
+from distdemo.launcher.rank import Rank
+from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.sanitizer.hooks import install
+from distdemo.sanitizer.inspector import Inspector
+from distdemo.sanitizer.records import Finding
+
+
+def call(rank: Rank, program: Program, paths: tuple[str, ...]) -> None:
+    """On a rank: the program, noted."""
+    recorder = install(os.open(paths[rank.rank], os.O_WRONLY))
+    try:
+        program(rank.rank, rank.world_size)
+    except BaseException as error:
+        recorder.ended(error)
+        raise
+    recorder.ended(None)
+
+
+def sanitized(program: Program, size: int) -> tuple[WorldReport, tuple[Finding, ...]]:
+    """How it went, and what was found."""
+    world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
+    with Inspector(world) as inspector:
+        report = run_world(world, call, (program, inspector.paths), look=inspector.look)
+        return inspector.conclude(report)
+
+
+def lines_at_fault(program: Program) -> set[int]:
+    """The lines that end in ``# wrong``."""
+    lines, first = inspect.getsourcelines(program)
+    return {first + index for index, line in enumerate(lines) if line.rstrip().endswith("# wrong")}
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher looks more often than it does for people."""
+    monkeypatch.setattr(workers, "LOOK", 0.03)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_program_is_found(name: str) -> None:
+    made = FAULTY[name]
+    report, findings = sanitized(made.program, made.size)
+    assert findings, report.verdict
+    found = findings[0]
+    assert (found.kind, made.ranks and found.ranks) == (made.kind, made.ranks), found
+    named = {int(line) for row in found.rows for line in re.findall(r"\.py:(\d+)", row.place)}
+    assert named & lines_at_fault(made.program), found
+    assert report.seconds < 30  # it was not the deadline
+
+
+def ends_the_rank(program: Program) -> bool:
+    """Whether no other program can come after it in the same world."""
+    return re.search("exit|destroy_process_group", inspect.getsource(program)) is not None
+
+
+LAST = [program for program in RIGHT if ends_the_rank(program)]
+
+
+def one_after_the_other(rank: int, size: int) -> None:
+    """All others."""
+    for program in RIGHT:
+        if program not in LAST:
+            program(rank, size)
+
+
+@pytest.mark.parametrize("program", [one_after_the_other, *LAST])
+def test_nothing_is_said_of_a_right_program(program: Program) -> None:
+    report, findings = sanitized(program, 4)
+    assert findings == ()
+    assert report.ok, report.verdict
