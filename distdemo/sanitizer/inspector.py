@@ -124,7 +124,7 @@ class Inspector:
         """
         self._read()
         if report.interrupted_by is not None:
-            return self._with_calls(report), ()
+            return report, ()
         self._end(report.outcomes)
         finding = self._finding or self._certain() or self._at_the_end(report)
         if finding is None:
@@ -177,14 +177,6 @@ class Inspector:
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
         return missed(self._matcher) if report.ok else stuck(self._matcher) or self._late(report)
 
-    def _with_calls(self, report: WorldReport) -> WorldReport:
-        """What every rank called last, in the verdict of a world that was interrupted."""
-        calls = {rank: s.last for rank, s in enumerate(self._matcher.ranks) if s.last}
-        if not calls or report.verdict is None:
-            return report
-        why = "\n".join([report.verdict.why, "Their last calls:", *_lines(rows_of(calls))])
-        return replace(report, verdict=replace(report.verdict, why=why))
-
     def _late(self, report: WorldReport) -> Finding | None:
         """Ranks that computed while others waited for them, until time ran out."""
         late = {o.rank: o for o in report.outcomes if isinstance(o, TimedOut)}
@@ -206,8 +198,8 @@ class Inspector:
             rows.append(Row((rank,), "has not come", where.place if where else ""))
         first = next(iter(waiting.values()))
         before = self._matcher.before(first.group)
-        what, rule = report.verdict.what, RULES["absent"]
-        return Finding("absent", what, tuple(rows), before, rule, behind, tuple(waiting))
+        old = report.verdict
+        return Finding("absent", old.what, tuple(rows), before, old.hint, behind, tuple(waiting))
 
 
 def _with_cause(finding: Finding, report: WorldReport) -> Finding:
