@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import os
 import re
+from unittest.mock import patch
 
 import pytest
 import sanitizer.collectives  # noqa: F401 - registers its programs
 import sanitizer.waits  # noqa: F401 - as above
 from sanitizer.pairs import FAULTY, RIGHT, Program
+from warm import Warm
 
 from distdemo.launcher import workers
 from distdemo.launcher.local import run_world
@@ -22,6 +25,7 @@ from distdemo.sanitizer.records import Finding
 
 def call(rank: Rank, program: Program, paths: tuple[str, ...]) -> None:
     """On a rank: the program, noted."""
+    faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
     recorder = install(os.open(paths[rank.rank], os.O_WRONLY))
     try:
         program(rank.rank, rank.world_size)
@@ -32,11 +36,19 @@ def call(rank: Rank, program: Program, paths: tuple[str, ...]) -> None:
 
 
 def sanitized(program: Program, size: int) -> tuple[WorldReport, tuple[Finding, ...]]:
-    """How it went, and what was found."""
+    """How it went, and what was found. The launcher looks more often than it does for people."""
     world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
-    with Inspector(world) as inspector:
+    with patch.object(workers, "LOOK", 0.03), Inspector(world) as inspector:
         report = run_world(world, call, (program, inspector.paths), look=inspector.look)
         return inspector.conclude(report)
+
+
+def run(program: Program, size: int, warm: Warm) -> tuple[WorldReport, tuple[Finding, ...]]:
+    """The same; where DDP is made, which loads torch's compiler, by a process that has it."""
+    if program is one_after_the_other or "DistributedDataParallel" in inspect.getsource(program):
+        found: tuple[WorldReport, tuple[Finding, ...]] = warm(sanitized, program, size)
+        return found
+    return sanitized(program, size)
 
 
 def lines_at_fault(program: Program) -> set[int]:
@@ -45,16 +57,10 @@ def lines_at_fault(program: Program) -> set[int]:
     return {first + index for index, line in enumerate(lines) if line.rstrip().endswith("# wrong")}
 
 
-@pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launcher looks more often than it does for people."""
-    monkeypatch.setattr(workers, "LOOK", 0.03)
-
-
 @pytest.mark.parametrize("name", FAULTY)
-def test_a_faulty_program_is_found(name: str) -> None:
+def test_a_faulty_program_is_found(name: str, warm: Warm) -> None:
     made = FAULTY[name]
-    report, findings = sanitized(made.program, made.size)
+    report, findings = run(made.program, made.size, warm)
     assert findings, report.verdict
     found = findings[0]
     assert (found.kind, made.ranks and found.ranks) == (made.kind, made.ranks), found
@@ -79,7 +85,7 @@ def one_after_the_other(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("program", [one_after_the_other, *LAST])
-def test_nothing_is_said_of_a_right_program(program: Program) -> None:
-    report, findings = sanitized(program, 4)
+def test_nothing_is_said_of_a_right_program(program: Program, warm: Warm) -> None:
+    report, findings = run(program, 4, warm)
     assert findings == ()
     assert report.ok, report.verdict
