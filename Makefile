@@ -51,10 +51,11 @@ type: $(READY)  ## Check types
 	@$(BIN)/mypy
 
 # Intel's IMB-MPI1 comes with other-mpis; without it bench says that it was not measured.
-bench: $(READY)  ## Time start-up, MPI and distdemo bench against their limits and the alternatives
+bench: $(READY)  ## Time start-up, MPI, the sanitizer and distdemo bench against their limits and the alternatives
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/mpi.py
 	@$(BIN)/python benchmarks/bench.py
+	@$(BIN)/python benchmarks/sanitizer.py
 
 bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py

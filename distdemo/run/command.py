@@ -25,6 +25,7 @@ from distdemo.cli.options import (
     StartMethod,
     Timeout,
     WorldSize,
+    choice,
 )
 from distdemo.cli.placement import find_placement
 from distdemo.cli.session import Session
@@ -33,7 +34,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
-from distdemo.sanitizer.records import Finding
+from distdemo.sanitizer.records import Finding, Notes
 
 STALL = 60.0  # seconds
 TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
@@ -119,9 +120,13 @@ def run(
         ),
     ] = "auto",
     sanitize: Annotated[
-        bool,
-        typer.Option(help="Compare the ranks' calls, and name the rank and line that differ."),
-    ] = True,
+        str,
+        choice(
+            "LEVEL",
+            ("calls", "buffers", "off"),
+            "Compare the ranks' calls; buffers: and watch their tensors; off: neither.",
+        ),
+    ] = "calls",
     capture: Annotated[
         bool,
         typer.Option(
@@ -198,8 +203,8 @@ def run(
             from distdemo.sanitizer.inspector import Inspector
 
             preload(program)
-            with Inspector(world) if sanitize else nullcontext() as inspector:
-                notes = () if inspector is None else inspector.paths
+            with nullcontext() if sanitize == "off" else Inspector(world) as inspector:
+                notes = None if inspector is None else Notes(inspector.paths, sanitize == "buffers")
                 look = None if inspector is None else inspector.look
                 work = (program, pdb, notes)
                 ended = session.start(world, run_program, work, wrote=wrote, look=look)

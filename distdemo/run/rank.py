@@ -34,6 +34,7 @@ from distdemo.run.value import plain_value
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.run.records import Program
+    from distdemo.sanitizer.records import Notes
 
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
 FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
@@ -45,7 +46,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
 
 
 def run_program(
-    rank: Rank, program: Program, pdb: int | None = None, notes: Sequence[str] = ()
+    rank: Rank, program: Program, pdb: int | None = None, notes: Notes | None = None
 ) -> Finished:
     """Collective: run the program on this rank.
 
@@ -53,20 +54,18 @@ def run_program(
         rank: this rank. Its default group is ready if it was asked for.
         program: which.
         pdb: the rank that a person debugs; None: none.
-        notes: by rank: where it writes the notes of its calls; empty: nowhere.
+        notes: what to note of its calls; None: nothing.
     """
-    if not notes:
+    if notes is None or not notes.paths:
         return _run(rank, program, pdb)
-    from distdemo.sanitizer.hooks import install
+    from distdemo.sanitizer.hooks import install, noting
 
-    recorder = install(os.open(notes[rank.rank], os.O_WRONLY | os.O_CLOEXEC))
     try:
-        finished = _run(rank, program, pdb)
-    except BaseException as error:
-        recorder.ended(error)
-        raise
-    recorder.ended(None)
-    return finished
+        pipe = os.open(notes.paths[rank.rank], os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:  # /proc is not what it usually is
+        return _run(rank, program, pdb)
+    with noting(install(pipe, rank.rank, rank.world_size, buffers=notes.buffers)):
+        return _run(rank, program, pdb)
 
 
 def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:

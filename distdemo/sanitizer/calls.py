@@ -7,7 +7,7 @@ call is made over and over; ``described`` makes the record of it, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +15,21 @@ from torch import Tensor
 from distdemo.sanitizer.records import Call, Place
 
 Args = tuple[Any, ...]
-Fields = tuple[Any, ...]
-"""Operation, sync, tensors, reduce op, root, gives, takes, peer, tag, aliased."""
+
+
+class Fields(NamedTuple):
+    """What is noted of a call, as in ``Call``; ``data``: dtype, shape and device of its tensor."""
+
+    op: str
+    sync: bool
+    data: tuple[Any, ...] = ()
+    reduce_op: str = ""
+    root: int | None = None
+    gives: tuple[int, ...] = ()
+    takes: tuple[int, ...] = ()
+    peer: int | None = None
+    tag: int = 0
+    aliased: bool = False
 
 
 def method_calls() -> dict[str, Callable[[Args, dict[str, Any]], Fields]]:
@@ -43,7 +56,7 @@ def method_calls() -> dict[str, Callable[[Args, dict[str, Any]], Fields]]:
         "alltoall_base": _alltoall_base,
         "all_to_all_single": _alltoall_base,
         "barrier": _barrier,
-        "monitored_barrier": lambda *_: ("monitored_barrier", True, *_NOTHING),
+        "monitored_barrier": lambda *_: Fields("monitored_barrier", sync=True),
         "send": _p2p("send"),
         "recv": _p2p("recv"),
         "recv_anysource": _p2p("recv"),
@@ -52,27 +65,23 @@ def method_calls() -> dict[str, Callable[[Args, dict[str, Any]], Fields]]:
 
 def described(fields: Fields, place: Place) -> Call:
     """The record of a call."""
-    op, sync, tensor, reduce_op, root, gives, takes, peer, tag, aliased = fields
-    dtype, shape, device = tensor or ("", (), "")
+    dtype, shape, device = fields.data or ("", (), "")
     return Call(
-        op,
+        fields.op,
         place,
-        str(dtype).removeprefix("torch."),
-        tuple(shape),
-        torch.Size(shape).numel() if tensor else 0,
-        device,
-        reduce_op,
-        root,
-        tuple(gives),
-        tuple(takes),
-        peer,
-        tag,
-        sync,
-        aliased,
+        dtype=str(dtype).removeprefix("torch."),
+        shape=tuple(shape),
+        count=torch.Size(shape).numel() if fields.data else 0,
+        device=device,
+        reduce_op=fields.reduce_op,
+        root=fields.root,
+        gives=fields.gives,
+        takes=fields.takes,
+        peer=fields.peer,
+        tag=fields.tag,
+        sync=fields.sync,
+        aliased=fields.aliased,
     )
-
-
-_NOTHING: Fields = ((), "", None, (), (), None, 0, False)
 
 
 def _data(tensor: Tensor) -> tuple[Any, ...]:
@@ -120,18 +129,7 @@ def _reducing(op: str, *, rooted: bool = False) -> Callable[[Args, dict[str, Any
         root = _option(args, named, 1, "rootRank") if rooted else None
         counts = () if isinstance(tensors, Tensor) or len(tensors) == 1 else _counts(tensors)
         data = _data(_first(tensors))
-        return (
-            op,
-            _sync(args, named, 1),
-            data,
-            _reduction(given),
-            root,
-            counts,
-            (),
-            None,
-            0,
-            False,
-        )
+        return Fields(op, _sync(args, named, 1), data, _reduction(given), root, counts)
 
     return fields
 
@@ -141,20 +139,20 @@ def _broadcast(args: Args, named: dict[str, Any]) -> Fields:
     if root is None:
         root = named.get("root", args[1] if len(args) > 1 and isinstance(args[1], int) else 0)
     data = _data(_first(args[0]))
-    return ("broadcast", _sync(args, named, 1), data, "", root, (), (), None, 0, False)
+    return Fields("broadcast", _sync(args, named, 1), data, "", root)
 
 
 def _allgather(args: Args, named: dict[str, Any]) -> Fields:
     outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
     data, takes = _data(_first(args[1])), _counts(outputs)
     sync, aliased = _sync(args, named, 2), _aliased(outputs)
-    return ("all_gather", sync, data, "", None, (), takes, None, 0, aliased)
+    return Fields("all_gather", sync, data, "", None, (), takes, None, 0, aliased)
 
 
 def _allgather_base(args: Args, named: dict[str, Any]) -> Fields:
     takes = (args[0].numel(),)
     sync, data = _sync(args, named, 2), _data(args[1])
-    return ("all_gather_single", sync, data, "", None, (), takes, None, 0, False)
+    return Fields("all_gather_single", sync, data, "", None, (), takes)
 
 
 def _coalesced(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
@@ -162,7 +160,7 @@ def _coalesced(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
         given = _option(args, named, 2, "reduceOp") if op.startswith("reduce") else None
         reduce_op = "" if given is None else _reduction(given)
         counts, sync = _counts(args[1]), _sync(args, named, 2)
-        return (op, sync, _data(args[1][0]), reduce_op, None, counts, (), None, 0, False)
+        return Fields(op, sync, _data(args[1][0]), reduce_op, None, counts, ())
 
     return fields
 
@@ -171,14 +169,14 @@ def _gather(args: Args, named: dict[str, Any]) -> Fields:
     outputs = args[0][0] if args[0] and not isinstance(args[0][0], Tensor) else args[0]
     root = _option(args, named, 2, "rootRank")
     sync, data = _sync(args, named, 2), _data(_first(args[1]))
-    return ("gather", sync, data, "", root, (), _counts(outputs), None, 0, _aliased(outputs))
+    return Fields("gather", sync, data, "", root, (), _counts(outputs), None, 0, _aliased(outputs))
 
 
 def _scatter(args: Args, named: dict[str, Any]) -> Fields:
     inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
     root = _option(args, named, 2, "rootRank")
     sync, data = _sync(args, named, 2), _data(_first(args[0]))
-    return ("scatter", sync, data, "", root, _counts(inputs), (), None, 0, False)
+    return Fields("scatter", sync, data, "", root, _counts(inputs), ())
 
 
 def _reduce_scatter(args: Args, named: dict[str, Any]) -> Fields:
@@ -186,7 +184,7 @@ def _reduce_scatter(args: Args, named: dict[str, Any]) -> Fields:
     given = _option(args, named, 2, "reduceOp")
     reduce_op = "sum" if given is None else _reduction(given)
     sync, data = _sync(args, named, 2), _data(_first(args[0]))
-    return ("reduce_scatter", sync, data, reduce_op, None, _counts(inputs), (), None, 0, False)
+    return Fields("reduce_scatter", sync, data, reduce_op, None, _counts(inputs), ())
 
 
 def _reduce_scatter_base(args: Args, named: dict[str, Any]) -> Fields:
@@ -194,14 +192,14 @@ def _reduce_scatter_base(args: Args, named: dict[str, Any]) -> Fields:
     reduce_op = "sum" if given is None else _reduction(given)
     sync, gives = _sync(args, named, 2), (args[1].numel(),)
     data = _data(args[0])
-    return ("reduce_scatter_single", sync, data, reduce_op, None, gives, (), None, 0, False)
+    return Fields("reduce_scatter_single", sync, data, reduce_op, None, gives, ())
 
 
 def _alltoall(args: Args, named: dict[str, Any]) -> Fields:
     outputs, inputs = args[0], args[1]
     sync, data = _sync(args, named, 2), _data(inputs[0])
     gives, takes = _counts(inputs), _counts(outputs)
-    return ("all_to_all", sync, data, "", None, gives, takes, None, 0, _aliased(outputs))
+    return Fields("all_to_all", sync, data, "", None, gives, takes, None, 0, _aliased(outputs))
 
 
 def _alltoall_base(args: Args, named: dict[str, Any]) -> Fields:
@@ -209,7 +207,7 @@ def _alltoall_base(args: Args, named: dict[str, Any]) -> Fields:
     output, into = args[0], args[1]
     sync, data = _sync(args, named, 4), _data(into)
     gives, takes = _split(into, args[3]), _split(output, args[2])
-    return ("all_to_all_single", sync, data, "", None, gives, takes, None, 0, False)
+    return Fields("all_to_all_single", sync, data, "", None, gives, takes)
 
 
 def _split(tensor: Tensor, splits: Sequence[int] | None) -> tuple[int, ...]:
@@ -218,12 +216,15 @@ def _split(tensor: Tensor, splits: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _barrier(args: Args, named: dict[str, Any]) -> Fields:
-    return ("barrier", _sync(args, named, 0), *_NOTHING)
+    return Fields("barrier", _sync(args, named, 0))
 
 
 def _p2p(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
     def fields(args: Args, _: dict[str, Any]) -> Fields:
         peer, tag = (args[1], args[2]) if len(args) > 2 else (-1, args[1] if len(args) > 1 else 0)
-        return (op, False, _data(_first(args[0])), "", None, (), (), int(peer), int(tag), False)
+        return Fields(op, sync=False, data=_data(_first(args[0])), peer=int(peer), tag=int(tag))
 
     return fields
+
+
+METHODS = method_calls()

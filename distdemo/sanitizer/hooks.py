@@ -12,24 +12,57 @@ What goes wrong in here is told once, on stderr, and the program goes on without
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial, wraps
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from distdemo.launcher.failures import shown
 from distdemo.launcher.records import headline
 from distdemo.launcher.stacks import is_library, is_ours
-from distdemo.sanitizer.calls import described, method_calls
-from distdemo.sanitizer.notes import MOST_KNOWN, Ended, Writer, call_line, end_line
+from distdemo.sanitizer.buffers import Buffers, is_strided
+from distdemo.sanitizer.calls import METHODS, Fields, described
+from distdemo.sanitizer.notes import (
+    MOST_KNOWN,
+    Ended,
+    Touched,
+    Writer,
+    call_line,
+    end_line,
+    touched_line,
+)
 from distdemo.sanitizer.records import Call, Place
+
+TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
+LONGEST = 400  # characters of an exception's text
+
+
+class Waited(NamedTuple):
+    """What a handle is of.
+
+    Attributes:
+        number: of the call, on this rank.
+        sync: torch waits for it in the call itself.
+        from_any: a receive from any rank.
+    """
+
+    number: int
+    sync: bool
+    from_any: bool
 
 
 class Recorder:
@@ -37,28 +70,32 @@ class Recorder:
 
     Args:
         fd: where to.
+        rank: as the launcher counts.
+        world_size: likewise.
+        buffers: watch the tensors of calls, too.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, rank: int, world_size: int, *, buffers: bool = False) -> None:
         self._writer = Writer(fd)
-        self._lock = threading.Lock()
+        self._world = (rank, world_size)
+        self._lock = threading.RLock()  # a signal's handler may call, too
         self.local = threading.local()
         self._calls: dict[Any, int] = {}
         self._kept: list[CodeType] = []  # so that the id of none is used again
-        self._groups: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._named: dict[tuple[int, ...], int] = {}  # how many groups there are of these members
+        self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+        self._alike: Counter[tuple[tuple[int, ...], str]] = Counter()
+        self._numbers = itertools.count()
         self._kinds: dict[str, str] = {}
         self._count = 0
-        self._works: dict[int, int] = {}
-        self.from_any: dict[int, bool] = {}
-        """By the address of a handle: it is that of a receive from any rank."""
+        self._works: dict[int, Waited] = {}
+        self.buffers = Buffers() if buffers else None
         self.off = False
         os.register_at_fork(after_in_child=self._stop)
 
     def _stop(self) -> None:
         self.off = True
 
-    def made(self, group: Any, fields: tuple[Any, ...], via: str = "") -> int:  # noqa: ANN401 - a group
+    def made(self, group: Any, fields: Fields, via: str = "") -> int:  # noqa: ANN401 - a group
         """Note a call, and return its number on this rank.
 
         Args:
@@ -80,8 +117,8 @@ class Recorder:
     def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - what can be looked up; a group
         code, line = self._here()
         key = (what, id(code), line, id(group), via)
-        number = self._calls.get(key)
         with self._lock:
+            number = self._calls.get(key)
             if number is None:
                 place = Place(via=via)
                 if code is not None:
@@ -91,15 +128,12 @@ class Recorder:
             self._count += 1
             return self._count - 1
 
-    def waits(self, work: Any) -> bool:  # noqa: ANN401 - a Work
-        """Note that a call is waited for; whether it is one of those that were noted."""
-        number = self._works.pop(id(work), None)
-        if number is None or self.off:
-            return False
-        if number >= 0:
-            with self._lock:
-                self._writer.write(f"w {number}")
-        return True
+    def waits(self, work: Any) -> Waited | None:  # noqa: ANN401 - a Work
+        """Note that a call is waited for; None if it is none of those that were noted."""
+        waited = self._works.pop(id(work), None)
+        if waited is not None and not waited.sync:
+            self._write(f"w {waited.number}")
+        return waited
 
     def came(self, source: int = -1) -> None:
         """Note that the call, or the wait, is over.
@@ -107,31 +141,80 @@ class Recorder:
         Args:
             source: the rank of the group whose data came; −1: that was known before.
         """
-        if not self.off:
-            with self._lock:
-                self._writer.write("r" if source < 0 else f"r {source}")
+        self._write("r" if source < 0 else f"r {source}")
+
+    def failed(self, *, made: bool) -> None:
+        """Note that the call, or the wait, raised.
+
+        Args:
+            made: the call was made, and failed later; else nobody else will hear of it.
+        """
+        self._write("f" if made else "u")
+
+    def _write(self, line: str) -> None:
+        with self._lock:
+            self._writer.write(line)
+
+    def touched(self, touched: Touched) -> None:
+        """Note what is wrong with the memory of a call."""
+        self._write(touched_line(touched))
+
+    def place(self) -> Place:
+        """The user's line that this is called from."""
+        code, line = self._here()
+        return Place() if code is None else Place(code.co_filename, line, code.co_name)
 
     def ended(self, error: BaseException | None) -> None:
         """Note that the program has ended, by itself or by this."""
-        if not self.off:
-            with self._lock:
-                self._writer.write(end_line(Ended("returned") if error is None else _end(error)))
+        if self.buffers is not None and error is None:
+            for touched in self.buffers.left():
+                self.touched(touched)
+        self._write(end_line(Ended("returned") if error is None else _end(error)))
 
-    def keep(self, work: Any, number: int) -> None:  # noqa: ANN401 - a Work
-        """This handle is that of the call of this number; −1: torch waits for it at once."""
+    def keep(self, work: Any, waited: Waited) -> None:  # noqa: ANN401 - a Work
+        """This is the handle of that call."""
         if len(self._works) > MOST_KNOWN:
             self._works.clear()
-        self._works[id(work)] = number
+        self._works[id(work)] = waited
 
     def register(self, group: Any) -> None:  # noqa: ANN401 - a group
-        """This group exists now: groups of the same members are told apart by their order."""
+        """This group exists now: groups of the same members are told apart by their order.
+
+        Where each device has a backend of its own, each has its own sequence of calls.
+        """
+        world = dist.group.WORLD
+        if world is not None and group is world and (world.rank(), world.size()) != self._world:
+            self.stop()  # the program counts its ranks in another way: they can't be compared
+        if group in self._groups or self.off:
+            return
+        members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - get_process_group_ranks is that
+        pairs = [part.partition(":")[::2] for part in _backends(group).split(",")]
+        several = len({backend for _, backend in pairs}) > 1
         with self._lock:
             self._calls.clear()  # they go by the address of their group, which may be another's now
-            self._group(group)
+            self._kept.clear()
+            numbers = self._groups[group] = {}
+            for device, backend in pairs if several else [("", pairs[0][1])]:
+                name = f"{backend}/{device}" if several else backend
+                nth, number = self._alike[members, name], next(self._numbers)
+                self._alike[members, name] += 1
+                self._writer.write(f"G {number} {nth} {name} {list(members)}")
+                numbers[device] = number
+
+    def knows(self, group: Any) -> bool:  # noqa: ANN401 - a group
+        """Whether torch has told of this group."""
+        return group in self._groups
+
+    def stop(self) -> None:
+        """End the notes of this rank, and so the comparison of all."""
+        if not self.off:
+            self.off = True
+            with suppress(OSError, ValueError):  # the pipe is gone, perhaps that is why
+                self._write("X")
 
     def fail(self, error: BaseException) -> None:
         """Tell once that notes end here; the program goes on."""
-        self.off = True
+        self.stop()
         name = type(error).__name__
         sys.stderr.write(f"distdemo's sanitizer stopped on this rank: {name}: {error}\n")
 
@@ -161,58 +244,63 @@ class Recorder:
         if code is not None:
             self._kept.append(code)
         number = self._calls[key] = len(self._calls)
-        self._writer.write(call_line(number, self._group(group), call))
+        devices = self._groups[group]
+        of = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
+        self._writer.write(call_line(number, of, call))
         return number
 
-    def _group(self, group: Any) -> int:  # noqa: ANN401 - a group
-        number = self._groups.get(group)
-        if number is None:
-            members = tuple(c10d._world.pg_group_ranks.get(group, {}))  # noqa: SLF001 - get_process_group_ranks is that
-            members = members or tuple(range(group.size()))
-            nth = self._named[members] = self._named.get(members, -1) + 1
-            number = self._groups[group] = sum(self._named.values()) + len(self._named)
-            self._writer.write(f"G {number} {nth} {list(members)}")
-        return number
+
+def _backends(group: Any) -> str:  # noqa: ANN401 - a group
+    """``cpu:gloo,cuda:nccl``."""
+    try:
+        found = str(dist.get_backend_config(group))
+    except (KeyError, RuntimeError, ValueError):
+        found = ""
+    return found if ":" in found else f":{dist.get_backend(group)}"
 
 
 def _kind(file: str) -> str:
     """Whose the code of a file is: the user's, a library's, or torch's, Python's or ours."""
-    if is_ours(file) or file.startswith("<") or "/torch/" in file.replace("\\", "/"):
+    if is_ours(file) or file.startswith(("<", TORCH)):
         return "inner"
     return "library" if is_library(file) else "user"
 
 
 def _end(error: BaseException) -> Ended:
     """How a program ended that raised."""
-    if isinstance(error, SystemExit):
-        how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
-        return Ended(how)
     place, inside = Place(), ""
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if not (is_library(code.co_filename) or is_ours(code.co_filename)):
             place, inside = Place(code.co_filename, trace.tb_lineno, code.co_name), ""
-        elif "/torch/distributed/" in code.co_filename.replace("\\", "/") and not inside:
-            inside = code.co_name if code.co_name != "wrapper" else ""
+        elif code.co_filename == c10d.__file__ and not inside:
+            inside = "" if code.co_name == "monitored_barrier" else code.co_name
         trace = trace.tb_next
-    said = re.sub(r" at 0x[0-9a-f]+", "", headline(str(error)))  # an address says nothing
+    if isinstance(error, SystemExit):
+        return Ended("returned" if error.code in (None, 0) else f"exited with {error.code}", place)
+    said = re.sub(r" at 0x[0-9a-f]+", "", headline(shown(error)))[:LONGEST]  # no addresses
     return Ended(f"raised {type(error).__name__}: {said}", place, inside)
 
 
 # ------------------------------------------------------------------------------- putting them there
 
 
-def install(fd: int) -> Recorder:
+def install(fd: int, rank: int, world_size: int, *, buffers: bool = False) -> Recorder:
     """From now on note every call of this process; once, before it makes a group or after.
 
     Args:
         fd: where the notes go.
+        rank: of this process, as the launcher counts.
+        world_size: likewise.
+        buffers: watch the tensors of calls, too.
     """
-    recorder = Recorder(fd)
+    recorder = Recorder(fd, rank, world_size, buffers=buffers)
     cover = partial(_cover, recorder)
     cover(dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
+    if recorder.buffers is not None:
+        _replace_polls(recorder, recorder.buffers)
     outside = c10d._warn_not_in_group  # noqa: SLF001 - where every collective of a non-member ends
 
     def warn(name: str) -> None:
@@ -221,12 +309,24 @@ def install(fd: int) -> Recorder:
 
     vars(c10d)["_warn_not_in_group"] = warn
     _everywhere("new_group", partial(_new_group, recorder, cover))
+    _everywhere("split_group", partial(_split_group, recorder, cover))
     _everywhere("init_process_group", partial(_init, recorder, cover))
     for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
         setattr(dist, name, _first_cover_cpp(recorder, getattr(dist, name)))
     if dist.is_initialized():
         _begin(recorder, cover)
     return recorder
+
+
+@contextmanager
+def noting(recorder: Recorder) -> Iterator[None]:
+    """Note how the block ends."""
+    try:
+        yield
+    except BaseException as error:
+        _safely(recorder, recorder.ended, error)
+        raise
+    _safely(recorder, recorder.ended, None)
 
 
 def _begin(recorder: Recorder, cover: Callable[[type], None]) -> None:
@@ -251,7 +351,8 @@ def _first_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 
     def covering(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         from distdemo.sanitizer.kernels import cover
 
-        _safely(recorder, cover, recorder)
+        groups = [each for each in (*args, *named.values()) if isinstance(each, dist.ProcessGroup)]
+        _safely(recorder, cover, recorder, groups)
         return original(*args, **named)
 
     return covering
@@ -261,10 +362,9 @@ def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
     """Replace a function of torch.distributed wherever a module of torch's has it by name."""
     original = getattr(c10d, name)
     replacement = wraps(original)(wrap(original))
-    for module in list(sys.modules.values()):
-        found = getattr(module, "__dict__", {})
-        if found.get(name) is original and str(found.get("__name__", "")).startswith("torch."):
-            found[name] = replacement
+    for home, module in list(sys.modules.items()):
+        if home.startswith("torch.distributed") and vars(module).get(name) is original:
+            setattr(module, name, replacement)
 
 
 def _init(recorder: Recorder, cover: Callable[[type], None], original: Any) -> Any:  # noqa: ANN401 - torch's
@@ -281,60 +381,66 @@ def _init(recorder: Recorder, cover: Callable[[type], None], original: Any) -> A
 
 
 def _new_group(recorder: Recorder, cover: Callable[[type], None], original: Any) -> Any:  # noqa: ANN401 - torch's
-    def new_group(ranks: Any = None, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        if getattr(recorder.local, "busy", False) or not dist.is_initialized():
-            return original(ranks, *args, **named)
+    parameters = inspect.signature(original)
+
+    def new_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        given = parameters.bind(*args, **named).arguments
+        if given.get("ranks") is not None:
+            given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
+        busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
         try:
-            members = tuple(range(dist.get_world_size()) if ranks is None else sorted(ranks))
-            of_all = not named.get("use_local_synchronization", False)
-            if of_all:
-                _safely(recorder, recorder.made_group, members)
-            group = original(ranks, *args, **named)
-            if of_all:
-                _safely(recorder, recorder.came)
-            if isinstance(group, dist.ProcessGroup):
-                cover(type(group))
-                _safely(recorder, recorder.register, group)
-            return group
+            if not busy and not given.get("use_local_synchronization"):
+                members = given.get("ranks") or range(dist.get_world_size())
+                _safely(recorder, recorder.made_group, tuple(sorted(members)))
+            group = original(**given)
         finally:
-            recorder.local.busy = False
+            recorder.local.busy = busy
+        return _registered(recorder, cover, group)
 
     return new_group
 
 
+def _split_group(recorder: Recorder, cover: Callable[[type], None], original: Any) -> Any:  # noqa: ANN401 - torch's
+    def split_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        return _registered(recorder, cover, original(*args, **named))
+
+    return split_group
+
+
+def _registered(recorder: Recorder, cover: Callable[[type], None], group: Any) -> Any:  # noqa: ANN401 - a group, or torch's sign for none
+    if isinstance(group, dist.ProcessGroup):
+        cover(type(group))
+        _safely(recorder, recorder.register, group)
+    return group
+
+
 def _cover(recorder: Recorder, kind: type) -> None:
     """Replace the methods that this class itself has, once."""
-    for name, fields in method_calls().items():
+    for name, fields in METHODS.items():
         original = kind.__dict__.get(name)
         if original is not None and not hasattr(original, "_noted"):
-            setattr(kind, name, _noted(recorder, original, fields))
+            setattr(kind, name, _noted(recorder, name, original, fields))
 
 
-def _noted(recorder: Recorder, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
+def _noted(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
     local = recorder.local
 
     @wraps(original)
     def method(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        if recorder.off or getattr(local, "busy", False):
+        if recorder.off or getattr(local, "busy", False) or not recorder.knows(self):
             return original(self, *args, **named)
         local.busy = True  # what it calls in turn is its own
         try:
+            noted = _safely(recorder, _begin_call, recorder, fields, self, args, named)
             try:
-                found = fields(args, named)
-                number = recorder.made(self, found)
-            except Exception as error:  # noqa: BLE001 - the program must not suffer
-                recorder.fail(error)
-                return original(self, *args, **named)
-            work = original(self, *args, **named)
-            if work is None:
-                recorder.came()
-            else:
-                recorder.keep(work, -1 if found[1] else number)
-                if found[7] == -1:
-                    recorder.from_any[id(work)] = True
-                if type(work).wait is not dist.Work.wait:
-                    _replace_wait(recorder, type(work))
+                work = original(self, *args, **named)
+            except BaseException:
+                if noted is not None:
+                    _safely(recorder, partial(recorder.failed, made=name == "monitored_barrier"))
+                raise
+            if noted is not None:
+                _safely(recorder, _follow, recorder, name, args, work, noted)
             return work
         finally:
             local.busy = False
@@ -343,9 +449,76 @@ def _noted(recorder: Recorder, original: Any, fields: Any) -> Any:  # noqa: ANN4
     return method
 
 
-def _came(recorder: Recorder, work: Any) -> None:  # noqa: ANN401 - a Work
-    anybodys = bool(recorder.from_any) and recorder.from_any.pop(id(work), False)
-    recorder.came(work._source_rank() if anybodys else -1)  # noqa: SLF001 - what dist.recv asks, too
+def _begin_call(  # noqa: PLR0913, PLR0917 - all of a call
+    recorder: Recorder,
+    fields: Any,  # noqa: ANN401 - of calls.METHODS
+    group: Any,  # noqa: ANN401 - a group
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+) -> tuple[Fields, int, Touched | None]:
+    """Note a call that is about to be made."""
+    found = fields(args, named)
+    number = recorder.made(group, found)
+    touched = None
+    if recorder.buffers is not None and _by_user():
+        place = recorder.place()
+        touched = Touched(str(described(found, place)), place)
+        if is_strided(args):
+            recorder.touched(touched)
+    return found, number, touched
+
+
+def _by_user() -> bool:
+    """Whether the user's own code makes the call, not another part of torch."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way that is cheap
+    inner = (os.path.dirname(c10d.__file__), os.path.dirname(__file__))  # noqa: PTH120 - as code has it
+    while frame is not None and (
+        os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
+    ):
+        frame = frame.f_back
+    return frame is not None and _kind(frame.f_code.co_filename) != "inner"
+
+
+def _follow(
+    recorder: Recorder,
+    name: str,
+    args: tuple[Any, ...],
+    work: Any,  # noqa: ANN401 - a Work
+    noted: tuple[Fields, int, Touched | None],
+) -> None:
+    """Keep an eye on the handle of a call that was made."""
+    fields, number, touched = noted
+    if work is None:
+        recorder.came()
+        return
+    recorder.keep(work, Waited(number, fields.sync, fields.peer == -1))
+    if touched is not None and not fields.sync and recorder.buffers is not None:
+        recorder.buffers.began(work, name, args, touched)
+    if type(work).wait is not dist.Work.wait:
+        _replace_wait(recorder, type(work))
+
+
+def _look_at_buffers(recorder: Recorder, buffers: Buffers, work: Any) -> None:  # noqa: ANN401 - a Work
+    touched = buffers.waited(work)
+    if touched is not None:
+        recorder.touched(replace(touched, then=recorder.place()))
+
+
+def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
+    """Who asks whether a call is done, or for its future, waits for it in another way."""
+
+    def polling(original: Any) -> Any:  # noqa: ANN401 - torch's
+        @wraps(original)
+        def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+            answer = original(self, *args, **named)
+            if answer is not False:
+                _safely(recorder, buffers.waited, self)
+            return answer
+
+        return poll
+
+    for name in ("is_completed", "synchronize", "get_future", "block_current_stream"):
+        setattr(dist.Work, name, polling(getattr(dist.Work, name)))
 
 
 def _replace_wait(recorder: Recorder, kind: type) -> None:
@@ -355,10 +528,19 @@ def _replace_wait(recorder: Recorder, kind: type) -> None:
 
     @wraps(original)
     def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        noted = _safely(recorder, recorder.waits, self)
-        done = original(self, *args, **named)
-        if noted:
-            _safely(recorder, _came, recorder, self)
+        waited = _safely(recorder, recorder.waits, self)
+        if recorder.buffers is not None:
+            _safely(recorder, _look_at_buffers, recorder, recorder.buffers, self)
+        try:
+            done = original(self, *args, **named)
+        except BaseException:
+            if waited is not None:
+                recorder.keep(self, waited._replace(sync=False))  # it may be waited for again
+                _safely(recorder, partial(recorder.failed, made=True))
+            raise
+        if waited is not None:
+            source = _safely(recorder, self._source_rank) if waited.from_any else -1
+            _safely(recorder, recorder.came, -1 if source is None else source)
         return done
 
     wait._noted = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above

@@ -36,7 +36,7 @@ from distdemo.view.format import ranks_text
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PIPE = 1 << 20  # bytes of notes that wait to be read
+PIPES = 16 << 20  # bytes of notes that wait to be read, of all ranks
 CHUNK = 1 << 18
 GRACE = 1.0  # seconds that ranks get to come to a call at which others differ
 STILL = 2  # looks in a row without a note after which what waits is taken to wait
@@ -86,12 +86,12 @@ class Inspector:
         """Close them."""
         self._held.close()
 
-    @staticmethod
-    def _enlarge(pipe: int) -> None:
+    def _enlarge(self, pipe: int) -> None:
         import fcntl
 
         with suppress(OSError, AttributeError):  # more than this user may have
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+            size = max(1 << 16, min(1 << 20, PIPES // self._world.world_size))
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
 
     def look(self, outcomes: Sequence[Outcome | None]) -> bool:
         """Read what there is to read; whether there is a finding, and so no use to go on.
@@ -101,10 +101,25 @@ class Inspector:
         """
         if self._finding is not None:
             return True
+        try:
+            return self._look(outcomes)
+        except Exception as error:  # noqa: BLE001 - the program must not suffer
+            self._give_up(error)
+            return False
+
+    def _give_up(self, error: Exception) -> None:
+        """Tell once that nothing is compared from here on."""
+        self._matcher.off = True
+        name = type(error).__name__
+        sys.stderr.write(f"distdemo's sanitizer stopped: {name}: {error}\n")
+
+    def _look(self, outcomes: Sequence[Outcome | None]) -> bool:
         moved = self._read()
         self._end(outcomes)
         self._still = 0 if moved else self._still + 1
         matcher = self._matcher
+        if matcher.off:
+            return False
         if matcher.suspects:
             # Those that come to the same call right after show who differs from whom.
             self._since = self._since or time.monotonic()
@@ -122,16 +137,24 @@ class Inspector:
         Args:
             report: of the world, all of whose ranks are gone.
         """
-        self._read()
-        if report.interrupted_by is not None:
-            return report, ()
-        self._end(report.outcomes)
-        finding = self._finding or self._certain() or self._at_the_end(report)
+        try:
+            finding = self._conclude(report)
+        except Exception as error:  # noqa: BLE001 - the program must not suffer
+            self._give_up(error)
+            finding = None
         if finding is None:
             return report, ()
-        if self._certain() is None:
-            finding = _with_cause(finding, report)
         return replace(report, verdict=verdict(finding, report.verdict)), (finding,)
+
+    def _conclude(self, report: WorldReport) -> Finding | None:
+        self._read()
+        self._end(report.outcomes)
+        if report.interrupted_by is not None or (self._matcher.off and self._finding is None):
+            return None
+        finding = self._finding or self._certain() or self._at_the_end(report)
+        if finding is not None and self._certain() is None:
+            return _with_cause(finding, report)
+        return finding
 
     def _read(self) -> bool:
         """Whether there was something new."""
@@ -159,8 +182,10 @@ class Inspector:
                 signal = f"was killed by signal {outcome.signal}"
                 how = f"exited with {outcome.exit_code}" if outcome.signal is None else signal
                 self._matcher.take(rank, Ended(how))
-            elif isinstance(outcome, Returned):
+            elif isinstance(outcome, Returned) and outcome.left:
                 self._matcher.take(rank, Ended("returned"))
+            elif isinstance(outcome, Returned) and not state.lost:
+                self._matcher.off = True  # it would have said so
 
     def _certain(self) -> Finding | None:
         matcher = self._matcher

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -22,14 +23,19 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
 )
 
-from distdemo.sanitizer.calls import method_calls
+from distdemo.sanitizer.calls import METHODS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
 
     from distdemo.sanitizer.hooks import Recorder
 
+_groups: WeakSet[dist.ProcessGroup] = WeakSet()
 _held: list[torch.library.Library] = []  # torch forgets the kernels with their library
+
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,12 @@ KERNELS = {
 }
 
 
-def cover(recorder: Recorder) -> None:
-    """From now on note what C++ calls, too."""
+def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
+    """From now on note what C++ calls on these groups, too.
+
+    On others not all ranks may note it: those that have no DDP module don't come here.
+    """
+    _groups.update(groups)
     if _held:
         return
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
@@ -87,16 +97,14 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN40
     if len(args) > kernel.timeout and args[kernel.timeout] >= 0:
         opts.timeout = timedelta(milliseconds=args[kernel.timeout])
     given = (*(args[place] for place in kernel.tensors), opts)
-    if not recorder.off and not getattr(recorder.local, "busy", False):
+    if group in _groups and not recorder.off and not getattr(recorder.local, "busy", False):
         try:
-            fields = method_calls()[kernel.method](given, {})
-            recorder.made(group, (fields[0], False, *fields[2:]), _caller())
+            fields = METHODS[kernel.method](given, {})._replace(sync=False)
+            recorder.made(group, fields, _caller())
         except Exception as error:  # noqa: BLE001 - the program must not suffer
             recorder.fail(error)
-    first = given[0]
-    while not isinstance(first, torch.Tensor):
-        first = first[0]
-    work = getattr(group._get_backend(first.device), kernel.method)(*given)  # noqa: SLF001 - as the kernel itself does
+    backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
+    work = getattr(backend, kernel.method)(*given)
     return given[0], work.boxed()
 
 

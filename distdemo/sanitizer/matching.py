@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from distdemo.launcher.verdict import lost_peer
-from distdemo.sanitizer.notes import Came, Ended, Made, Note, Waits
+from distdemo.sanitizer.notes import Came, Ended, GroupKey, Made, Note, Stopped, Touched, Waits
 from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Row
 
-GroupKey = tuple[tuple[int, ...], int]
 P2P = ("send", "recv")
 MOST_PLACES = 1000  # lines of a group's calls that are remembered
 MOST_PENDING = 10_000  # calls of a rank that were never waited for
@@ -58,6 +57,8 @@ class Entry:
     Attributes:
         position: in the sequence of its group; of a send or receive meaningless.
         matched: of a send or receive: the other side has been seen.
+        order: how many calls its rank has made before it.
+        waited: somebody waits for it, or has done so.
     """
 
     rank: int
@@ -65,6 +66,8 @@ class Entry:
     call: Call
     position: int = 0
     matched: bool = False
+    order: int = 0
+    waited: bool = False
 
     @property
     def from_any(self) -> bool:
@@ -78,27 +81,31 @@ class Group:
 
     Attributes:
         members: their numbers in the world, in the order of the group.
-        nth: how many groups of the same members came before it.
+        backend: ``gloo``; ``gloo/cpu`` where another device has another.
+        nth: how many groups of the same came before it.
         reached: by rank: how many calls it has made.
         open: the calls that not all have made yet, the oldest first.
         agreed: how many calls all have made alike.
         last: the last of them.
         places: how often a line has made a call that all agreed on.
+        latest: by rank: the line of its last call.
     """
 
     members: tuple[int, ...]
+    backend: str
     nth: int
     reached: dict[int, int]
     open: deque[dict[int, Made]] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
     places: Counter[tuple[str, int]] = field(default_factory=Counter)
+    latest: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
         """``the default group``, or its members."""
         if self.members == tuple(range(world_size)) and self.nth == 0:
             return "the default group"
-        more = f", the {self.nth + 1}. of them" if self.nth else ""
+        more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
         return f"group {list(self.members)}{more}"
 
 
@@ -112,6 +119,10 @@ class RankState:
         threads: that have made calls, and the main one, 0.
         waits: by thread: the call that it is in.
         last: the last that it made.
+        latest: by thread: the same.
+        failed: positions at which its call failed, and it went on.
+        refused: a call that raised before anybody else could hear of it.
+        lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
     """
 
@@ -120,6 +131,10 @@ class RankState:
     threads: set[int] = field(default_factory=lambda: {0})
     waits: dict[int, Entry] = field(default_factory=dict)
     last: Call | None = None
+    latest: dict[int, Entry | None] = field(default_factory=dict)
+    failed: set[tuple[Group, int]] = field(default_factory=set)
+    refused: Entry | None = None
+    lost: bool = False
     ended: Ended | None = None
 
     @property
@@ -133,12 +148,14 @@ class Matcher:
 
     Attributes:
         ranks: by number.
+        off: some rank notes no more, so that nothing can be said.
         found: what is certain to be wrong.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
+        self.off = False
         self.found: list[Finding] = []
         self.suspects: list[tuple[Group, int]] = []
         """Positions at which calls differ; what the ranks still to come make of it is not known."""
@@ -148,14 +165,19 @@ class Matcher:
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
         state = self.ranks[rank]
+        refused, state.refused = state.refused, None
+        if refused is not None and not (isinstance(note, Ended) and note.inside):
+            self._undo(refused)  # the program has caught the error, and goes on
         if isinstance(note, Made):
             state.threads.add(note.thread)
             state.waits.pop(note.thread, None)
             state.last = note.call
             entry = self._made(rank, note)
+            state.latest[note.thread] = entry
             if entry is not None and note.call.sync:
+                entry.waited = True
                 state.waits[note.thread] = entry
-            elif entry is not None:
+            elif entry is not None and not note.call.place.via:  # C++ waits unseen
                 state.pending[state.made] = entry
                 if len(state.pending) > MOST_PENDING:
                     del state.pending[next(iter(state.pending))]
@@ -163,25 +185,55 @@ class Matcher:
         elif isinstance(note, Waits):
             entry = state.pending.pop(note.number, None)
             if entry is not None:
+                entry.waited = True
                 state.waits[note.thread] = entry
         elif isinstance(note, Came):
-            entry = state.waits.pop(note.thread, None)
-            if entry is not None and entry.from_any and not entry.matched:
-                self._came_from(entry, note.source)
-        elif isinstance(note, Ended) and not lost_peer(note.how):  # else it waited in vain
+            self._came(state, note)
+        elif isinstance(note, Touched):
+            self._touched(rank, note)
+        elif isinstance(note, Stopped):
+            self.off = True
+        elif lost_peer(note.how):  # it waited in vain
+            state.lost = True
+        else:
             state.ended = note
             state.waits.clear()
+
+    def _came(self, state: RankState, note: Came) -> None:
+        entry = state.waits.pop(note.thread, None)
+        if note.undone:
+            state.refused = state.latest.pop(note.thread, None)
+        elif entry is not None and note.failed and entry.call.op not in P2P:
+            state.failed.add((entry.group, entry.position))
+        elif entry is not None and entry.from_any and not entry.matched:
+            self._came_from(entry, note.source)
+
+    def _undo(self, entry: Entry) -> None:
+        """Forget a call that was refused before it was made."""
+        group, rank, position = entry.group, entry.rank, entry.position
+        if entry.call.op in P2P:
+            for key, waiting in list(self._channels.items()):
+                if entry in waiting:
+                    self._take_out(key, entry)
+            return
+        index = position - group.agreed
+        if index < 0 or group.reached[rank] != position + 1:
+            return
+        group.reached[rank] -= 1
+        group.open[index].pop(rank, None)
+        if (group, position) in self.suspects and self.mismatch((group, position)) is None:
+            self.suspects.remove((group, position))
 
     # ---------------------------------------------------------------------------- collectives
 
     def _made(self, rank: int, note: Made) -> Entry | None:
-        members, nth = note.group
+        members, backend, nth = note.group
         call = note.call
         if any(not 0 <= member < self.world_size for member in members) or rank not in members:
             return None  # not a note of this world
         group = self._groups.get(note.group)
         if group is None:
-            group = Group(members, nth, dict.fromkeys(members, 0))
+            group = Group(members, backend, nth, dict.fromkeys(members, 0))
             self._groups[note.group] = group
         if call.op.startswith("outside "):
             self._outside(rank, call)
@@ -189,10 +241,11 @@ class Matcher:
         wrong = alone(call, members.index(rank), len(members))
         if wrong is not None:
             self._alone(rank, group, call, *wrong)
-        entry = Entry(rank, group, call)
+        entry = Entry(rank, group, call, order=self.ranks[rank].made)
         if call.op in P2P:
             self._match(entry)
             return entry
+        group.latest[rank] = (call.place.file, call.place.line)
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         index = entry.position - group.agreed
@@ -215,7 +268,8 @@ class Matcher:
         """Whether a call does not go with those that are at its position already."""
         if next(iter(others.values())).agreement != note.agreement:
             return True
-        if not note.call.has_parts:
+        first = next(iter(others.values())).call
+        if not note.call.has_parts or (note.call.part is not None and note.call.part == first.part):
             return False
         calls = {each: other.call for each, other in others.items()}
         return any(
@@ -258,7 +312,7 @@ class Matcher:
         absent = [m for m in group.members if m not in calls]
         rows = [*rows_of({rank: calls[rank] for rank in waiting})]
         rows += rows_of({rank: calls[rank] for rank in guilty})
-        rows += [Row(tuple(absent), "had not come here")] if absent else []
+        rows += [Row(tuple(absent), "had not reached this call")] if absent else []
         return Finding(kind, what, tuple(rows), self.before(group), RULES[kind], guilty, waiting)
 
     def first(self) -> Finding | None:
@@ -280,13 +334,24 @@ class Matcher:
         if not group.agreed or group.last is None:
             return ""
         count = f"on {group.agreed} calls; the last was" if group.agreed > 1 else "on one call,"
-        return f"Before it all ranks agreed {count} {group.last.op} at {group.last.place}."
+        return f"Before that, all ranks agreed {count} {group.last.op} at {group.last.place}."
 
     def _outside(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
         what = f"Rank {rank} calls {op} on a group that it is not in."
         row = Row((rank,), op, str(call.place))
         self.found.append(Finding("group", what, (row,), "", RULES["group"], (rank,)))
+
+    def _touched(self, rank: int, note: Touched) -> None:
+        what = {
+            "written": f"Rank {rank} writes to a tensor of a call that it has not waited for yet.",
+            "unwaited": f"Rank {rank} never waits for a call that it made without blocking.",
+            "strided": f"Rank {rank} passes a tensor with gaps, which the backend takes as whole.",
+        }.get(note.what, f"Rank {rank}: {note.what}")
+        rows = [Row((rank,), note.did, str(note.place))]
+        rows += [Row((rank,), "waits for it", str(note.then))] if note.then.line else []
+        rule = "Wait for a call before you use its tensors, and pass contiguous ones."
+        self.found.append(Finding("buffers", what, tuple(rows), "", rule, (rank,)))
 
     def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> None:
         row = Row((rank,), str(call), str(call.place))
@@ -299,25 +364,44 @@ class Matcher:
     def _match(self, entry: Entry) -> None:
         """Find the other side, or wait for it."""
         call, members = entry.call, entry.group.members
-        own = members.index(entry.rank)
         if call.peer is None or not -1 <= call.peer < len(members):
             return
-        way = (own, call.peer) if call.op == "send" else (call.peer, own)
-        key = (entry.group, way[0], way[1])
-        for other in self._channels.get(key, ()):
-            if other.call.op != call.op and other.call.tag == call.tag:
-                self._take_out(key, other)
-                self._pair(other, entry)
-                return
-        self._channels[key].append(entry)
+        own = members.index(entry.rank)
+        sender, receiver = (own, call.peer) if call.op == "send" else (call.peer, own)
+        self._channels[entry.group, sender, receiver].append(entry)
+        self._settle(entry.group, receiver)
 
     def _came_from(self, entry: Entry, source: int) -> None:
         """A receive from any rank has got its data: from this one."""
         own = entry.group.members.index(entry.rank)
         self._take_out((entry.group, -1, own), entry)
-        if source >= 0:  # the note of the send may be read later than this one
-            entry.call = replace(entry.call, peer=source)
-            self._match(entry)
+        if source < 0:
+            entry.matched = True
+            return
+        entry.call = replace(entry.call, peer=source)
+        waiting = self._channels[entry.group, source, own]
+        waiting.append(entry)
+        waiting.sort(key=lambda each: (each.rank, each.order))
+        self._settle(entry.group, own)
+
+    def _settle(self, group: Group, receiver: int) -> None:
+        """Pair what was sent to this rank with its receives, each in its order.
+
+        While an older receive from any rank is open, it may be the one that gets a message.
+        """
+        anybodys = self._channels.get((group, -1, receiver), [])
+        for sender in range(len(group.members)):
+            key = (group, sender, receiver)
+            for send in [e for e in self._channels.get(key, ()) if e.call.op == "send"]:
+                waiting = self._channels.get(key, ())
+                receives = (e for e in waiting if e.call.op == "recv" and _same_tag(e, send))
+                receive = next(receives, None)
+                if receive is None:
+                    continue
+                if not any(e.order < receive.order and _same_tag(e, send) for e in anybodys):
+                    self._take_out(key, send)
+                    self._take_out(key, receive)
+                    self._pair(send, receive)
 
     def _take_out(self, key: tuple[Group, int, int], entry: Entry) -> None:
         waiting = self._channels[key]
@@ -330,8 +414,12 @@ class Matcher:
         members, call = entry.group.members, entry.call
         if call.op not in P2P:
             reached = entry.group.reached
-            return tuple(m for m in members if m != entry.rank and reached[m] <= entry.position)
-        if entry.matched or call.peer is None:
+            needed = members
+            if call.root is not None and 0 <= call.root < len(members):
+                root = members[call.root]  # others need the root alone, if they need anybody
+                needed = members if root == entry.rank else (root,)
+            return tuple(m for m in needed if m != entry.rank and reached[m] <= entry.position)
+        if entry.matched or call.peer is None or not -1 <= call.peer < len(members):
             return ()
         own = members.index(entry.rank)
         if call.peer == -1:
@@ -339,21 +427,20 @@ class Matcher:
         else:
             keys = [(entry.group, -1, call.peer)] if call.op == "send" else []
         for key in keys:  # a receive from any rank, which may take any of these sends
-            if any(each.call.tag == call.tag for each in self._channels.get(key, ())):
+            if any(_same_tag(entry, each) for each in self._channels.get(key, ())):
                 return ()
         others = tuple(m for m in members if m != entry.rank)
         return others if call.peer == -1 else (members[call.peer],)
 
-    def _pair(self, one: Entry, other: Entry) -> None:
-        one.matched = other.matched = True
-        give, take = (one, other) if one.call.op == "send" else (other, one)
+    def _pair(self, give: Entry, take: Entry) -> None:
+        give.matched = take.matched = True
         sent, got = give.call, take.call
         if sent.dtype != got.dtype:
             what = (
                 f"Rank {give.rank} sends {sent.dtype}, and rank {take.rank} receives {got.dtype}."
             )
-        elif sent.count != got.count:
-            fate = "too small" if got.count < sent.count else "too large: gloo fills a part of it"
+        elif sent.count > got.count or (sent.count < got.count and give.group.backend != "mpi"):
+            fate = "too small" if got.count < sent.count else "too large: a part of it is filled"
             what = (
                 f"Rank {give.rank} sends {sent.count} elements, and rank {take.rank} receives "
                 f"{got.count}: the receiver's tensor is {fate}."
@@ -365,9 +452,13 @@ class Matcher:
         self.found.append(Finding("p2p", what, rows, "", RULES["p2p"], both))
 
     def unmatched(self) -> Iterator[Entry]:
-        """Sends and receives whose other side was never seen."""
-        for waiting in self._channels.values():
-            yield from waiting
+        """Sends and receives whose other side was never seen.
+
+        A receive from any rank that was not waited for may have taken any of the sends.
+        """
+        for (group, _, receiver), waiting in self._channels.items():
+            if not self._channels.get((group, -1, receiver)):
+                yield from waiting
 
     def unfinished(self) -> Iterator[tuple[Group, int]]:
         """Positions that some members have reached and others have not."""
@@ -380,6 +471,11 @@ class Matcher:
         """Who called what at this position."""
         group, position = at
         return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
+
+
+def _same_tag(one: Entry, other: Entry) -> bool:
+    """NCCL knows no tags."""
+    return one.call.tag == other.call.tag or one.group.backend.startswith("nccl")
 
 
 # ------------------------------------------------------------------------------------- agreement
@@ -406,9 +502,9 @@ def alone(call: Call, rank: int, n: int) -> tuple[Kind, str] | None:
         lists = [call.gives, call.takes]
     for each in lists:
         if len(each) != n:
-            return "argument", f"a list of {call.op} has {len(each)} tensors, for {n} ranks."
+            return "argument", f"{call.op} got a list of {len(each)} tensors for {n} ranks."
     if call.aliased:
-        return "buffers", f"a list of {call.op} holds one tensor several times."
+        return "buffers", f"a list of {call.op} has the same tensor several times."
     return None
 
 

@@ -2,11 +2,14 @@ r"""The notes of a rank: lines of text that it writes before each call, into a p
 
 A call that was made before from the same line with the same arguments is its number alone::
 
-    G 0 0 [0, 1, 2, 3]                     # group 0 is the 0th with these members
+    G 0 0 gloo [0, 1, 2, 3]                # group 0 is the 0th with this backend and these members
     C 5 0 {"op": "all_reduce", ...}        # call 5, on group 0, looks like this
     5                                      # the rank makes call 5
     w 5                                    # it begins to wait for what it made as its 5th call ...
     r                                      # ... and has come back from that (r 2: with data of 2)
+    f                                      # that failed; u: and so the call was not made
+    X                                      # no more notes come, though the program goes on
+    B {"what": "written", ...}             # what is wrong with the memory of a call
     E {"how": "returned"}                  # its program has ended
 
 Lines are ASCII, ended by ``\n``. A line of another thread than the main one begins with ``@n``.
@@ -19,11 +22,13 @@ import json
 import os
 import threading
 from dataclasses import asdict, dataclass, field, replace
-from fcntl import F_GETPIPE_SZ, fcntl
 from typing import Any
 
+from distdemo.launcher.messages import Identity
 from distdemo.sanitizer.records import Call, Place
 
+GroupKey = tuple[tuple[int, ...], str, int]
+"""A group's members, its backend, and how many of the same there were before it."""
 MOST_KNOWN = 20_000  # different calls that a rank describes in short; then it begins anew
 
 
@@ -36,6 +41,7 @@ class Writer:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._pipe = Identity(fd)  # a program may close every descriptor that it finds
         self._main = threading.main_thread().ident
         self._threads: dict[int, int] = {}
 
@@ -46,9 +52,15 @@ class Writer:
             number = self._threads.setdefault(thread, 1 + len(self._threads))
             line = f"@{number} {line}"
         data = f"{line}\n".encode("ascii")
-        fcntl(self._fd, F_GETPIPE_SZ)  # raises, should the program have closed what it found open
+        if not self._pipe.holds():
+            raise BrokenPipeError("the program has closed the pipe of its notes")
         while data:
             data = data[os.write(self._fd, data) :]
+
+
+def touched_line(touched: Touched) -> str:
+    """How a rank says what is wrong with the memory of a call."""
+    return f"B {json.dumps(asdict(touched))}"
 
 
 def end_line(ended: Ended) -> str:
@@ -67,11 +79,10 @@ class Made:
     """A rank makes a call.
 
     Attributes:
-        group: its members, and how many groups of the same came before it.
         agreement: of the call.
     """
 
-    group: tuple[tuple[int, ...], int]
+    group: GroupKey
     call: Call
     agreement: tuple[object, ...]
     thread: int = 0
@@ -91,10 +102,36 @@ class Came:
 
     Attributes:
         source: of a receive from any rank: whose data it got; −1: unknown.
+        failed: it raised.
+        undone: it raised before anybody else could hear of the call.
     """
 
     thread: int = 0
     source: int = -1
+    failed: bool = False
+    undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The rank notes nothing from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What is wrong with the memory of a call.
+
+    Attributes:
+        did: the call, as people read it.
+        place: where it was made.
+        then: where it was waited for, or nowhere.
+        what: ``strided``, ``written`` or ``unwaited``.
+    """
+
+    did: str
+    place: Place
+    then: Place = field(default_factory=Place)
+    what: str = "strided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +149,15 @@ class Ended:
     inside: str = ""
 
 
-Note = Made | Waits | Came | Ended
+Note = Made | Waits | Came | Stopped | Touched | Ended
 
 
 @dataclass(slots=True)
 class Reader:
-    """The other end: pieces of text in, notes out. What can't be read is left out."""
+    """The other end: pieces of text in, notes out."""
 
     _rest: bytes = b""
-    _groups: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    _groups: dict[int, GroupKey] = field(default_factory=dict)
     _made: dict[int, Made] = field(default_factory=dict)
 
     def read(self, piece: bytes) -> list[Note]:
@@ -131,7 +168,7 @@ class Reader:
             try:
                 note = self._note(line.decode("ascii"))
             except (ValueError, KeyError, TypeError, IndexError):
-                continue
+                note = Stopped()  # who can't be read can't be compared
             if note is not None:
                 found.append(note)
         return found
@@ -147,14 +184,22 @@ class Reader:
         letter, _, rest = line.partition(" ")
         if letter == "r":
             return Came(thread, int(rest or -1))
+        if letter in ("f", "u"):
+            return Came(thread, failed=True, undone=letter == "u")
+        if letter == "X":
+            return Stopped()
         if letter == "w":
             return Waits(int(rest), thread)
+        if letter == "B":
+            fields = json.loads(rest)
+            place, then = (Place(**fields.pop(name)) for name in ("place", "then"))
+            return Touched(**fields, place=place, then=then)
         if letter == "E":
             fields = json.loads(rest)
             return Ended(fields["how"], Place(**fields["place"]), fields["inside"])
         if letter == "G":
-            name, nth, members = rest.split(" ", 2)
-            self._groups[int(name)] = (tuple(map(int, json.loads(members))), int(nth))
+            name, nth, backend, members = rest.split(" ", 3)
+            self._groups[int(name)] = (tuple(map(int, json.loads(members))), backend, int(nth))
         elif letter == "C":
             name, group, fields = rest.split(" ", 2)
             call = _call(json.loads(fields))

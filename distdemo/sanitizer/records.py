@@ -98,6 +98,15 @@ class Call:
         return self.op in WITH_PARTS
 
     @property
+    def part(self) -> int | None:
+        """The size of every part that this rank gives or takes, where that is one size."""
+        even = self.gives[1:] if self.gives[:1] == (-1,) else ()
+        sizes = {*self.gives, *self.takes} if not even or self.gives != self.takes else {*even}
+        if self.op in ("all_gather", "gather", "scatter"):
+            sizes.add(self.count)
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
     def agreement(self) -> tuple[object, ...]:
         """What has to be the same on all ranks, by ``AGREEMENT``'s kinds."""
         size: object = (self.count, self.gives)
@@ -133,6 +142,19 @@ def _parts_text(verb: str, parts: tuple[int, ...]) -> str:
     """``gives 3, 3, 1, 3``; empty where all are of one size."""
     uneven = len(set(parts)) > 1 and parts[0] != -1
     return f"{verb} {', '.join(map(str, parts))}" if uneven else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the ranks of a world have to note.
+
+    Attributes:
+        paths: by rank: the pipe that it writes to; empty: there are no such pipes here.
+        buffers: watch the tensors of calls, too.
+    """
+
+    paths: tuple[str, ...]
+    buffers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

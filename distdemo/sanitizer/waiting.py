@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, ranks_of, rows_of
-from distdemo.sanitizer.records import Finding, Row
+from distdemo.sanitizer.records import Finding, Kind, Row
 
 
 def stuck(matcher: Matcher) -> Finding | None:
@@ -20,20 +20,29 @@ def missed(matcher: Matcher) -> Finding | None:
         end = state.ended
         if end is not None and end.inside and end.how.startswith("raised"):
             row = Row((rank,), f"in {end.inside}", str(end.place))
-            return Finding(
-                "argument", f"Rank {rank} {end.how}", (row,), "", RULES["argument"], (rank,)
-            )
+            kind: Kind = "group" if "not part of group" in end.how else "argument"
+            return Finding(kind, f"Rank {rank} {end.how}", (row,), "", RULES[kind], (rank,))
     for group, position in matcher.unfinished():
         calls = matcher.calls_at((group, position))
         gone = tuple(each for each in group.members if each not in calls and each in ended)
-        if gone:
+        if gone and not all(_gave_up(matcher, rank, (group, position)) for rank in calls):
             return _absent(matcher, group, position, gone)
     for entry in matcher.unmatched():
         peer = entry.call.peer
-        others = entry.group.members if peer in (None, -1) else (entry.group.members[peer],)
-        if ended.issuperset(set(others) - {entry.rank}):
+        members = entry.group.members
+        if peer is None or not -1 <= peer < len(members):
+            continue
+        others = set(members) - {entry.rank} if peer == -1 else {members[peer]}
+        if ended >= others and (entry.waited or entry.call.op == "send"):
             return _unmatched(matcher, entry)
     return None
+
+
+def _gave_up(matcher: Matcher, rank: int, at: tuple[Group, int]) -> bool:
+    """Whether a rank's call failed there, and the rank went on all the same."""
+    state = matcher.ranks[rank]
+    returned = state.ended is None or state.ended.how == "returned"
+    return at in state.failed and not state.lost and returned
 
 
 def hopeless(matcher: Matcher) -> dict[int, Entry]:
@@ -69,8 +78,9 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     calls = matcher.calls_at((group, position))
     others = tuple(sorted(calls))
     rows = [*rows_of(calls), *(_end_of(matcher, each) for each in gone)]
-    call = next(iter(calls.values()))
-    rounds = group.places[call.place.file, call.place.line]
+    call = calls[min(calls)]
+    line = (call.place.file, call.place.line)
+    rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
     name, before = group.name(matcher.world_size), matcher.before(group)
     if call.op == "new_group":
         what = f"{ranks_of(gone)} ended without making the group that others make."

@@ -591,7 +591,7 @@ def list_has_a_place_for_every_rank(rank: int, size: int) -> None:
     assert all(part.sum() == 2 for part in parts)
 
 
-@faulty("argument")
+@faulty("group")
 def number_in_the_group_for_one_in_the_world(rank: int, size: int) -> None:
     group = dist.new_group([2, 3])
     weight = torch.full((4,), float(rank))

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import sanitizer.collectives  # noqa: F401 - registers its programs
+import sanitizer.tensors  # noqa: F401 - as above
 import sanitizer.waits  # noqa: F401 - as above
 from sanitizer.pairs import FAULTY, RIGHT, Program
 from warm import Warm
@@ -18,37 +19,37 @@ from distdemo.launcher import workers
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.sanitizer.hooks import install
+from distdemo.sanitizer.hooks import install, noting
 from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.records import Finding
 
 
-def call(rank: Rank, program: Program, paths: tuple[str, ...]) -> None:
+def call(rank: Rank, program: Program, paths: tuple[str, ...], buffers: bool) -> None:
     """On a rank: the program, noted."""
     faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
-    recorder = install(os.open(paths[rank.rank], os.O_WRONLY))
-    try:
+    pipe = os.open(paths[rank.rank], os.O_WRONLY)
+    with noting(install(pipe, rank.rank, rank.world_size, buffers=buffers)):
         program(rank.rank, rank.world_size)
-    except BaseException as error:
-        recorder.ended(error)
-        raise
-    recorder.ended(None)
 
 
-def sanitized(program: Program, size: int) -> tuple[WorldReport, tuple[Finding, ...]]:
+def sanitized(
+    program: Program, size: int, buffers: bool
+) -> tuple[WorldReport, tuple[Finding, ...]]:
     """How it went, and what was found. The launcher looks more often than it does for people."""
     world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
     with patch.object(workers, "LOOK", 0.03), Inspector(world) as inspector:
-        report = run_world(world, call, (program, inspector.paths), look=inspector.look)
+        report = run_world(world, call, (program, inspector.paths, buffers), look=inspector.look)
         return inspector.conclude(report)
 
 
-def run(program: Program, size: int, warm: Warm) -> tuple[WorldReport, tuple[Finding, ...]]:
+def run(
+    program: Program, size: int, warm: Warm, *, buffers: bool
+) -> tuple[WorldReport, tuple[Finding, ...]]:
     """The same; where DDP is made, which loads torch's compiler, by a process that has it."""
     if program is one_after_the_other or "DistributedDataParallel" in inspect.getsource(program):
-        found: tuple[WorldReport, tuple[Finding, ...]] = warm(sanitized, program, size)
+        found: tuple[WorldReport, tuple[Finding, ...]] = warm(sanitized, program, size, buffers)
         return found
-    return sanitized(program, size)
+    return sanitized(program, size, buffers)
 
 
 def lines_at_fault(program: Program) -> set[int]:
@@ -60,7 +61,7 @@ def lines_at_fault(program: Program) -> set[int]:
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_program_is_found(name: str, warm: Warm) -> None:
     made = FAULTY[name]
-    report, findings = run(made.program, made.size, warm)
+    report, findings = run(made.program, made.size, warm, buffers=made.kind == "buffers")
     assert findings, report.verdict
     found = findings[0]
     assert (found.kind, made.ranks and found.ranks) == (made.kind, made.ranks), found
@@ -84,8 +85,9 @@ def one_after_the_other(rank: int, size: int) -> None:
             program(rank, size)
 
 
+@pytest.mark.parametrize("buffers", [False, True])
 @pytest.mark.parametrize("program", [one_after_the_other, *LAST])
-def test_nothing_is_said_of_a_right_program(program: Program, warm: Warm) -> None:
-    report, findings = run(program, 4, warm)
+def test_nothing_is_said_of_a_right_program(program: Program, buffers: bool, warm: Warm) -> None:
+    report, findings = run(program, 4, warm, buffers=buffers)
     assert findings == ()
     assert report.ok, report.verdict
