@@ -278,7 +278,8 @@ def _end(error: BaseException) -> Ended:
             inside = "" if code.co_name == "monitored_barrier" else code.co_name
         trace = trace.tb_next
     if isinstance(error, SystemExit):
-        return Ended("returned" if error.code in (None, 0) else f"exited with {error.code}", place)
+        how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
+        return Ended(how, place)
     said = re.sub(r" at 0x[0-9a-f]+", "", headline(shown(error)))[:LONGEST]  # no addresses
     return Ended(f"raised {type(error).__name__}: {said}", place, inside)
 

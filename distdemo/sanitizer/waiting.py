@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, ranks_of, rows_of
-from distdemo.sanitizer.records import Finding, Kind, Row
+from distdemo.sanitizer.records import Finding, Row
+
+WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
+ORDER = "All ranks must make their calls in the same order, also those on different groups."
 
 
 def stuck(matcher: Matcher) -> Finding | None:
@@ -16,12 +19,14 @@ def missed(matcher: Matcher) -> Finding | None:
     ended = {r for r, s in enumerate(matcher.ranks) if s.ended is not None}
     if not ended:
         return None
-    for rank, state in enumerate(matcher.ranks):
-        end = state.ended
+    for end in (state.ended for state in matcher.ranks):
         if end is not None and end.inside and end.how.startswith("raised"):
-            row = Row((rank,), f"in {end.inside}", str(end.place))
-            kind: Kind = "group" if "not part of group" in end.how else "argument"
-            return Finding(kind, f"Rank {rank} {end.how}", (row,), "", RULES[kind], (rank,))
+            alike = tuple(r for r, s in enumerate(matcher.ranks) if s.ended == end)
+            row = Row(alike, f"in {end.inside}", str(end.place))
+            what = f"{ranks_of(alike)} {end.how}"
+            if "not part of group" in end.how:
+                return Finding("group", what, (row,), "", WORLD_RANKS, alike)
+            return Finding("argument", what, (row,), "", RULES["argument"], alike)
     for group, position in matcher.unfinished():
         calls = matcher.calls_at((group, position))
         gone = tuple(each for each in group.members if each not in calls and each in ended)
@@ -87,8 +92,8 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
         return Finding("group", what, tuple(rows), before, RULES["group"], gone, others)
     if rounds and all(_returned(matcher, each) for each in gone):
         what = (
-            f"{ranks_of(gone)} ended after {group.reached[gone[0]]} calls of {name}; others are in "
-            f"call {position + 1}, from a line that has made {rounds} before."
+            f"{ranks_of(gone)} ended before call {position + 1} of {name}, which the others make "
+            f"from a line that has made {rounds} before."
         )
         return Finding("uneven", what, tuple(rows), before, RULES["uneven"], gone, others)
     what = f"{ranks_of(gone)} ended, and others wait in call {position + 1} of {name}."
@@ -97,7 +102,7 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
 
 def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
     """A send or receive whose other side will not come."""
-    near = _near(matcher, entry)
+    near = _near(matcher, entry) or _astray(matcher, entry)
     other = "receive" if entry.call.op == "send" else "send"
     what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
     rows = [Row((entry.rank,), str(entry.call), str(entry.call.place))]
@@ -109,6 +114,14 @@ def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
         rows.append(_end_of(matcher, entry.group.members[entry.call.peer or 0]))
         ranks.append(entry.group.members[entry.call.peer or 0])
     return Finding("p2p", what, tuple(rows), "", RULES["p2p"], tuple(sorted(ranks)))
+
+
+def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
+    """A send without a receive beside a receive without a send: meant for each other, perhaps."""
+    for other in matcher.unmatched():
+        if other.group is entry.group and other.call.op != entry.call.op:
+            return other
+    return None
 
 
 def _end_of(matcher: Matcher, rank: int) -> Row:
@@ -144,12 +157,15 @@ def _cycle(matcher: Matcher) -> Finding | None:
     others = tuple(rank for rank in waiting if rank not in path)
     ranks = tuple(sorted(path))
     what = f"Deadlock: {ranks_of(ranks).lower()} wait for each other."
-    return Finding("deadlock", what, rows, "", RULES["deadlock"], ranks, others)
+    p2p = all(waiting[rank].call.op in P2P for rank in path)
+    return Finding("deadlock", what, rows, "", RULES["deadlock"] if p2p else ORDER, ranks, others)
 
 
 def _link(matcher: Matcher, entry: Entry) -> Row:
     """One rank of a cycle."""
-    did = f"{entry.call} waits for {ranks_of(matcher.awaited(entry)).lower()}"
+    name = entry.group.name(matcher.world_size)
+    on = "" if name.startswith("the default") else f" on {name}"
+    did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
     return Row((entry.rank,), did, str(entry.call.place))
 
 

@@ -305,7 +305,7 @@ def receives_the_same_tag(rank: int, size: int) -> None:
         dist.recv(torch.empty(4), src=0, tag=10)
 
 
-@faulty("p2p", ranks=(1, 2))
+@faulty("p2p", ranks=(0, 1))
 def receives_from_the_wrong_side(rank: int, size: int) -> None:
     if rank == 0:
         dist.send(torch.ones(4), dst=rank + 1)
