@@ -417,11 +417,12 @@ def _registered(recorder: Recorder, cover: Callable[[type], None], group: Any) -
 
 
 def _cover(recorder: Recorder, kind: type) -> None:
-    """Replace the methods that this class itself has, once."""
-    for name, fields in METHODS.items():
-        original = kind.__dict__.get(name)
-        if original is not None and not hasattr(original, "_noted"):
-            setattr(kind, name, _noted(recorder, name, original, fields))
+    """Replace the methods of this class, and of those that it inherits from, once each."""
+    for each in kind.__mro__:
+        for name, fields in METHODS.items():
+            original = each.__dict__.get(name)
+            if original is not None and not hasattr(original, "_noted"):
+                setattr(each, name, _noted(recorder, name, original, fields))
 
 
 def _noted(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method

@@ -121,7 +121,6 @@ class RankState:
         last: the last that it made.
         latest: by thread: the same.
         failed: positions at which its call failed, and it went on.
-        refused: a call that raised before anybody else could hear of it.
         lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
     """
@@ -133,7 +132,6 @@ class RankState:
     last: Call | None = None
     latest: dict[int, Entry | None] = field(default_factory=dict)
     failed: set[tuple[Group, int]] = field(default_factory=set)
-    refused: Entry | None = None
     lost: bool = False
     ended: Ended | None = None
 
@@ -165,9 +163,6 @@ class Matcher:
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
         state = self.ranks[rank]
-        refused, state.refused = state.refused, None
-        if refused is not None and not (isinstance(note, Ended) and note.inside):
-            self._undo(refused)  # the program has caught the error, and goes on
         if isinstance(note, Made):
             state.threads.add(note.thread)
             state.waits.pop(note.thread, None)
@@ -202,7 +197,9 @@ class Matcher:
     def _came(self, state: RankState, note: Came) -> None:
         entry = state.waits.pop(note.thread, None)
         if note.undone:
-            state.refused = state.latest.pop(note.thread, None)
+            entry = state.latest.pop(note.thread, None)
+            if entry is not None:
+                self._undo(entry)
         elif entry is not None and note.failed and entry.call.op not in P2P:
             state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
