@@ -8,6 +8,7 @@ import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any
@@ -199,10 +200,11 @@ def run(
             session.prepare(world)
             from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
-            from distdemo.sanitizer import hooks  # noqa: F401 - once, for all forked ranks
             from distdemo.sanitizer.inspector import Inspector
 
             preload(program)
+            if sanitize != "off":
+                import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
             with nullcontext() if sanitize == "off" else Inspector(world) as inspector:
                 notes = None if inspector is None else Notes(inspector.paths, sanitize == "buffers")
                 look = None if inspector is None else inspector.look

@@ -32,37 +32,6 @@ class Fields(NamedTuple):
     aliased: bool = False
 
 
-def method_calls() -> dict[str, Callable[[Args, dict[str, Any]], Fields]]:
-    """What to note of each method of ``ProcessGroup``, by its name: all releases from 2.8 on."""
-    return {
-        "allreduce": _reducing("all_reduce"),
-        "allreduce_coalesced": _reducing("all_reduce_coalesced"),
-        "broadcast": _broadcast,
-        "reduce": _reducing("reduce", rooted=True),
-        "allgather": _allgather,
-        "_allgather_base": _allgather_base,
-        "all_gather_single": _allgather_base,
-        "allgather_coalesced": _coalesced("all_gather_coalesced"),
-        "allgather_into_tensor_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
-        "all_gather_single_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
-        "gather": _gather,
-        "scatter": _scatter,
-        "reduce_scatter": _reduce_scatter,
-        "_reduce_scatter_base": _reduce_scatter_base,
-        "reduce_scatter_single": _reduce_scatter_base,
-        "reduce_scatter_tensor_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
-        "reduce_scatter_single_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
-        "alltoall": _alltoall,
-        "alltoall_base": _alltoall_base,
-        "all_to_all_single": _alltoall_base,
-        "barrier": _barrier,
-        "monitored_barrier": lambda *_: Fields("monitored_barrier", sync=True),
-        "send": _p2p("send"),
-        "recv": _p2p("recv"),
-        "recv_anysource": _p2p("recv"),
-    }
-
-
 def described(fields: Fields, place: Place) -> Call:
     """The record of a call."""
     dtype, shape, device = fields.data or ("", (), "")
@@ -227,4 +196,31 @@ def _p2p(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
     return fields
 
 
-METHODS = method_calls()
+METHODS: dict[str, Callable[[Args, dict[str, Any]], Fields]] = {
+    "allreduce": _reducing("all_reduce"),
+    "allreduce_coalesced": _reducing("all_reduce_coalesced"),
+    "broadcast": _broadcast,
+    "reduce": _reducing("reduce", rooted=True),
+    "allgather": _allgather,
+    "_allgather_base": _allgather_base,
+    "all_gather_single": _allgather_base,
+    "allgather_coalesced": _coalesced("all_gather_coalesced"),
+    "allgather_into_tensor_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
+    "all_gather_single_coalesced": _coalesced("all_gather_into_tensor_coalesced"),
+    "gather": _gather,
+    "scatter": _scatter,
+    "reduce_scatter": _reduce_scatter,
+    "_reduce_scatter_base": _reduce_scatter_base,
+    "reduce_scatter_single": _reduce_scatter_base,
+    "reduce_scatter_tensor_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
+    "reduce_scatter_single_coalesced": _coalesced("reduce_scatter_tensor_coalesced"),
+    "alltoall": _alltoall,
+    "alltoall_base": _alltoall_base,
+    "all_to_all_single": _alltoall_base,
+    "barrier": _barrier,
+    "monitored_barrier": lambda *_: Fields("monitored_barrier", sync=True),
+    "send": _p2p("send"),
+    "recv": _p2p("recv"),
+    "recv_anysource": _p2p("recv"),
+}
+"""What to note of each method of ``ProcessGroup``, by its name: all releases from 2.8 on."""

@@ -1,8 +1,8 @@
 """In a rank: what is put around torch's calls, so that each is noted before it is made.
 
 Callers in Python are seen by the methods of ``ProcessGroup``, which are replaced on the class (and
-on a subclass that has its own, as our mpi backend): so it does not matter how a program imported
-``dist.all_reduce``. Callers in C++ (DDP's reducer) don't come that way: for them c10d's kernels
+on subclasses that have their own, as our mpi backend): so it does not matter how a program
+imported ``dist.all_reduce``. Callers in C++ (DDP's reducer) don't come that way: for them c10d's kernels
 are replaced at the backend's key, when the first DDP module is made. A kernel there must not end
 in a boxed call, which keeps the GIL and so can deadlock with gloo's own threads: it calls the
 group's backend.
@@ -100,7 +100,7 @@ class Recorder:
 
         Args:
             group: that it is made on.
-            fields: of ``calls.method_calls``.
+            fields: of ``calls.METHODS``.
             via: what of torch made it by itself.
         """
         return self._note(fields, group, partial(described, fields), via)
@@ -297,8 +297,7 @@ def install(fd: int, rank: int, world_size: int, *, buffers: bool = False) -> Re
         buffers: watch the tensors of calls, too.
     """
     recorder = Recorder(fd, rank, world_size, buffers=buffers)
-    cover = partial(_cover, recorder)
-    cover(dist.ProcessGroup)
+    _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
     if recorder.buffers is not None:
         _replace_polls(recorder, recorder.buffers)
@@ -309,13 +308,12 @@ def install(fd: int, rank: int, world_size: int, *, buffers: bool = False) -> Re
         outside(name)
 
     vars(c10d)["_warn_not_in_group"] = warn
-    _everywhere("new_group", partial(_new_group, recorder, cover))
-    _everywhere("split_group", partial(_split_group, recorder, cover))
-    _everywhere("init_process_group", partial(_init, recorder, cover))
+    _everywhere("new_group", partial(_new_group, recorder))
+    _everywhere("split_group", partial(_split_group, recorder))
+    _everywhere("init_process_group", partial(_init, recorder))
     for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
         setattr(dist, name, _first_cover_cpp(recorder, getattr(dist, name)))
-    if dist.is_initialized():
-        _begin(recorder, cover)
+    _registered(recorder, dist.group.WORLD)
     return recorder
 
 
@@ -328,13 +326,6 @@ def noting(recorder: Recorder) -> Iterator[None]:
         _safely(recorder, recorder.ended, error)
         raise
     _safely(recorder, recorder.ended, None)
-
-
-def _begin(recorder: Recorder, cover: Callable[[type], None]) -> None:
-    world = dist.group.WORLD
-    if world is not None:
-        cover(type(world))
-        _safely(recorder, recorder.register, world)
 
 
 def _safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its own
@@ -368,7 +359,7 @@ def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
             setattr(module, name, replacement)
 
 
-def _init(recorder: Recorder, cover: Callable[[type], None], original: Any) -> Any:  # noqa: ANN401 - torch's
+def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     def init_process_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
@@ -376,12 +367,12 @@ def _init(recorder: Recorder, cover: Callable[[type], None], original: Any) -> A
             return original(*args, **named)
         finally:
             recorder.local.busy = busy
-            _begin(recorder, cover)
+            _registered(recorder, dist.group.WORLD)
 
     return init_process_group
 
 
-def _new_group(recorder: Recorder, cover: Callable[[type], None], original: Any) -> Any:  # noqa: ANN401 - torch's
+def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     parameters = inspect.signature(original)
 
     def new_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
@@ -397,21 +388,21 @@ def _new_group(recorder: Recorder, cover: Callable[[type], None], original: Any)
             group = original(**given)
         finally:
             recorder.local.busy = busy
-        return _registered(recorder, cover, group)
+        return _registered(recorder, group)
 
     return new_group
 
 
-def _split_group(recorder: Recorder, cover: Callable[[type], None], original: Any) -> Any:  # noqa: ANN401 - torch's
+def _split_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     def split_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        return _registered(recorder, cover, original(*args, **named))
+        return _registered(recorder, original(*args, **named))
 
     return split_group
 
 
-def _registered(recorder: Recorder, cover: Callable[[type], None], group: Any) -> Any:  # noqa: ANN401 - a group, or torch's sign for none
+def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a group, or torch's sign for none
     if isinstance(group, dist.ProcessGroup):
-        cover(type(group))
+        _safely(recorder, _cover, recorder, type(group))
         _safely(recorder, recorder.register, group)
     return group
 

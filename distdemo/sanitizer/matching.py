@@ -235,7 +235,7 @@ class Matcher:
         if call.op.startswith("outside "):
             self._outside(rank, call)
             return None
-        wrong = alone(call, members.index(rank), len(members))
+        wrong = alone(call, members.index(rank), len(members), backend)
         if wrong is not None:
             self._alone(rank, group, call, *wrong)
         entry = Entry(rank, group, call, order=self.ranks[rank].made)
@@ -478,13 +478,14 @@ def _same_tag(one: Entry, other: Entry) -> bool:
 # ------------------------------------------------------------------------------------- agreement
 
 
-def alone(call: Call, rank: int, n: int) -> tuple[Kind, str] | None:
+def alone(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
     """What is wrong with a call whatever the others do; None if nothing is.
 
     Args:
         call: of this rank.
         rank: its number in the group.
         n: how many ranks there are in the group.
+        backend: of the group.
     """
     if call.root is not None and not 0 <= call.root < n:
         return "argument", f"the root of {call.op} is rank {call.root}, and there are {n} ranks."
@@ -500,6 +501,8 @@ def alone(call: Call, rank: int, n: int) -> tuple[Kind, str] | None:
     for each in lists:
         if len(each) != n:
             return "argument", f"{call.op} got a list of {len(each)} tensors for {n} ranks."
+        if backend.startswith("gloo") and call.op != "all_to_all" and len(set(each)) > 1:
+            return "shape", f"{call.op} got a list of tensors of unequal size, which gloo refuses."
     if call.aliased:
         return "buffers", f"a list of {call.op} has the same tensor several times."
     return None

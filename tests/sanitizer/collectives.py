@@ -214,7 +214,7 @@ def predictions_are_padded_to_the_longest(rank: int, size: int) -> None:
     assert [int(part.max()) for part in parts] == list(range(size))
 
 
-@faulty("argument")
+@faulty("shape")
 def chunks_of_ten_are_scattered_to_four(rank: int, size: int) -> None:
     """``chunk`` makes parts of 3, 3, 3 and 1."""
     mine = torch.zeros(3)
