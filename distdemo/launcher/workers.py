@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 GRACE = 0.7  # seconds between asking a rank to stop and killing it
 LOOK = 0.2  # seconds between looks at processes whose pipe is silent
+AT_A_LOOK = 64  # of them are asked: each is a system call, and a thousand ranks need the processor
 SETTLE = 0.4  # seconds that others get to end by themselves after one failed
 ANSWER = 0.3  # seconds that late ranks get to say where they are
 SILENCE = 0.05  # seconds without a word after which those that have answered have said all
@@ -109,6 +110,7 @@ class Workers:
         self._moved_at: float | None = None  # None until a rank has said its first word
         self._enough = False
         self._activity: Activity | None = None
+        self._looked = 0  # the place of the worker that is looked at next
         self._tree = None if world.user_program is None else ProcessTree()
         self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
         # What a forked rank finds open and must close: the launcher's ends of all pipes so far.
@@ -282,9 +284,12 @@ class Workers:
         return piece is None or bool(piece)
 
     def _look(self) -> None:
-        for worker in list(self._running):
-            if worker.look():
+        for worker in self._workers[self._looked : self._looked + AT_A_LOOK]:
+            if worker in self._running and worker.look():
                 self._note(worker)
+        self._looked += AT_A_LOOK
+        if self._looked >= len(self._workers):
+            self._looked = 0
         for worker in self._workers:
             if worker.wrote is not None:
                 worker.wrote(worker.rank, b"")

@@ -86,11 +86,17 @@ def is_small(spec: OpSpec) -> bool:
 def expect_once(op: Op, specs: Sequence[OpSpec]) -> None:
     """Compute what rank 0 should hold, so that ranks forked afterwards need not: n² steps less.
 
-    Every rank of a reduction or a broadcast should hold the same.
+    Every rank of a reduction or a broadcast should hold the same. One thread computes it: a
+    process in which torch has started a pool can't be forked.
     """
-    for spec in specs:
-        if is_small(spec) and not spec.objects:
-            expected(op, 0, spec)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for spec in specs:
+            if is_small(spec) and not spec.objects:
+                expected(op, 0, spec)
+    finally:
+        torch.set_num_threads(threads)
 
 
 @lru_cache(maxsize=8)

@@ -2,10 +2,10 @@
 
 Callers in Python are seen by the methods of ``ProcessGroup``, which are replaced on the class (and
 on subclasses that have their own, as our mpi backend): so it does not matter how a program
-imported ``dist.all_reduce``. Callers in C++ (DDP's reducer) don't come that way: for them c10d's kernels
-are replaced at the backend's key, when the first DDP module is made. A kernel there must not end
-in a boxed call, which keeps the GIL and so can deadlock with gloo's own threads: it calls the
-group's backend.
+imported ``dist.all_reduce``. Callers in C++ (DDP's reducer) don't come that way: for them
+c10d's kernels are replaced at the backend's key, when the first DDP module is made. A kernel
+there must not end in a boxed call, which keeps the GIL and so can deadlock with gloo's own
+threads: it calls the group's backend.
 
 What goes wrong in here is told once, on stderr, and the program goes on without notes.
 """

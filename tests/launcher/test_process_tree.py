@@ -81,8 +81,8 @@ def burns(name):
     # What is counted begins before and ends after what the thread has used: it can't be less.
     before, mark = used(sessions), burnt()
     assert wait_until(lambda: burnt() >= mark + 20)
-    went = (burnt() - mark) / os.sysconf("SC_CLK_TCK")
-    counted = used(sessions) - before
+    went = burnt() - mark
+    counted = round((used(sessions) - before) * os.sysconf("SC_CLK_TCK"))
     go_on = False
     thread.join()
     assert (counted >= went) is (name == "busy"), (counted, went)
