@@ -206,7 +206,7 @@ def run(
             if sanitize != "off":
                 import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
             with nullcontext() if sanitize == "off" else Inspector(world) as inspector:
-                notes = None if inspector is None else Notes(inspector.paths, sanitize == "buffers")
+                notes = None if inspector is None else Notes(inspector.paths, 0, sanitize == "buffers")
                 look = None if inspector is None else inspector.look
                 work = (program, pdb, notes)
                 ended = session.start(world, run_program, work, wrote=wrote, look=look)

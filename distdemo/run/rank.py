@@ -61,7 +61,7 @@ def run_program(
     from distdemo.sanitizer.hooks import install, noting
 
     try:
-        pipe = os.open(notes.paths[rank.rank], os.O_WRONLY | os.O_CLOEXEC)
+        pipe = os.open(notes.paths[rank.rank - notes.first], os.O_WRONLY | os.O_CLOEXEC)
     except OSError:  # /proc is not what it usually is
         return _run(rank, program, pdb)
     with noting(install(pipe, rank.rank, rank.world_size, buffers=notes.buffers)):

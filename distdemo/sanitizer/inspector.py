@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -48,26 +48,29 @@ class Inspector:
 
     Args:
         world: that will be started.
+        ranks: that this process starts; None: all.
     """
 
-    def __init__(self, world: WorldSpec) -> None:
+    def __init__(self, world: WorldSpec, ranks: range | None = None) -> None:
         self._world = world
+        self._ranks = range(world.world_size) if ranks is None else ranks
         self._held = ExitStack()
         self._pipes: list[int] = []
         self._readers = [Reader() for _ in range(world.world_size)]
         self._matcher = Matcher(world.world_size)
         self._still = 0
+        self._heard = False  # something of another node's ranks, since the last look
         self._since = 0.0  # when calls were first seen to differ
         self._finding: Finding | None = None
         self.paths: tuple[str, ...] = ()
-        """Where each rank writes; empty: this system has no such place."""
+        """Where each of its ranks writes; empty: this system has no such place."""
 
     def __enter__(self) -> Self:
         """Make the pipes."""
         if sys.platform != "linux":
             return self
         with open_files(self._world):
-            for _ in range(self._world.world_size):
+            for _ in self._ranks:
                 reader, writer = os.pipe2(os.O_CLOEXEC)
                 self._held.callback(os.close, reader)
                 self._held.callback(os.close, writer)
@@ -156,20 +159,46 @@ class Inspector:
             return _with_cause(finding, report)
         return finding
 
-    def _read(self) -> bool:
-        """Whether there was something new."""
-        moved = False
-        for rank, pipe in enumerate(self._pipes):
+    def relay(self) -> list[tuple[int, str]]:
+        """On a node without rank 0: by rank, what has been noted since, for ``hear`` on node 0."""
+        return [(rank, piece.decode("ascii")) for rank, piece in self._pieces()]
+
+    def hear(self, rank: int, text: object) -> bool:
+        """On node 0: take what a rank of another node has noted.
+
+        Args:
+            rank: of the world.
+            text: of ``relay``.
+
+        Returns:
+            Whether there is a finding, and so no use to go on.
+        """
+        if isinstance(text, str):
+            self._heard = True
+            self._feed(rank, text.encode())
+        return self._finding is not None
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        for rank, pipe in zip(self._ranks, self._pipes, strict=True):
             while True:
                 try:
                     piece = os.read(pipe, CHUNK)
                 except BlockingIOError:
                     break
-                moved = True
-                for note in self._readers[rank].read(piece):
-                    self._matcher.take(rank, note)
+                yield rank, piece
                 if len(piece) < CHUNK:
                     break
+
+    def _feed(self, rank: int, piece: bytes) -> None:
+        for note in self._readers[rank].read(piece):
+            self._matcher.take(rank, note)
+
+    def _read(self) -> bool:
+        """Whether there was something new."""
+        moved, self._heard = self._heard, False
+        for rank, piece in self._pieces():
+            moved = True
+            self._feed(rank, piece)
         return moved
 
     def _end(self, outcomes: Sequence[Outcome | None]) -> None:

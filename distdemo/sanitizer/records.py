@@ -149,11 +149,13 @@ class Notes:
     """What the ranks of a world have to note.
 
     Attributes:
-        paths: by rank: the pipe that it writes to; empty: there are no such pipes here.
+        paths: the pipe that each rank of this node writes to; empty: there are none here.
+        first: the rank whose pipe is the first.
         buffers: watch the tensors of calls, too.
     """
 
     paths: tuple[str, ...]
+    first: int = 0
     buffers: bool = False
 
 
