@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops
 from distdemo.cli.arguments import arrange
@@ -20,30 +20,79 @@ MEASURE = "Measure: how fast, and is that normal"
 PROGRAMS = "Your code, and what collectives are for"
 AROUND = "Look around"
 
-COMMANDS: dict[str, tuple[str, str]] = {
+COMMANDS: dict[str, tuple[str, str, str]] = {
     **{
         op.command: (
             f"distdemo.demo.command:{op.name}",
             POINT_TO_POINT if "pattern" in op.takes else COLLECTIVES,
+            op.words.summary,
         )
         for op in ops.REGISTRY.values()
     },
-    "bench": ("distdemo.bench.command:bench", MEASURE),
-    "bench links": ("distdemo.bench.links.command:links", MEASURE),
-    "bench compare": ("distdemo.bench.compare.command:compare", MEASURE),
-    "bench fit": ("distdemo.bench.fit.command:fit", MEASURE),
-    "trace": ("distdemo.trace.command:trace", COLLECTIVES),
-    "run": ("distdemo.run.command:run", PROGRAMS),
-    "train": ("distdemo.train.command:train", PROGRAMS),
-    "rpc": ("distdemo.rpc.command:rpc", PROGRAMS),
-    "hello": ("distdemo.demo.command:hello", AROUND),
-    "check": ("distdemo.check.command:check", AROUND),
-    "backends": ("distdemo.check.command:list_backends", AROUND),
-    "ops": ("distdemo.demo.command:list_ops", AROUND),
-    "explain": ("distdemo.demo.command:explain", AROUND),
-    "doctor": ("distdemo.doctor.command:doctor", AROUND),
+    "bench": (
+        "distdemo.bench.command:bench",
+        MEASURE,
+        "How fast an operation is, beside what this machine can do.",
+    ),
+    "bench links": (
+        "distdemo.bench.links.command:links",
+        MEASURE,
+        "Latency and bandwidth between every pair of ranks, and which links or ranks are slow.",
+    ),
+    "bench compare": (
+        "distdemo.bench.compare.command:compare",
+        MEASURE,
+        "Whether a change between two measurements is real, or noise.",
+    ),
+    "bench fit": (
+        "distdemo.bench.fit.command:fit",
+        MEASURE,
+        "The α–β model of what was measured, and what other worlds would take by it.",
+    ),
+    "trace": (
+        "distdemo.trace.command:trace",
+        COLLECTIVES,
+        "How a collective is done, step by step, with every byte counted.",
+    ),
+    "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
+    "train": (
+        "distdemo.train.command:train",
+        PROGRAMS,
+        "Train a small classifier on every rank, and prove that it is data-parallel.",
+    ),
+    "rpc": (
+        "distdemo.rpc.command:rpc",
+        PROGRAMS,
+        "Call functions on other workers, and train a model over the calls (maintenance mode).",
+    ),
+    "hello": (
+        "distdemo.demo.command:hello",
+        AROUND,
+        "Every rank says who it is: the first thing to try.",
+    ),
+    "check": (
+        "distdemo.check.command:check",
+        AROUND,
+        "The smoke check for CI: every operation, form and type, each verified exactly.",
+    ),
+    "backends": (
+        "distdemo.check.command:list_backends",
+        AROUND,
+        "Which backends are here, by trying each; why not, and how to get them.",
+    ),
+    "ops": ("distdemo.demo.command:list_ops", AROUND, "List the operations and their forms."),
+    "explain": (
+        "distdemo.demo.command:explain",
+        AROUND,
+        "Draw an operation: who holds what, which way it moves; its cost and the usual mistake.",
+    ),
+    "doctor": (
+        "distdemo.doctor.command:doctor",
+        AROUND,
+        "What stands in the way: network, memory, torch, MPI, GPUs, variables.",
+    ),
 }
-"""Function and panel of help of each command, by its name."""
+"""Function, panel of help and first line of help of each command, by its name."""
 
 
 class Commands(TyperGroup):
@@ -54,14 +103,18 @@ class Commands(TyperGroup):
         return names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
-        """The command of this name, or None."""
-        return built(cmd_name) if cmd_name in COMMANDS else None
+        """What a list says of the command of this name, or None; ``built`` makes the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        _, panel, line = COMMANDS[cmd_name]
+        return TyperCommand(cmd_name, short_help=_escaped(line), rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
         """The command that these words begin with; a shell that completes a line asks here."""
         # Otherwise they have been arranged before: twice, ``run`` would get another ``--``.
         words = arrange(args, names()) if ctx.resilient_parsing else args
-        return super().resolve_command(ctx, words)
+        name, _, rest = super().resolve_command(ctx, words)
+        return name, name and built(name), rest
 
 
 app = typer.Typer(
@@ -120,17 +173,14 @@ def joins(name: str) -> bool:
 def built(name: str) -> Any:  # noqa: ANN401 - click's command
     """The command that typer makes of its function."""
     function = function_of(name)
-    # Typer's help would take a bracket for markup of its own.
-    text = inspect.cleandoc(function.__doc__ or "").replace("[", "\\[")
+    text = _escaped(inspect.cleandoc(function.__doc__ or ""))
     # It keeps a paragraph's line breaks, and then breaks its lines again.
     text = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(
         name,
         help=text,
-        short_help=text.partition("\n")[0],
         epilog=function.traits.epilog,
-        rich_help_panel=COMMANDS[name][1],
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
     return typer.main.get_command(alone)
@@ -148,6 +198,11 @@ def takers(option: str) -> list[str]:
     if not every <= set(found):
         return found
     return ["every operation", *(name for name in found if name not in every)]
+
+
+def _escaped(text: str) -> str:
+    """A text of help; typer would take a bracket for markup of its own."""
+    return text.replace("[", "\\[")
 
 
 def _attribute(place: str) -> Any:  # noqa: ANN401 - a function, or a class

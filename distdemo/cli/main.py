@@ -176,8 +176,8 @@ def _no_such_option(option: str, command: str) -> UsageError:
 
     own = [name for name in options_of(command) if name.startswith("--")]
     renamed = [new for new in RENAMED.get(option, ()) if new in own][:1]
-    others = [] if renamed else takers(option)
-    if others and command != "run":
+    others = [] if renamed or command == "run" else takers(option)
+    if others:
         return UsageError(
             f"{option} means nothing to {command or 'distdemo'}.",
             f"It belongs to: {', '.join(others)}.",

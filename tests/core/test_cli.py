@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import re
@@ -15,7 +16,7 @@ import jsonschema
 import pytest
 from forked import in_a_child
 
-from distdemo.cli.app import built, names, records_of
+from distdemo.cli.app import COMMANDS, built, function_of, names, records_of
 from distdemo.encoding import document_schema
 
 PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
@@ -85,6 +86,11 @@ def test_csv_is_plain_csv(measured: tuple[Path, str]) -> None:
     rows = list(csv.DictReader(io.StringIO(measured[1])))
     assert rows
     assert all(None not in row and all(row.keys()) for row in rows)
+
+
+def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
+    for name, (_, _, line) in COMMANDS.items():
+        assert line == (inspect.getdoc(function_of(name)) or "").partition("\n")[0]
 
 
 def test_help_is_one_line_an_option_and_says_it_in_a_sentence() -> None:

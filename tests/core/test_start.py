@@ -19,6 +19,8 @@ assert {"torch", "rich", "typer"}.isdisjoint(sys.modules), "import distdemo"
 import distdemo.ops, distdemo.backends, distdemo.demo.records, distdemo.demo.explain
 assert {"torch", "rich", "typer"}.isdisjoint(sys.modules), "the records"
 from distdemo.cli.main import run
+run(["--help"])
+assert not [name for name in sys.modules if name.endswith(".command")], "the list of commands"
 ends = []
 for line in sys.argv[1:]:
     ends.append([line, run(line.split()), "torch" in sys.modules])
@@ -54,7 +56,12 @@ def test_torch_is_not_imported_nor_what_other_commands_need():
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [("distdemo all_reduce --backend gl", "gloo"), ("distdemo explain sc", "scatter")],
+    [
+        ("distdemo sca", "scatter"),
+        ("distdemo bench links --slow", "--slow-factor"),
+        ("distdemo all_reduce --backend gl", "gloo"),
+        ("distdemo explain sc", "scatter"),
+    ],
 )
 def test_the_shell_completes_commands_ops_and_values(words, offered, tmp_path):
     environment = {
