@@ -28,9 +28,10 @@ from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.launcher.joined.join import NodeZero, OtherNode
+    from distdemo.launcher.joined.join import NodeZero, OtherNode, Relay
     from distdemo.launcher.records import WorldReport
 
+MEETING = 1800.0  # seconds at most that nodes wait for each other to appear; torch's own limit
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """From what an order says to the function that the ranks run next, and its arguments."""
 
@@ -218,6 +219,7 @@ class Session:
         order: Any = None,  # noqa: ANN401 - plain data
         resume: Resume | None = None,
         meaning: str = "",
+        relay: Relay | None = None,
         **how: Any,  # noqa: ANN401 - the launcher's own
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on every rank of a world, and say how each ended.
@@ -230,7 +232,9 @@ class Session:
             resume: makes of that what they run.
             meaning: in which all processes of a joined world have to agree, beside the command
                 and the world; by default the arguments.
-            how: ``meanwhile``, ``hear``, ``wrote`` as for ``launcher.local.run_world``.
+            relay: on a node without rank 0, asked now and then what there is for node 0 to hear.
+            how: ``meanwhile``, ``hear``, ``look`` and, of a world of its own, ``wrote``, as for
+                ``launcher.local.run_world``.
 
         Raises:
             typer.Exit: on a node without rank 0, when its part is done.
@@ -243,7 +247,7 @@ class Session:
         # What has no text of its own shows its address, which differs between processes.
         asked = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
         request = Request(f"{self.command} {asked} {settings}", shlex.join(sys.argv[1:]))
-        meeting = min(world.deadline, world.stall or world.deadline)
+        meeting = min(world.deadline, world.stall or world.deadline, MEETING)
         if place.node == 0:
             if self._node_zero is None:
                 from distdemo.launcher.joined.join import NodeZero
@@ -254,7 +258,7 @@ class Session:
         from distdemo.view.format import ranks_text
 
         self._other_node = OtherNode(place, request, meeting)
-        code = self._other_node.serve(mine, target, args, resume)
+        code = self._other_node.serve(mine, target, args, resume, relay)
         if place.nnodes:  # somebody sits in front of this terminal
             ended = "all went well" if code == 0 else f"it failed, exit code {code}"
             which = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"

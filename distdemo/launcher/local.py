@@ -72,7 +72,7 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
             pmi = None
             if world.mpi_start is not None:
                 pmi = held.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
-            here = LocalRanks(range(world.world_size), place)
+            here = LocalRanks(range(world.world_size), place, local_size=world.world_size)
             private = () if agent is None else agent.descriptors
             workers = Workers(world, here, method, interrupts, private, pmi=pmi)
             try:

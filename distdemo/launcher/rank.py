@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 Work = tuple[Callable[..., Any], tuple[Any, ...]] | bytes
 """A function and its arguments: themselves, or pickled."""
 
+LONGEST_WAIT = 2e6  # seconds; a TCPStore counts in milliseconds, of 31 bits
 PR_SET_PDEATHSIG = 1  # prctl(2)
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
@@ -94,6 +95,7 @@ class Rank:
         rank: this rank's number.
         world_size: how many there are.
         local_rank: its number among the ranks of its host.
+        local_size: how many those are, as far as is known.
         backend: the backend of the default group.
         rank_per_gpu: it takes one rank a GPU, so the group is bound to this rank's.
         device: where this rank's tensors live, ``cpu`` or ``cuda:0``.
@@ -105,6 +107,7 @@ class Rank:
         self.rank = assignment.rank
         self.world_size = world.world_size
         self.local_rank = here.local_rank + assignment.rank - here.ranks.start
+        self.local_size = here.local_size
         self.backend = world.backend
         self.rank_per_gpu = world.rank_per_gpu
         self.device = "cpu"
@@ -112,7 +115,7 @@ class Rank:
             self.device = gpu.device_of(world.device, self.local_rank, torch.cuda.device_count())
         self.startup_seconds = 0.0
         # The launcher judges at the deadline; the backend's own timeout is only a second net.
-        self._patience = timedelta(seconds=2 * world.deadline + 60)
+        self._patience = timedelta(seconds=min(2 * world.deadline + 60, LONGEST_WAIT))
         self._sender = sender
         self._steps = 0
         self._store: Store | None = None
@@ -146,6 +149,21 @@ class Rank:
             else None,
         )
         self.reach("joined the group")
+
+    def announce(self, rendezvous: Rendezvous) -> None:
+        """Collective: let the program in this process make the group itself."""
+        if isinstance(rendezvous, AgentStore):
+            rendezvous.announce(self)
+            return
+        store = self._store = rendezvous.store(self, self._patience)
+        numbers = {
+            "RANK": self.rank,
+            "LOCAL_RANK": self.local_rank,
+            "WORLD_SIZE": self.world_size,
+            "LOCAL_WORLD_SIZE": self.local_size,
+        }
+        os.environ.update({name: str(number) for name, number in numbers.items()})
+        AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
     def meet(self, place: str, among: int | None = None) -> None:
         """Collective: return once ``among`` ranks have called this with the same, new name.
@@ -238,8 +256,8 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     work = assignment.work
     target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from the program that started us
     gpu.take(rank.device)
-    if isinstance(here.rendezvous, AgentStore):
-        here.rendezvous.announce(rank)  # the program makes its group itself
+    if world.user_program is not None and not world.user_program.group:
+        rank.announce(here.rendezvous)
     else:
         rank.join(here.rendezvous)
     rank.startup_seconds = time.monotonic() - born
@@ -362,7 +380,8 @@ def _lead_session(assignment: Assignment) -> None:
     # Python's own streams stay open as long. Those that a forked rank has inherited may be of
     # another encoding, keep back what was written, or not lead to these descriptors at all.
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    if assignment.output is not None:
+    program = assignment.world.user_program
+    if program is None or program.terminal != assignment.rank:
         for name, fd in (("stdout", 1), ("stderr", 2)):
             stream = open(  # noqa: SIM115
                 fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False

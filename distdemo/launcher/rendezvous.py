@@ -18,6 +18,7 @@ import os
 import shutil
 import socket
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class LocalRanks:
         ranks: their numbers; those of a world on one machine are all of it.
         rendezvous: where the ranks of the whole world find each other.
         local_rank: the number of the first of them among those of its host; it chooses the GPU.
+        local_size: how many ranks its host has, as far as is known.
         interface: the network interface that backends take where the user named none; empty: the
             loopback interface, whatever the user named, as nobody else needs to reach us; None:
             it turns out at the rendezvous.
@@ -67,6 +69,7 @@ class LocalRanks:
     ranks: range
     rendezvous: Rendezvous
     local_rank: int = 0
+    local_size: int = 1
     interface: str | None = ""
     farewell: float = 0.7
 
@@ -155,27 +158,38 @@ def _memory_file() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AgentStore(Rendezvous):
-    """The store that the launcher holds at this port of the loopback interface."""
+    """The store at this address, which the launcher holds; in a joined world, rank 0 does."""
 
     port: int
+    host: str = HOST
 
     def announce(self, rank: Rank) -> None:
-        """Tell the program in this process who it is, and let it find the store.
+        """Tell the program in this process who it is, and let it find the store."""
+        os.environ.update(self.variables(rank.rank, rank.world_size, rank.local_rank))
+        self.offer()
+
+    def offer(self) -> None:
+        """Let the program in this process find the store, with new keys for each group of all.
 
         Many programs set MASTER_ADDR and MASTER_PORT in their own code, where nobody listens here,
         so torch's own function is wrapped (the same from 2.8 to 2.15; 2.15 asks the variables too
         whether an agent has the store). A torch without it goes by the variables alone.
         """
-        os.environ.update(self.variables(rank.rank, rank.world_size, rank.local_rank))
+        os.environ.update(self._address())
         # torch.distributed.rendezvous, as an attribute, is a function of that name.
         rendezvous = import_module("torch.distributed.rendezvous")
         create = getattr(rendezvous, "_create_c10d_store", None)
         if create is None:
             return
+        from torch._C._distributed_c10d import PrefixStore
 
-        def find(_host: str, _port: int, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
+        times = Counter[int]()  # that a program has asked for the store at a port
+
+        def find(_host: str, port: int, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
             os.environ.update(self._address())
-            return create(HOST, self.port, *rest, **named)
+            times[port] += 1
+            store = create(self.host, self.port, *rest, **named)
+            return PrefixStore(f"{port}/{times[port]}", store)
 
         vars(rendezvous)["_create_c10d_store"] = find
 
@@ -204,7 +218,7 @@ class AgentStore(Rendezvous):
 
     def _address(self) -> dict[str, str]:
         return {
-            "MASTER_ADDR": HOST,
+            "MASTER_ADDR": self.host,
             "MASTER_PORT": str(self.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }

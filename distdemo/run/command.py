@@ -28,9 +28,8 @@ from distdemo.cli.options import (
     WorldSize,
     choice,
 )
-from distdemo.cli.placement import find_placement
 from distdemo.cli.session import Session
-from distdemo.cli.types import LONGEST, check_rank, one_of, parse_seconds, whole
+from distdemo.cli.types import LONGEST, check_rank, parse_seconds, whole
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
@@ -59,6 +58,7 @@ def offer_files(incomplete: str) -> list[str]:
 
 
 @command(
+    joins=True,
     record="distdemo.run.records:RunReport",
     outputs=(".json",),
     epilog="Try: distdemo run train.py; distdemo run train.py:step -n 2 -- 10; distdemo run -m "
@@ -111,15 +111,6 @@ def run(
         ),
     ] = None,
     start_method: StartMethod = "auto",
-    launcher: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            parser=one_of(("auto", "local")),
-            help="local: start ranks here although an engine has started this process.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = "auto",
     sanitize: Annotated[
         str,
         choice(
@@ -143,10 +134,12 @@ def run(
     FILE is a script, as under torchrun: it makes its own process group. FILE:FUNCTION is a
     function, which every rank calls with the group ready.
     """
-    _refuse_within_engine(launcher)
+    if session.placement is not None:
+        _check_joined(session, pdb=pdb is not None, capture=capture)
     program = parse_program(words or [], module)
     program = replace(program, makes_group=own_group or not program.function)
     size = session.world_size(world_size)
+    place = session.placement
     shown = (ranks.check("--ranks", size)) if ranks is not None else frozenset(range(size))
     if pdb is not None:
         check_rank("--pdb", pdb, size)
@@ -168,7 +161,8 @@ def run(
                 "Leave it out.",
             )
         backend = chosen
-    stall = stall or (STALL if pdb is None else math.inf)
+    # In a part of a world, ranks that wait for those of other nodes are silent.
+    stall = stall or (STALL if pdb is None and place is None else math.inf)
     world = session.world(
         size,
         backend,
@@ -178,10 +172,12 @@ def run(
         stall=None if stall == math.inf else stall,
     )
     world = replace(
-        world, user_program=UserProgram(not program.makes_group, stdin=pdb or 0, terminal=pdb)
+        world,
+        capture=place is None,  # else it goes where the output of this process goes
+        user_program=UserProgram(not program.makes_group, stdin=pdb or 0, terminal=pdb),
     )
     capture = capture or pdb is not None
-    streams = not (capture or session.quiet or session.format == "json")
+    streams = place is None and not (capture or session.quiet or session.format == "json")
     from distdemo.run.view_output import Stream, show_captured, transcripts
 
     kept = transcripts(size)
@@ -194,7 +190,8 @@ def run(
 
     ended: WorldReport | None = None
     findings: tuple[Finding, ...] = ()
-    waits = nullcontext() if streams or pdb is not None else session.waiting(program.name)
+    silent = place is None and not streams and pdb is None
+    waits = session.waiting(program.name) if silent else nullcontext()
     try:
         with waits:
             session.prepare(world)
@@ -205,11 +202,16 @@ def run(
             preload(program)
             if sanitize != "off":
                 import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
-            with nullcontext() if sanitize == "off" else Inspector(world) as inspector:
-                notes = None if inspector is None else Notes(inspector.paths, 0, sanitize == "buffers")
-                look = None if inspector is None else inspector.look
-                work = (program, pdb, notes)
-                ended = session.start(world, run_program, work, wrote=wrote, look=look)
+            here = range(size) if place is None else place.ranks_of(place.node)
+            how: dict[str, Any] = {"wrote": wrote} if place is None else {}
+            with nullcontext() if sanitize == "off" else Inspector(world, here) as inspector:
+                notes = None
+                if inspector is not None:
+                    notes = Notes(inspector.paths, here.start, sanitize == "buffers")
+                    how |= {"look": inspector.look, "hear": inspector.hear}
+                    how |= {"relay": inspector.relay}
+                work, meaning = (program, pdb, notes), f"{program} {sanitize}"
+                ended = session.start(world, run_program, work, meaning=meaning, **how)
                 if inspector is not None:
                     ended, findings = inspector.conclude(ended)
     except (KeyboardInterrupt, Terminated) as stop:
@@ -323,11 +325,15 @@ def _check_file(path: Path, function: str) -> None:
         )
 
 
-def _refuse_within_engine(launcher: str) -> None:
-    place = find_placement(launcher, None, None, None)
-    if place is not None:
+def _check_joined(session: Session, *, pdb: bool, capture: bool) -> None:
+    """Refuse what needs the ranks' output, which goes where the engine takes it."""
+    asked = {"--pdb": pdb, "--capture": capture, "--format json": session.format == "json"}
+    for option in (option for option, given in asked.items() if given):
         raise UsageError(
-            f"run starts ranks, but {place.engine} has started this process as one of its own.",
-            f"{place.why}: this is rank {place.rank} of {place.world_size} already.",
-            "Have the engine start your program itself; or add --launcher local.",
+            f"{option} can't be used here.",
+            "In a part of a world, what ranks write goes where this process writes "
+            f"({session.placement.why}).",  # type: ignore[union-attr]  # it has one
+            "Try --output FILE.json."
+            if option == "--format json"
+            else "Leave it out; or start all ranks here, with --launcher local.",
         )

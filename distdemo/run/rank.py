@@ -79,7 +79,7 @@ def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
             "RANK": rank.rank,
             "LOCAL_RANK": rank.local_rank,
             "WORLD_SIZE": rank.world_size,
-            "LOCAL_WORLD_SIZE": rank.world_size,
+            "LOCAL_WORLD_SIZE": rank.local_size,
         }
         os.environ.update({name: str(number) for name, number in numbers.items()})
         if dist.is_initialized():

@@ -74,6 +74,22 @@ def test_torchrun_on_two_hosts_makes_one_world(hosts: Hosts) -> None:
         assert row.split("│")[2].strip() == host
 
 
+def test_a_users_program_on_two_hosts_is_judged_as_one(hosts: Hosts, tmp_path: Path) -> None:
+    file = tmp_path / "steps.py"
+    file.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(2 + dist.get_rank()))\n"
+    )
+    net = hosts(2)
+    runs = [torchrun(net, n, "distdemo.sanitizer", str(file)) for n in (0, 1)]
+    (code, out, _), (other, nothing, _) = finished(runs)
+    assert 0 not in (code, other), out
+    assert nothing == ""
+    lines = [line.split() for line in out.splitlines() if "steps.py:3" in line]
+    assert [line[:2] for line in lines] == [["rank", "0"], ["rank", "1"]], out
+
+
 def test_own_names_on_loopback_are_no_hindrance(hosts: Hosts) -> None:
     """As Debian's installer writes them; and nobody listens on more than what was named."""
     net = hosts(2)

@@ -217,13 +217,18 @@ def test_what_can_not_be_carried_out(command, monkeypatch, tmp_path):
         assert err.startswith(first), line
 
 
-def test_within_an_engine_it_refuses(command, monkeypatch):
+@pytest.mark.usefixtures("no_rank_starts")
+def test_within_an_engine_it_refuses_what_needs_the_ranks_output(command, monkeypatch):
     variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    code, _, err = command("run", str(CLASSIC / "hello_script.py"))
+    for option in ("--pdb 0", "--capture"):
+        code, _, err = command("run", str(CLASSIC / "hello_script.py"), *option.split())
+        assert code == 2
+        assert err.startswith(f"{option.split()[0]} can't be used here.")
+    code, out, _ = command("run", str(CLASSIC / "hello_script.py"), "--format", "json")
     assert code == 2
-    assert err.startswith("run starts ranks, but")
+    assert json.loads(out)["errors"][0]["what"] == "--format json can't be used here."
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,19 @@ def test_a_program_makes_its_own_group_and_no_socket_is_open_to_other_machines()
     assert tcp_addresses(os.getpid(), listening=True) == before
 
 
+def test_a_program_can_make_its_group_again():
+    def again(rank):
+        found = []
+        for _ in range(3):
+            found.append(own_group(rank)[0])
+            dist.destroy_process_group()
+        return found
+
+    report = run_world(world(group=False), again)
+    assert report.ok, report.verdict
+    assert report.values == [[3.0] * 3] * 3
+
+
 def test_leaving_with_exit_code_0_is_an_end_for_a_whole_program_alone():
     def leave(rank):
         if rank.rank == 1:

@@ -19,7 +19,7 @@ import select
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -57,12 +57,12 @@ from distdemo.launcher.joined.messages import (
 from distdemo.launcher.joined.nodes import Node, Nodes
 from distdemo.launcher.joined.placement import Placement, Request
 from distdemo.launcher.limits import open_files
-from distdemo.launcher.records import Died, Lost, Raised, WorldReport
+from distdemo.launcher.records import Died, Lost, Outcome, Raised, WorldReport
 from distdemo.launcher.rendezvous import LocalRanks, Rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import Hear
-from distdemo.launcher.workers import SETTLE, End, Workers
+from distdemo.launcher.worker import Hear, Look
+from distdemo.launcher.workers import LOOK, SETTLE, End, Workers
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -78,6 +78,8 @@ RANKS_FAREWELL = 5.0  # seconds for ranks to end together, on several hosts and 
 
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
 """From the order for a world after the first to the function to run and its arguments."""
+Relay = Callable[[], Iterable[tuple[int, Any]]]
+"""On another node: values for node 0 to hear, each with the rank that it is of."""
 
 
 class NodeZeroLostError(LonelyError):
@@ -144,7 +146,9 @@ class _Part:
         if self._own_address and not interfaces.is_loopback(self._own_address):
             interface = interfaces.interface_of(self._own_address) or ""
         ranks = place.ranks_of(place.node)
-        here = LocalRanks(ranks, rendezvous, place.local_rank, interface, RANKS_FAREWELL)
+        here = LocalRanks(
+            ranks, rendezvous, place.local_rank, place.ranks_here, interface, RANKS_FAREWELL
+        )
         private = [self.fileno(), *(key.fd for key in self._selector.get_map().values())]
         private += [offer.fileno() for offer in self._offers]
         return Workers(world, here, choose(world.start_method, world.device), interrupts, private)
@@ -202,6 +206,7 @@ class NodeZero(_Part):
         self._others = Nodes(placement)
         self._start = StartWorld(-1, 0)
         self._hear: Hear | None = None
+        self._looks: Look | None = None
         self._enough = False
         self._heard_at = 0.0
         if not placement.master:  # the ranks will find out where to listen
@@ -225,6 +230,7 @@ class NodeZero(_Part):
         *,
         meanwhile: Callable[[], object] | None = None,
         hear: Hear | None = None,
+        look: Look | None = None,
         order: Any = None,  # noqa: ANN401 - plain data
     ) -> WorldReport:
         """Run ``target(rank, *args)`` on this node's ranks, and judge the whole world.
@@ -235,6 +241,7 @@ class NodeZero(_Part):
             args: as for ``run_world``.
             meanwhile: as for ``run_world``.
             hear: gets the values that ranks tell, those of other nodes too.
+            look: as for ``run_world``.
             order: plain data that tells the other nodes what to run, unless this is the first
                 world.
 
@@ -242,7 +249,7 @@ class NodeZero(_Part):
             KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers. Unless it was
                 the consequence of a failure that the others know: then that is reported.
         """
-        self._hear, self._enough = hear, False
+        self._hear, self._looks, self._enough = hear, look, False
         self._others.begin()
         number = self._start.world + 1
         interrupts = Interrupts()
@@ -265,7 +272,7 @@ class NodeZero(_Part):
                     listening.close()  # rank 0 has it
                 if meanwhile is not None:
                     meanwhile()
-                workers.watch(self._told, [self])
+                workers.watch(self._told, [self], look=self._look)
                 failed = self._gather(workers, world, interrupts)
             finally:
                 self._send_all(Leave(number))
@@ -381,6 +388,11 @@ class NodeZero(_Part):
             self._enough = self._hear(rank, value) is True
         return self._enough
 
+    def _look(self, outcomes: Sequence[Outcome | None]) -> bool:
+        if self._looks is not None and not self._enough:
+            self._enough = self._looks([*outcomes, *self._others.outcomes_so_far])
+        return self._enough
+
     # ---------------------------------------------------------------------------------- the end
 
     def _gather(self, workers: Workers, world: WorldSpec, interrupts: Interrupts) -> bool:
@@ -391,9 +403,13 @@ class NodeZero(_Part):
         """
         others = self._others
         if workers.ended is End.DONE and workers.well:
-            self._heard_at = time.monotonic()
+            next_look = self._heard_at = time.monotonic()
 
             def over() -> bool:
+                nonlocal next_look
+                if time.monotonic() >= next_look:
+                    self._look(workers.outcomes())
+                    next_look = time.monotonic() + LOOK
                 silence = time.monotonic() - self._heard_at
                 stalled = world.stall is not None and silence > world.stall + GRACE
                 return others.done or self.over is not None or stalled
@@ -455,6 +471,7 @@ class OtherNode(_Part):
             check_mpi4py()
         self._patience = patience
         self._world = -1  # the one whose ranks run, or ran last
+        self._relay: Relay | None = None
         self._left: Leave | None = None  # the last world whose ranks may go
         self._orders: list[StartWorld | Exit] = []
         self._lost = ""  # why nothing more can come from node 0
@@ -467,6 +484,7 @@ class OtherNode(_Part):
         target: Callable[..., Any],
         args: tuple[Any, ...] = (),
         resume: Resume | None = None,
+        relay: Relay | None = None,
     ) -> int:
         """Run this node's ranks of one world after the other, until node 0 says how it ends.
 
@@ -478,6 +496,7 @@ class OtherNode(_Part):
             target: what its ranks run first, as for ``run_world``.
             args: as for ``run_world``.
             resume: what they run next, by node 0's order.
+            relay: asked now and then what there is for node 0 to hear.
 
         Returns:
             The exit code that node 0 chose for all.
@@ -486,6 +505,7 @@ class OtherNode(_Part):
             NodeZeroLostError: nobody will judge, or this process has no part in the world.
             KeyboardInterrupt: after Ctrl-C; other signals go to their own handlers.
         """
+        self._relay = relay
         order: StartWorld | Exit = StartWorld(0, 0)
         if self._placement.master:
             with Interrupts() as interrupts:
@@ -531,8 +551,9 @@ class OtherNode(_Part):
             workers = self._workers(world, rendezvous, interrupts)
             try:
                 workers.start(target, args)
-                workers.watch(partial(self._told, interrupts), [self])
+                workers.watch(partial(self._told, interrupts), [self], look=self._look)
                 outcomes = workers.outcomes()
+                self._look(outcomes)
                 values = tuple(pack(getattr(outcome, "value", None)) for outcome in outcomes)
                 ended = NodeEnded(
                     start.world,
@@ -563,6 +584,12 @@ class OtherNode(_Part):
             self._connect(value.host, value.port, interrupts)
         else:
             self._send(RankTold(self._world, rank, pack(value)))
+
+    def _look(self, _: Sequence[Outcome | None]) -> bool:
+        if self._relay is not None and self._connection is not None:
+            for rank, value in self._relay():
+                self._send(RankTold(self._world, rank, pack(value)))
+        return False
 
     def _speak_up(self, world: WorldSpec, workers: Workers, interrupts: Interrupts) -> None:
         """A rank failed before the ranks could agree where to meet: nobody can be told of it.

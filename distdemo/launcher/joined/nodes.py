@@ -68,6 +68,14 @@ class Nodes:
         """How the ranks of all nodes ended, in order."""
         return [outcome for node in self.nodes.values() for outcome in node.outcomes]
 
+    @property
+    def outcomes_so_far(self) -> list[Outcome | None]:
+        """The same, with None for each rank that has not."""
+        every: list[Outcome | None] = []
+        for node in self.nodes.values():
+            every += node.outcomes or [None] * len(node.ranks)
+        return every
+
     def ended(self, node: Node, message: NodeEnded) -> None:
         """A node says how its ranks ended; their moments are moved onto node 0's clock.
 

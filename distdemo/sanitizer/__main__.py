@@ -1,0 +1,25 @@
+"""A program under the sanitizer: ``torchrun -m distdemo.sanitizer train.py ARGS``."""
+
+from __future__ import annotations
+
+import sys
+
+from distdemo.__main__ import main
+
+
+def command_line(words: list[str]) -> list[str]:
+    """The same as words of ``distdemo``.
+
+    Args:
+        words: ``FILE ARGS`` or ``-m MODULE ARGS``; before them options of ``run``, each in one
+            word: ``--sanitize=buffers``.
+    """
+    named = (at for at, word in enumerate(words) if word == "-m" or not word.startswith("-"))
+    start = next(named, len(words))
+    end = start + 1 + (words[start : start + 1] == ["-m"])
+    return ["run", "--quiet", *words[:end], "--", *words[end:]]
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = command_line(sys.argv[1:])
+    main()

@@ -1,0 +1,169 @@
+"""``python -m distdemo.sanitizer`` on ranks that an engine started: one verdict, by rank 0."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from helpers import Run, children, free_port, running, wait_until, warmed
+
+from distdemo.sanitizer.__main__ import command_line
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+SANITIZED = ["-m", "distdemo.sanitizer"]
+
+RIGHT = """
+import os, sys
+import torch
+import torch.distributed as dist
+
+for _ in range(2):
+    dist.init_process_group("gloo")
+    total = torch.tensor([dist.get_rank()])
+    dist.all_reduce(total)
+    dist.destroy_process_group()
+print("rank", os.environ["RANK"], total.tolist(), sys.argv[1:])
+"""
+MIXED = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("begins", flush=True)
+op = dist.ReduceOp.PRODUCT if dist.get_rank() == 1 else dist.ReduceOp.SUM
+dist.all_reduce(torch.ones(4), op)
+"""
+ALONE = """
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    dist.barrier()
+"""
+KILLED = """
+import os, signal
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+if dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+"""
+WAITS = "import signal\nsignal.pause()\n"
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    return folder
+
+
+def written(tmp_path: Path, program: str) -> str:
+    """The path of the program, ``steps.py``."""
+    file = tmp_path / "steps.py"
+    file.write_text(program, encoding="utf-8")
+    return str(file)
+
+
+@contextmanager
+def by_hand(words: Sequence[str], temporary: Path, size: int = 2) -> Iterator[list[Run]]:
+    """Each rank started by itself, with the variables that tell it where it is."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
+    with ExitStack() as stack:
+        runs = []
+        for rank in range(size):
+            folder = temporary / str(rank)
+            folder.mkdir()
+            env = {**where, "RANK": str(rank)}
+            runs.append(stack.enter_context(warmed([*SANITIZED, *words], folder, env=env)))
+        yield runs
+
+
+def has_row(text: str, ranks: str, *words: str) -> bool:
+    """Whether there is a line about these ranks with all of these words."""
+    lines = [line.strip() for line in text.splitlines()]
+    return any(line.startswith(f"{ranks} ") and all(w in line for w in words) for line in lines)
+
+
+def test_a_finding_under_torchrun_is_told_once(tmp_path: Path, temporary: Path) -> None:
+    words = [*TORCHRUN, "4", *SANITIZED, written(tmp_path, MIXED)]
+    with warmed(words, temporary) as run:
+        code, out, _ = run.finish()
+    assert code != 0
+    assert "begins\n" in out
+    assert out.count("the ranks reduce differently") == 1
+    assert has_row(out, "ranks 0, 2-3", "SUM", "steps.py:8")
+    assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")
+
+
+def test_a_right_program_under_torchrun_gets_its_arguments(tmp_path: Path, temporary: Path) -> None:
+    asked = ["--sanitize=buffers", written(tmp_path, RIGHT), "-n", "--", "x"]
+    with warmed([*TORCHRUN, "4", *SANITIZED, *asked], temporary) as run:
+        code, out, err = run.finish()
+    assert code == 0, out + err
+    *lines, last = out.splitlines()
+    assert sorted(lines) == [f"rank {rank} [6] ['-n', '--', 'x']" for rank in range(4)]
+    assert "All 4 ranks came to the end" in last
+
+
+def test_ranks_that_have_left_are_told_by_node_0_whose_own_rank_waits(
+    tmp_path: Path, temporary: Path
+) -> None:
+    with by_hand([written(tmp_path, ALONE)], temporary, 3) as runs:
+        said = [run.finish() for run in runs]
+    assert [code for code, *_ in said] == [1, 1, 1]
+    out = said[0][1]
+    assert has_row(out, "rank 0", "barrier()", "steps.py:6")
+    assert has_row(out, "rank 2", "returned")
+    assert [text for _, *texts in said[1:] for text in texts] == [""] * 4
+
+
+def test_a_rank_that_was_killed_on_another_node_is_named(tmp_path: Path, temporary: Path) -> None:
+    with by_hand([written(tmp_path, KILLED)], temporary) as runs:
+        (code, out, _), (other, *_) = [run.finish() for run in runs]
+    assert (code, other) == (1, 1)
+    assert out.startswith("Rank 1 was killed by SIGKILL.")
+
+
+def test_sigterm_as_torchrun_sends_it_ends_the_programs(tmp_path: Path, temporary: Path) -> None:
+    with by_hand([written(tmp_path, WAITS)], temporary) as runs:
+        pids = [run.process.pid for run in runs]
+        assert wait_until(lambda: all(children(pid) for pid in pids))
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        assert all(run.finish()[0] != 0 for run in runs)
+        for run in runs:
+            run.leaves_nothing()
+
+
+@pytest.mark.skipif(not MPIEXEC.exists(), reason=f"there is no {MPIEXEC}")
+@pytest.mark.mpi
+@pytest.mark.parametrize(("program", "status"), [(RIGHT, 0), (MIXED, 1)], ids=["right", "mixed"])
+def test_under_mpiexec(program: str, status: int, tmp_path: Path, temporary: Path) -> None:
+    command = ["-n", "2", sys.executable, *SANITIZED, written(tmp_path, program)]
+    with running(command, temporary, program=MPIEXEC) as run:
+        code, out, err = run.finish()
+    assert code == status, out + err
+    assert has_row(out, "rank 1", "PRODUCT", "steps.py:8") == bool(status)
+    assert ("rank 1 [1] []\n" in out) == (not status)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("train.py --lr 1", "train.py -- --lr 1"),
+        ("-m pack.train -m x", "-m pack.train -- -m x"),
+        ("--sanitize=buffers train.py", "--sanitize=buffers train.py --"),
+        ("--help", "--help --"),
+    ],
+)
+def test_its_words_are_those_of_run(words: str, expected: str) -> None:
+    assert command_line(words.split()) == ["run", "--quiet", *expected.split()]
