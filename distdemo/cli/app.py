@@ -55,6 +55,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "How a collective is done, step by step, with every byte counted.",
     ),
     "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
+    "sanitize": (
+        "distdemo.sanitizer.command:sanitize",
+        PROGRAMS,
+        "Compare what ranks have recorded, and say which rank and line is at fault.",
+    ),
     "train": (
         "distdemo.train.command:train",
         PROGRAMS,

@@ -18,6 +18,7 @@ from distdemo.cli.types import (
     Sizes,
     Split,
     decimal,
+    file_to_write,
     offer,
     one_of,
     parse_dtype,
@@ -200,6 +201,18 @@ Plot = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Calls = Annotated[bool, typer.Option("--calls", help="Show what each rank called, and how often.")]
+Timeline = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="FILE",
+        parser=file_to_write(".json"),
+        help="Write a timeline of all calls as a .json, for Perfetto.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Let a warning be a failure.")]
 
 
 # ------------------------------------------------------- what the runner gives to every command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError, WorldError, WorldInterrupted
@@ -16,6 +17,8 @@ from distdemo.launcher.torch_import import load_torch
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
+SANITIZER = "distdemo.sanitizer.inspector"
+"""Loaded by name, as the launcher knows no feature."""
 LONGEST = 1e9  # seconds, some 30 years: far below what overflows in torch's clocks
 
 
@@ -28,6 +31,7 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
     *,
     device: str = "cpu",
     start_method: str = "auto",
+    sanitize: bool = False,
 ) -> list[Any]:
     """Run ``fn`` on every rank of a new world on this machine and return what the ranks returned.
 
@@ -54,6 +58,8 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
         device: ``cpu`` or ``cuda``.
         start_method: ``auto`` takes the fastest that is safe in this process: fork while it has
             only the threads of torch's import, else a forkserver that loads torch once.
+        sanitize: compare the ranks' calls of torch.distributed, as ``distdemo run`` does: where
+            they don't fit together the world ends, and the error says which rank and line it is.
 
     Returns:
         The ranks' return values, in order.
@@ -71,7 +77,8 @@ def launch(  # noqa: PLR0913 - each is one setting of a world, by keyword
     from distdemo.backends import prepared
     from distdemo.launcher.local import run_world
 
-    report = run_world(prepared(world), _call, (fn, args, shape))
+    run = import_module(SANITIZER).run_noted if sanitize else run_world
+    report = run(prepared(world), _call, (fn, args, shape))
     if report.verdict is not None:
         raise WorldError(report) if report.interrupted_by is None else WorldInterrupted(report)
     return report.values

@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -21,9 +21,12 @@ from distdemo.cli.options import (
     ADVANCED,
     OUTPUT,
     Backend,
+    Calls,
     Device,
     Ranks,
     StartMethod,
+    Strict,
+    Timeline,
     Timeout,
     WorldSize,
     choice,
@@ -34,7 +37,7 @@ from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
-from distdemo.sanitizer.records import Finding, Notes
+from distdemo.sanitizer.records import Finding
 
 STALL = 60.0  # seconds
 TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
@@ -119,6 +122,9 @@ def run(
             "Compare the ranks' calls; buffers: and watch their tensors; off: neither.",
         ),
     ] = "calls",
+    calls: Calls = False,
+    strict: Strict = False,
+    record: Timeline = None,
     capture: Annotated[
         bool,
         typer.Option(
@@ -141,6 +147,12 @@ def run(
     size = session.world_size(world_size)
     place = session.placement
     shown = (ranks.check("--ranks", size)) if ranks is not None else frozenset(range(size))
+    if sanitize == "off" and (calls or strict or record is not None):
+        raise UsageError(
+            "--no-sanitize leaves out what --calls, --strict and --record need.",
+            "They show what the ranks have noted.",
+            "Leave out --no-sanitize.",
+        )
     if pdb is not None:
         check_rank("--pdb", pdb, size)
         if session.format == "json":
@@ -190,30 +202,36 @@ def run(
 
     ended: WorldReport | None = None
     findings: tuple[Finding, ...] = ()
+    inspector: Inspector | None = None
     silent = place is None and not streams and pdb is None
     waits = session.waiting(program.name) if silent else nullcontext()
     try:
-        with waits:
+        with waits, ExitStack() as held:
             session.prepare(world)
             from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
-            from distdemo.sanitizer.inspector import Inspector
 
             preload(program)
+            notes = None
+            how: dict[str, Any] = {"wrote": wrote} if place is None else {}
             if sanitize != "off":
                 import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
-            here = range(size) if place is None else place.ranks_of(place.node)
-            how: dict[str, Any] = {"wrote": wrote} if place is None else {}
-            with nullcontext() if sanitize == "off" else Inspector(world, here) as inspector:
-                notes = None
-                if inspector is not None:
-                    notes = Notes(inspector.paths, here.start, sanitize == "buffers")
-                    how |= {"look": inspector.look, "hear": inspector.hear}
-                    how |= {"relay": inspector.relay}
-                work, meaning = (program, pdb, notes), f"{program} {sanitize}"
-                ended = session.start(world, run_program, work, meaning=meaning, **how)
-                if inspector is not None:
-                    ended, findings = inspector.conclude(ended)
+                from distdemo.sanitizer.inspector import Inspector
+                from distdemo.sanitizer.timeline import Timeline as Drawn
+
+                here = range(size) if place is None else place.ranks_of(place.node)
+                drawn = None
+                if record is not None and session.is_first:
+                    drawn = held.enter_context(Drawn(record))
+                inspector = held.enter_context(Inspector(world, here, drawn))
+                how |= {"look": inspector.look, "hear": inspector.hear, "relay": inspector.relay}
+                notes = replace(
+                    inspector.notes, buffers=sanitize == "buffers", timed=record is not None
+                )
+            work, meaning = (program, pdb, notes), f"{program} {sanitize} {record is not None}"
+            ended = session.start(world, run_program, work, meaning=meaning, **how)
+            if inspector is not None:
+                ended, findings = inspector.conclude(ended)
     except (KeyboardInterrupt, Terminated) as stop:
         interrupted, ended = True, report_of(stop)
     else:
@@ -222,7 +240,15 @@ def run(
         if stream is not None:
             stream.flush()
     report = _report(program, size, ended, shown, [each.finished() for each in kept])
-    report = replace(report, findings=findings)
+    if inspector is not None:
+        warnings = tuple(inspector.judge.matcher.shifts())
+        report = replace(
+            report,
+            calls=inspector.judge.calls(),
+            findings=findings,
+            warnings=warnings,
+            strict=strict,
+        )
     if capture and session.format == "table" and not session.quiet:
         from distdemo.view.console import output
 
@@ -232,8 +258,8 @@ def run(
         "distdemo.run.view",
         interrupted=interrupted,
         errors=(Error("Interrupted."),) if ended is None else (),
-        partial=any(each.text for each in report.ranks),
-        shown={"whole": ranks is not None},
+        partial=calls or any(each.text for each in report.ranks),
+        shown={"whole": ranks is not None, "calls": calls},
     )
 
 

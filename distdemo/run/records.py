@@ -8,7 +8,7 @@ from typing import Any
 
 from distdemo.encoding import derived
 from distdemo.launcher.records import WorldReport
-from distdemo.sanitizer.records import Finding
+from distdemo.sanitizer.records import CallCount, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,10 @@ class RunReport:
         world: None if it was interrupted before its ranks could be asked.
         ranks: in order; those of ``--ranks`` alone.
         made_group: some rank made a process group, or used the one that was made for it.
+        calls: what the ranks called, and how often.
         findings: what the sanitizer found, one at most.
+        warnings: what may be wrong.
+        strict: warnings are failures.
     """
 
     program: Program
@@ -87,10 +90,14 @@ class RunReport:
     world: WorldReport | None
     ranks: tuple[RankOutput, ...]
     made_group: bool = True
+    calls: tuple[CallCount, ...] = ()
     findings: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    strict: bool = False
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether every rank came to its end."""
-        return self.world is not None and self.world.ok
+        """Whether every rank came to its end, and no warning counts."""
+        well = self.world is not None and self.world.ok
+        return well and not (self.strict and self.warnings)

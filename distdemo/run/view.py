@@ -9,6 +9,7 @@ from rich.text import Text
 
 from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport
+from distdemo.sanitizer.text import calls_text, reason
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import duration, lines_of, plural, ranks_text
@@ -17,13 +18,16 @@ from distdemo.view.tables import MANY, Cell, Column, Grid, fitting, heading, sel
 LONGEST = 240  # characters of a returned value in the table
 
 
-def table(report: RunReport, console: Console, *, whole: bool = False) -> Group:
+def table(
+    report: RunReport, console: Console, *, whole: bool = False, calls: bool = False
+) -> Group:
     """The report; what ranks wrote has been shown before it.
 
     Args:
         report: how it went.
         console: that it will be printed on.
         whole: show all that was returned, however long.
+        calls: show what the ranks called.
     """
     sign, world = signs(console), report.world
     group = ["makes its own group"] if report.program.makes_group else []
@@ -33,6 +37,12 @@ def table(report: RunReport, console: Console, *, whole: bool = False) -> Group:
     parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
     if any(each.text for each in report.ranks):
         parts.append(fitting(console, lambda _: _returned(report, console, whole=whole)))
+    if calls:
+        parts.append(Text(calls_text(report.calls)))
+    parts += [
+        Text("\n".join((f"Warning: {each.what}", reason(each), each.rule)))
+        for each in report.warnings
+    ]
     if world is None or world.ok:
         parts.append(summary(report, console))
     if not report.made_group:
@@ -55,6 +65,9 @@ def summary(report: RunReport, console: Console) -> Text:
     if not world.ok:
         ended = sum(isinstance(each, Returned) for each in world.outcomes)
         line = f"{sign.wrong} {ended:,} of {plural(report.world_size, 'rank')} came to the end."
+        return Text(line, style=colours.WRONG)
+    if not report.ok:
+        line = f"{sign.wrong} {plural(len(report.warnings), 'warning')}."
         return Text(line, style=colours.WRONG)
     done = "returned" if report.program.function else "came to the end"
     size = report.world_size

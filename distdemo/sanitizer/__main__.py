@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 from distdemo.__main__ import main
+from distdemo.errors import UsageError
+from distdemo.launcher.joined import engines
 
 
 def command_line(words: list[str]) -> list[str]:
@@ -17,9 +21,12 @@ def command_line(words: list[str]) -> list[str]:
     named = (at for at, word in enumerate(words) if word == "-m" or not word.startswith("-"))
     start = next(named, len(words))
     end = start + 1 + (words[start : start + 1] == ["-m"])
-    return ["run", "--quiet", *words[:end], "--", *words[end:]]
+    return ["run", *words[:end], "--", *words[end:]]
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = command_line(sys.argv[1:])
+    line = command_line(sys.argv[1:])
+    with suppress(UsageError):  # which the command itself will say
+        line[1:1] = ["--quiet"] * (engines.detect(os.environ) is not None)
+    sys.argv[1:] = line
     main()

@@ -39,13 +39,15 @@ from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.notes import (
     MOST_KNOWN,
     Ended,
+    Ring,
     Touched,
     Writer,
     call_line,
     end_line,
+    shared,
     touched_line,
 )
-from distdemo.sanitizer.records import Call, Place
+from distdemo.sanitizer.records import Call, Notes, Place
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
 LONGEST = 400  # characters of an exception's text
@@ -69,15 +71,16 @@ class Recorder:
     """What this rank notes.
 
     Args:
-        fd: where to.
-        rank: as the launcher counts.
-        world_size: likewise.
+        writer: takes the notes.
+        world: this rank and the world's size, as who reads them counts; None: as the program does.
         buffers: watch the tensors of calls, too.
     """
 
-    def __init__(self, fd: int, rank: int, world_size: int, *, buffers: bool = False) -> None:
-        self._writer = Writer(fd)
-        self._world = (rank, world_size)
+    def __init__(
+        self, writer: Writer, world: tuple[int, int] | None = None, *, buffers: bool = False
+    ) -> None:
+        self._writer = writer
+        self._world = world
         self._lock = threading.RLock()  # a signal's handler may call, too
         self.local = threading.local()
         self._calls: dict[Any, int] = {}
@@ -183,7 +186,8 @@ class Recorder:
         Where each device has a backend of its own, each has its own sequence of calls.
         """
         world = dist.group.WORLD
-        if world is not None and group is world and (world.rank(), world.size()) != self._world:
+        here = None if world is None else (world.rank(), world.size())
+        if self._world is not None and group is world and here != self._world:
             self.stop()  # the program counts its ranks in another way: they can't be compared
         if group in self._groups or self.off:
             return
@@ -287,16 +291,13 @@ def _end(error: BaseException) -> Ended:
 # ------------------------------------------------------------------------------- putting them there
 
 
-def install(fd: int, rank: int, world_size: int, *, buffers: bool = False) -> Recorder:
-    """From now on note every call of this process; once, before it makes a group or after.
+def is_installed() -> bool:
+    """Whether the calls of this process are noted already."""
+    return hasattr(dist.ProcessGroup.allreduce, "_noted")
 
-    Args:
-        fd: where the notes go.
-        rank: of this process, as the launcher counts.
-        world_size: likewise.
-        buffers: watch the tensors of calls, too.
-    """
-    recorder = Recorder(fd, rank, world_size, buffers=buffers)
+
+def install(recorder: Recorder) -> Recorder:
+    """From now on note every call of this process; once, before it makes a group or after."""
     _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
     if recorder.buffers is not None:
@@ -304,7 +305,7 @@ def install(fd: int, rank: int, world_size: int, *, buffers: bool = False) -> Re
     outside = c10d._warn_not_in_group  # noqa: SLF001 - where every collective of a non-member ends
 
     def warn(name: str) -> None:
-        _safely(recorder, recorder.outside, name)
+        safely(recorder, recorder.outside, name)
         outside(name)
 
     vars(c10d)["_warn_not_in_group"] = warn
@@ -318,17 +319,32 @@ def install(fd: int, rank: int, world_size: int, *, buffers: bool = False) -> Re
 
 
 @contextmanager
-def noting(recorder: Recorder) -> Iterator[None]:
-    """Note how the block ends."""
+def noting(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
+    """Within the block note every call of this rank, and then how the block ended.
+
+    Args:
+        notes: where to, and what; None: nothing.
+        rank: of this process, as the launcher counts.
+        world_size: likewise.
+    """
+    memory = None
+    if notes is not None and notes.path:
+        with suppress(OSError):  # /proc is not what it usually is
+            memory = shared(notes.path, notes.size, rank - notes.first)
+    if notes is None or memory is None:
+        yield
+        return
+    writer = Writer(Ring(memory).write, timed=notes.timed)
+    recorder = install(Recorder(writer, (rank, world_size), buffers=notes.buffers))
     try:
         yield
     except BaseException as error:
-        _safely(recorder, recorder.ended, error)
+        safely(recorder, recorder.ended, error)
         raise
-    _safely(recorder, recorder.ended, None)
+    safely(recorder, recorder.ended, None)
 
 
-def _safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its own
+def safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its own
     """Call it, unless notes have ended; its failure ends them, and nothing else."""
     if recorder.off:
         return None
@@ -344,7 +360,7 @@ def _first_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 
         from distdemo.sanitizer.kernels import cover
 
         groups = [each for each in (*args, *named.values()) if isinstance(each, dist.ProcessGroup)]
-        _safely(recorder, cover, recorder, groups)
+        safely(recorder, cover, recorder, groups)
         return original(*args, **named)
 
     return covering
@@ -384,7 +400,7 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
         try:
             if not busy and not given.get("use_local_synchronization"):
                 members = given.get("ranks") or range(dist.get_world_size())
-                _safely(recorder, recorder.made_group, tuple(sorted(members)))
+                safely(recorder, recorder.made_group, tuple(sorted(members)))
             group = original(**given)
         finally:
             recorder.local.busy = busy
@@ -402,8 +418,8 @@ def _split_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - to
 
 def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a group, or torch's sign for none
     if isinstance(group, dist.ProcessGroup):
-        _safely(recorder, _cover, recorder, type(group))
-        _safely(recorder, recorder.register, group)
+        safely(recorder, _cover, recorder, type(group))
+        safely(recorder, recorder.register, group)
     return group
 
 
@@ -425,15 +441,15 @@ def _noted(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  #
             return original(self, *args, **named)
         local.busy = True  # what it calls in turn is its own
         try:
-            noted = _safely(recorder, _begin_call, recorder, fields, self, args, named)
+            noted = safely(recorder, _begin_call, recorder, fields, self, args, named)
             try:
                 work = original(self, *args, **named)
             except BaseException:
                 if noted is not None:
-                    _safely(recorder, partial(recorder.failed, made=name == "monitored_barrier"))
+                    safely(recorder, partial(recorder.failed, made=name == "monitored_barrier"))
                 raise
             if noted is not None:
-                _safely(recorder, _follow, recorder, name, args, work, noted)
+                safely(recorder, _follow, recorder, name, args, work, noted)
             return work
         finally:
             local.busy = False
@@ -505,7 +521,7 @@ def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
         def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
             answer = original(self, *args, **named)
             if answer is not False:
-                _safely(recorder, buffers.waited, self)
+                safely(recorder, buffers.waited, self)
             return answer
 
         return poll
@@ -521,19 +537,19 @@ def _replace_wait(recorder: Recorder, kind: type) -> None:
 
     @wraps(original)
     def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        waited = _safely(recorder, recorder.waits, self)
+        waited = safely(recorder, recorder.waits, self)
         if recorder.buffers is not None:
-            _safely(recorder, _look_at_buffers, recorder, recorder.buffers, self)
+            safely(recorder, _look_at_buffers, recorder, recorder.buffers, self)
         try:
             done = original(self, *args, **named)
         except BaseException:
             if waited is not None:
                 recorder.keep(self, waited._replace(sync=False))  # it may be waited for again
-                _safely(recorder, partial(recorder.failed, made=True))
+                safely(recorder, partial(recorder.failed, made=True))
             raise
         if waited is not None:
-            source = _safely(recorder, self._source_rank) if waited.from_any else -1
-            _safely(recorder, recorder.came, -1 if source is None else source)
+            source = safely(recorder, self._source_rank) if waited.from_any else -1
+            safely(recorder, recorder.came, -1 if source is None else source)
         return done
 
     wait._noted = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above

@@ -37,6 +37,8 @@ RULES: dict[Kind, str] = {
     "deadlock": "Let one side receive while the other sends, or use isend, irecv or "
     "batch_isend_irecv.",
     "buffers": "Every tensor of an output list needs memory of its own.",
+    "shift": "If these were not meant for each other, some rank has made a call too many or too "
+    "few before.",
 }
 DIFFER: dict[Kind, str] = {
     "call": "the ranks make different calls",
@@ -88,6 +90,8 @@ class Group:
         agreed: how many calls all have made alike.
         last: the last of them.
         places: how often a line has made a call that all agreed on.
+        callers: the ranks that have made a call from a line.
+        mixed: by lines: how often one call was made from these by different ranks, and the first.
         latest: by rank: the line of its last call.
     """
 
@@ -99,6 +103,10 @@ class Group:
     agreed: int = 0
     last: Call | None = None
     places: Counter[tuple[str, int]] = field(default_factory=Counter)
+    callers: defaultdict[tuple[str, int], set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    mixed: dict[frozenset[tuple[str, int]], Mixed] = field(default_factory=dict)
     latest: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
@@ -107,6 +115,21 @@ class Group:
             return "the default group"
         more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
         return f"group {list(self.members)}{more}"
+
+
+@dataclass(slots=True)
+class Mixed:
+    """One call of a group that ranks made from several lines.
+
+    Attributes:
+        calls: by rank, the first time.
+        position: in the sequence of the group, likewise.
+        times: that these lines came together.
+    """
+
+    calls: dict[int, Call]
+    position: int
+    times: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -159,6 +182,53 @@ class Matcher:
         """Positions at which calls differ; what the ranks still to come make of it is not known."""
         self._groups: dict[GroupKey, Group] = {}
         self._channels: defaultdict[tuple[Group, int, int], list[Entry]] = defaultdict(list)
+
+    def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
+        """The group that these tell from all others."""
+        group = self._groups.get((members, backend, nth))
+        if group is None:
+            group = Group(members, backend, nth, dict.fromkeys(members, 0))
+            self._groups[members, backend, nth] = group
+        return group
+
+    @property
+    def in_step(self) -> bool:
+        """Whether nothing is open: all have made the same calls, and have come back from them."""
+        return (
+            not (self.off or self.suspects or self.found)
+            and not any(group.open for group in self._groups.values())
+            and all(
+                state.ended is None and not state.waits and state.threads == {0}
+                for state in self.ranks
+            )
+        )
+
+    def take_alike(self, alike: Sequence[tuple[dict[int, Made], int]]) -> bool:
+        """While all are in step: every rank makes these calls, in the same order, and comes back.
+
+        Args:
+            alike: by rank: a call, and how often; in the order of the last time.
+
+        Returns:
+            Whether they are taken: all members of each group make the same call, and it is one
+            that nobody has to look at twice.
+        """
+        if not all(_plain(made) for made, _ in alike):
+            return False
+        for made, times in alike:
+            for members, backend, nth in {each.group for each in made.values()}:
+                group = self.group(members, backend, nth)
+                self._agreed(group, {rank: made[rank].call for rank in members}, times)
+                for rank in members:
+                    place = made[rank].call.place
+                    group.reached[rank] += times
+                    group.latest[rank] = (place.file, place.line)
+            for rank, each in made.items():
+                state = self.ranks[rank]
+                state.made += times
+                state.last = each.call
+                state.latest.pop(0, None)
+        return True
 
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
@@ -228,10 +298,7 @@ class Matcher:
         call = note.call
         if any(not 0 <= member < self.world_size for member in members) or rank not in members:
             return None  # not a note of this world
-        group = self._groups.get(note.group)
-        if group is None:
-            group = Group(members, backend, nth, dict.fromkeys(members, 0))
-            self._groups[note.group] = group
+        group = self.group(members, backend, nth)
         if call.op.startswith("outside "):
             self._outside(rank, call)
             return None
@@ -275,12 +342,61 @@ class Matcher:
         )
 
     def _forget(self, group: Group) -> None:
-        calls = group.open.popleft()
-        group.last = next(iter(calls.values())).call
-        group.agreed += 1
-        for place in {(each.call.place.file, each.call.place.line) for each in calls.values()}:
-            if place in group.places or len(group.places) < MOST_PLACES:
-                group.places[place] += 1
+        made = group.open.popleft()
+        self._agreed(group, {rank: each.call for rank, each in made.items()}, 1)
+
+    def _agreed(self, group: Group, calls: dict[int, Call], times: int) -> None:
+        """All members have made a call alike, so often."""
+        lines: dict[tuple[str, int], set[int]] = {}
+        for rank, call in calls.items():
+            lines.setdefault((call.place.file, call.place.line), set()).add(rank)
+        for line, ranks in lines.items():
+            if line in group.places or len(group.places) < MOST_PLACES:
+                group.places[line] += times
+                group.callers[line] |= ranks
+        if len(lines) > 1:
+            together = frozenset(lines)
+            mixed = group.mixed.get(together)
+            if mixed is None and len(group.mixed) < MOST_PLACES:
+                mixed = group.mixed[together] = Mixed(calls, group.agreed)
+            if mixed is not None:
+                mixed.times += times
+        group.last = next(iter(calls.values()))
+        group.agreed += times
+
+    def shifts(self) -> list[Finding]:
+        """Calls that may have met others than they were meant for: warnings.
+
+        Ranks made one call from several lines, once; and one of them has been on another of these
+        lines, too, so that the two are not branches of which each has its own ranks.
+        """
+        found = []
+        for group in self._groups.values():
+            for mixed in group.mixed.values():
+                lines = {r: (c.place.file, c.place.line) for r, c in mixed.calls.items()}
+                strayed = any(
+                    rank in (group.callers[line] | self._open_callers(group, line)) and own != line
+                    for rank, own in lines.items()
+                    for line in set(lines.values())
+                )
+                if mixed.times == 1 and strayed:
+                    name = group.name(self.world_size)
+                    op = next(iter(mixed.calls.values())).op
+                    what = f"Call {mixed.position + 1} of {name}, {op}, came from different lines."
+                    usual = _most(dict(lines))
+                    guilty = tuple(sorted(rank for rank, each in lines.items() if each != usual))
+                    rows = tuple(rows_of(mixed.calls))
+                    found.append(Finding("shift", what, rows, "", RULES["shift"], guilty))
+        return found
+
+    def _open_callers(self, group: Group, line: tuple[str, int]) -> set[int]:
+        """Ranks that have made a call from a line that the others have not made yet."""
+        return {
+            rank
+            for calls in group.open
+            for rank, made in calls.items()
+            if (made.call.place.file, made.call.place.line) == line
+        }
 
     def settled(self, at: tuple[Group, int]) -> bool:
         """Whether every member has made its call at this position, or is held up elsewhere."""
@@ -473,6 +589,24 @@ class Matcher:
 def _same_tag(one: Entry, other: Entry) -> bool:
     """NCCL knows no tags."""
     return one.call.tag == other.call.tag or one.group.backend.startswith("nccl")
+
+
+def _plain(made: dict[int, Made]) -> bool:
+    """Whether these calls of all ranks are alike within each group, and need no second look."""
+    for rank, each in made.items():
+        call, members = each.call, each.group[0]
+        if call.op in P2P or call.op.startswith("outside ") or not (call.sync or call.place.via):
+            return False
+        if rank not in members or any(member not in made for member in members):
+            return False
+        first = made[members[0]]
+        if each.group != first.group or each.agreement != first.agreement:
+            return False
+        if call.has_parts and (call.part is None or call.part != first.call.part):
+            return False
+        if alone(call, members.index(rank), len(members), each.group[1]) is not None:
+            return False
+    return True
 
 
 # ------------------------------------------------------------------------------------- agreement

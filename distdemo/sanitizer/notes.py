@@ -1,7 +1,8 @@
-r"""The notes of a rank: lines of text that it writes before each call, into a pipe or a file.
+r"""The notes of a rank: lines of text that it writes before each call, into memory or a file.
 
 A call that was made before from the same line with the same arguments is its number alone::
 
+    H {"rank": 2, ...}                     # a file begins with whose notes it has
     G 0 0 gloo [0, 1, 2, 3]                # group 0 is the 0th with this backend and these members
     C 5 0 {"op": "all_reduce", ...}        # call 5, on group 0, looks like this
     5                                      # the rank makes call 5
@@ -12,36 +13,97 @@ A call that was made before from the same line with the same arguments is its nu
     B {"what": "written", ...}             # what is wrong with the memory of a call
     E {"how": "returned"}                  # its program has ended
 
-Lines are ASCII, ended by ``\n``. A line of another thread than the main one begins with ``@n``.
+Lines are ASCII, ended by ``\n``. A line of another thread than the main one begins with ``@n``,
+and one that carries its time with ``t`` and that time, in µs since 1970, before all else.
 Nothing here is unpickled, so notes may come from anywhere.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from distdemo.launcher.messages import Identity
 from distdemo.sanitizer.records import Call, Place
 
 GroupKey = tuple[tuple[int, ...], str, int]
 """A group's members, its backend, and how many of the same there were before it."""
+HEAD = 16  # bytes of a ring before its data
+FULL_S = 0.001  # seconds between two looks at a ring that is full
 MOST_KNOWN = 20_000  # different calls that a rank describes in short; then it begins anew
 
 
-class Writer:
-    """The rank's end. Writing waits while the pipe is full, which the launcher empties.
+class Ring:
+    """Memory that a rank writes its notes into and the launcher reads them from.
+
+    It outlives the rank, and a program that closes every descriptor that it finds. The first 16
+    bytes count what was written and what was read, ever; the rest goes round.
 
     Args:
-        fd: to write to, from any thread.
+        memory: shared by both.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._pipe = Identity(fd)  # a program may close every descriptor that it finds
+    def __init__(self, memory: memoryview) -> None:
+        self._counts = memory[:HEAD].cast("Q")
+        self._data = memory[HEAD:]
+        self._size = len(self._data)
+        self._written = self._counts[0]
+
+    def write(self, data: bytes) -> None:
+        """Add this, waiting while there is no room: the launcher reads now and then."""
+        start, length = self._written, len(data)
+        end = start + length
+        while end - self._counts[1] > self._size:
+            time.sleep(FULL_S)
+        self._written = end  # a signal's handler that notes something comes after this
+        at = start % self._size
+        room = self._size - at
+        if length <= room:
+            self._data[at : at + length] = data
+        else:
+            self._data[at:] = data[:room]
+            self._data[: length - room] = data[room:]
+        self._counts[0] = end
+
+    def read(self) -> bytes:
+        """What was added since."""
+        end, start = self._counts[0], self._counts[1]
+        if end == start:
+            return b""
+        first, last = start % self._size, (end - 1) % self._size + 1
+        if first < last:
+            found = bytes(self._data[first:last])
+        else:
+            found = bytes(self._data[first:]) + bytes(self._data[:last])
+        self._counts[1] = end
+        return found
+
+
+def shared(path: str, size: int, nth: int = 0) -> memoryview:
+    """The n-th part of this size of a file, in memory that all who ask for it share."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return memoryview(mmap.mmap(fd, size, offset=nth * size))
+    finally:
+        os.close(fd)
+
+
+class Writer:
+    """The rank's end: lines of text, each with the thread that it is of.
+
+    Args:
+        write: takes the bytes of a line.
+        timed: begin each line with the time.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], *, timed: bool = False) -> None:
+        self._put = write
+        self._timed = timed
         self._main = threading.main_thread().ident
         self._threads: dict[int, int] = {}
 
@@ -51,11 +113,9 @@ class Writer:
         if thread != self._main:
             number = self._threads.setdefault(thread, 1 + len(self._threads))
             line = f"@{number} {line}"
-        data = f"{line}\n".encode("ascii")
-        if not self._pipe.holds():
-            raise BrokenPipeError("the program has closed the pipe of its notes")
-        while data:
-            data = data[os.write(self._fd, data) :]
+        if self._timed:
+            line = f"t{time.time_ns() // 1000} {line}"
+        self._put(f"{line}\n".encode("ascii"))
 
 
 def touched_line(touched: Touched) -> str:
@@ -160,18 +220,32 @@ class Reader:
     _groups: dict[int, GroupKey] = field(default_factory=dict)
     _made: dict[int, Made] = field(default_factory=dict)
 
-    def read(self, piece: bytes) -> list[Note]:
-        """Every note that is whole by now."""
+    def read(self, piece: bytes) -> list[tuple[int, Note]]:
+        """Every note that is whole by now, with its time in µs since 1970, 0 if it has none."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         found = []
         for line in lines:
+            at, note = 0, None
             try:
-                note = self._note(line.decode("ascii"))
+                text = line.decode("ascii")
+                if text.startswith("t"):
+                    moment, _, text = text[1:].partition(" ")
+                    at = int(moment)
+                note = self._note(text)
             except (ValueError, KeyError, TypeError, IndexError):
                 note = Stopped()  # who can't be read can't be compared
             if note is not None:
-                found.append(note)
+                found.append((at, note))
         return found
+
+    def known(self, number: bytes) -> Made | None:
+        """The call of this number; None if it was not described."""
+        return self._made.get(int(number))
+
+    @property
+    def idle(self) -> bool:
+        """Whether no part of a line waits for its end."""
+        return not self._rest
 
     def _note(self, line: str) -> Note | None:
         thread = 0
@@ -197,6 +271,8 @@ class Reader:
         if letter == "E":
             fields = json.loads(rest)
             return Ended(fields["how"], Place(**fields["place"]), fields["inside"])
+        if letter == "H":
+            return None  # who wrote this, for who opens the file
         if letter == "G":
             name, nth, backend, members = rest.split(" ", 3)
             self._groups[int(name)] = (tuple(map(int, json.loads(members))), backend, int(nth))

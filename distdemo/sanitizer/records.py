@@ -20,6 +20,7 @@ Kind = Literal[
     "p2p",
     "deadlock",
     "buffers",
+    "shift",
 ]
 """What a finding is about; docs/sanitizer.md explains each."""
 
@@ -146,17 +147,21 @@ def _parts_text(verb: str, parts: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the ranks of a world have to note.
+    """What the ranks of a world have to note, and where.
 
     Attributes:
-        paths: the pipe that each rank of this node writes to; empty: there are none here.
-        first: the rank whose pipe is the first.
+        path: of the memory that all ranks of this node write to; empty: there is none here.
+        size: bytes of each rank's part of it.
+        first: the rank whose part is the first.
         buffers: watch the tensors of calls, too.
+        timed: note the time of each call.
     """
 
-    paths: tuple[str, ...]
+    path: str
+    size: int
     first: int = 0
     buffers: bool = False
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,25 @@ class Row:
     ranks: tuple[int, ...]
     did: str
     place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """A call, and how often some ranks made it.
+
+    Attributes:
+        did: ``all_reduce(SUM, float32[4])``.
+        group: ``the default group``, or its members.
+        place: where.
+        ranks: of the world, that made it as often.
+        count: how often each of them did.
+    """
+
+    did: str
+    group: str
+    place: str
+    ranks: tuple[int, ...]
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +218,34 @@ class Finding:
     rule: str = ""
     ranks: tuple[int, ...] = ()
     consequences: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the ranks of a world left in files.
+
+    Attributes:
+        folder: that has the files.
+        absent: ranks that left none.
+        unended: ranks that did not note how they ended: they were killed, or run still.
+        hosts: that the ranks were on.
+        calls: what they called.
+        findings: what is wrong, one at most.
+        warnings: what may be wrong.
+        strict: warnings count.
+    """
+
+    folder: str
+    world_size: int
+    absent: tuple[int, ...]
+    unended: tuple[int, ...]
+    hosts: tuple[str, ...]
+    calls: tuple[CallCount, ...]
+    findings: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+    strict: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong, as far as the files tell."""
+        return not (self.findings or (self.strict and self.warnings))

@@ -43,6 +43,31 @@ def missed(matcher: Matcher) -> Finding | None:
     return None
 
 
+def behind(matcher: Matcher, running: dict[int, str]) -> Finding | None:
+    """Ranks for which others wait, though they have not ended: they compute, or sleep.
+
+    Args:
+        matcher: what all ranks have noted.
+        running: ranks that had not ended when time ran out, and where each was.
+
+    Returns:
+        A finding without words, for who knows why time ran out.
+    """
+    waiting = {
+        rank: state.blocked[0]
+        for rank, state in enumerate(matcher.ranks)
+        if rank in running and state.blocked and matcher.awaited(state.blocked[0])
+    }
+    late = {each for one in waiting.values() for each in matcher.awaited(one)} - set(waiting)
+    if not late:
+        return None
+    rows = rows_of({rank: entry.call for rank, entry in waiting.items()})
+    rows += [Row((rank,), "has not come", running.get(rank, "")) for rank in sorted(late)]
+    before = matcher.before(next(iter(waiting.values())).group)
+    ranks = tuple(sorted(late))
+    return Finding("absent", "", tuple(rows), before, RULES["absent"], ranks, tuple(waiting))
+
+
 def _gave_up(matcher: Matcher, rank: int, at: tuple[Group, int]) -> bool:
     """Whether a rank's call failed there, and the rank went on all the same."""
     state = matcher.ranks[rank]
@@ -86,6 +111,8 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     call = calls[min(calls)]
     line = (call.place.file, call.place.line)
     rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
+    if rounds == 1 and any(line in lines for lines in group.mixed):
+        rounds = 0  # it was there with others that were elsewhere: no loop
     name, before = group.name(matcher.world_size), matcher.before(group)
     if call.op == "new_group":
         what = f"{ranks_of(gone)} ended without making the group that others make."

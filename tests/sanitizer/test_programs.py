@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import inspect
-import os
+import json
 import re
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -19,37 +22,53 @@ from distdemo.launcher import workers
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
 from distdemo.launcher.records import WorldReport, WorldSpec
-from distdemo.sanitizer.hooks import install, noting
+from distdemo.sanitizer.hooks import noting
 from distdemo.sanitizer.inspector import Inspector
-from distdemo.sanitizer.records import Finding
+from distdemo.sanitizer.recording import judged
+from distdemo.sanitizer.records import Finding, Notes
+
+Found = tuple[WorldReport, tuple[Finding, ...]]
 
 
-def call(rank: Rank, program: Program, paths: tuple[str, ...], buffers: bool) -> None:
+def call(rank: Rank, program: Program, notes: Notes) -> None:
     """On a rank: the program, noted."""
     faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
-    pipe = os.open(paths[rank.rank], os.O_WRONLY)
-    with noting(install(pipe, rank.rank, rank.world_size, buffers=buffers)):
+    with noting(notes, rank.rank, rank.world_size):
         program(rank.rank, rank.world_size)
 
 
-def sanitized(
-    program: Program, size: int, buffers: bool
-) -> tuple[WorldReport, tuple[Finding, ...]]:
-    """How it went, and what was found. The launcher looks more often than it does for people."""
+def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found:
+    """How it went, and what was found; the notes are kept in a folder, as ranks would record them.
+
+    The launcher looks more often than it does for people.
+    """
     world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
-    with patch.object(workers, "LOOK", 0.03), Inspector(world) as inspector:
-        report = run_world(world, call, (program, inspector.paths, buffers), look=inspector.look)
+    with ExitStack() as held:
+        held.enter_context(patch.object(workers, "LOOK", 0.03))
+        inspector = held.enter_context(Inspector(world))
+        files = []
+        for rank in range(size):
+            files.append(held.enter_context((folder / f"rank-{rank}.notes").open("wb")))
+            about = {"rank": rank, "world_size": size, "host": "here"}
+            files[rank].write(f"H {json.dumps(about)}\n".encode())
+        feed = inspector.judge.feed
+
+        def keep(rank: int, piece: bytes) -> None:
+            files[rank].write(piece)
+            feed(rank, piece)
+
+        held.enter_context(patch.object(inspector.judge, "feed", keep))
+        notes = replace(inspector.notes, buffers=buffers)
+        report = run_world(world, call, (program, notes), look=inspector.look)
         return inspector.conclude(report)
 
 
-def run(
-    program: Program, size: int, warm: Warm, *, buffers: bool
-) -> tuple[WorldReport, tuple[Finding, ...]]:
+def run(program: Program, size: int, warm: Warm, folder: Path, *, buffers: bool) -> Found:
     """The same; where DDP is made, which loads torch's compiler, by a process that has it."""
     if program is one_after_the_other or "DistributedDataParallel" in inspect.getsource(program):
-        found: tuple[WorldReport, tuple[Finding, ...]] = warm(sanitized, program, size, buffers)
+        found: Found = warm(sanitized, program, size, buffers, folder)
         return found
-    return sanitized(program, size, buffers)
+    return sanitized(program, size, buffers, folder)
 
 
 def lines_at_fault(program: Program) -> set[int]:
@@ -59,15 +78,18 @@ def lines_at_fault(program: Program) -> set[int]:
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_a_faulty_program_is_found(name: str, warm: Warm) -> None:
+def test_a_faulty_program_is_found(name: str, warm: Warm, tmp_path: Path) -> None:
+    """As it runs, and from what its ranks have noted."""
     made = FAULTY[name]
-    report, findings = run(made.program, made.size, warm, buffers=made.kind == "buffers")
+    report, findings = run(made.program, made.size, warm, tmp_path, buffers=made.kind == "buffers")
     assert findings, report.verdict
     found = findings[0]
     assert (found.kind, made.ranks and found.ranks) == (made.kind, made.ranks), found
     named = {int(line) for row in found.rows for line in re.findall(r"\.py:(\d+)", row.place)}
     assert named & lines_at_fault(made.program), found
     assert report.seconds < 30  # it was not the deadline
+    afterwards = judged(tmp_path).findings
+    assert [(each.kind, each.ranks) for each in afterwards] == [(found.kind, found.ranks)]
 
 
 def ends_the_rank(program: Program) -> bool:
@@ -87,7 +109,10 @@ def one_after_the_other(rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("buffers", [False, True])
 @pytest.mark.parametrize("program", [one_after_the_other, *LAST])
-def test_nothing_is_said_of_a_right_program(program: Program, buffers: bool, warm: Warm) -> None:
-    report, findings = run(program, 4, warm, buffers=buffers)
+def test_nothing_is_said_of_a_right_program(
+    program: Program, buffers: bool, warm: Warm, tmp_path: Path
+) -> None:
+    report, findings = run(program, 4, warm, tmp_path, buffers=buffers)
     assert findings == ()
+    assert judged(tmp_path).findings == ()
     assert report.ok, report.verdict

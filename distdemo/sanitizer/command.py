@@ -1,0 +1,46 @@
+"""``distdemo sanitize``: the verdict of what ranks have recorded."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distdemo.cli.contract import Result, command
+from distdemo.cli.options import Calls, Strict, Timeline
+from distdemo.cli.session import Session
+from distdemo.errors import UsageError
+
+
+@command(
+    record="distdemo.sanitizer.records:Recording",
+    outputs=(".json",),
+    epilog="Try: DISTDEMO_RECORD=notes torchrun --nproc-per-node 4 train.py; "
+    "distdemo sanitize notes",
+)
+def sanitize(
+    session: Session,  # noqa: ARG001 - every command's
+    *,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder that the ranks wrote to.")
+    ],
+    calls: Calls = False,
+    record: Timeline = None,
+    strict: Strict = False,
+) -> Result:
+    """Compare what ranks have recorded, and say which rank and line is at fault.
+
+    A program records its calls if it calls distdemo.sanitizer.install() and DISTDEMO_RECORD names
+    a folder. A job that was killed leaves what it had noted by then.
+    """
+    from distdemo.sanitizer import timeline
+    from distdemo.sanitizer.recording import judged
+
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.", "", "Name the one that was recorded to.")
+    with nullcontext() if record is None else timeline.Timeline(record) as drawn:
+        report = replace(judged(folder, drawn), strict=strict)
+    return Result(report, "distdemo.sanitizer.view", shown={"calls": calls})

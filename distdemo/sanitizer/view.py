@@ -1,0 +1,44 @@
+"""What the files of a recording come to."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from distdemo.sanitizer.records import Finding, Recording
+from distdemo.sanitizer.text import calls_text, reason
+from distdemo.view import colours
+from distdemo.view.console import signs
+from distdemo.view.format import plural, ranks_text
+from distdemo.view.tables import heading
+
+
+def table(report: Recording, console: Console, *, calls: bool = False) -> Group:
+    """What is wrong, and on request what was called."""
+    title = (report.folder, plural(report.world_size, "rank"), *report.hosts)
+    parts: list[RenderableType] = [heading(f" {signs(console).dot} ".join(title))]
+    if calls:
+        parts.append(Text(calls_text(report.calls)))
+    parts += [_told(each) for each in (*report.warnings, *report.findings)]
+    for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
+        if ranks:
+            parts.append(Text(f"Rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)} {what}."))
+    parts.append(summary(report, console))
+    return Group(*parts)
+
+
+def summary(report: Recording, console: Console) -> Text:
+    """The verdict, in a line."""
+    sign = signs(console)
+    if report.findings:
+        return Text(f"{sign.wrong} {report.findings[0].what}", style=colours.WRONG)
+    made = sum(each.count * len(each.ranks) for each in report.calls)
+    line = f"Nothing is wrong with {plural(made, 'call')}."
+    if not report.ok:
+        return Text(f"{sign.wrong} {plural(len(report.warnings), 'warning')}.", style=colours.WRONG)
+    return Text(f"{sign.right} {line}", style=colours.RIGHT)
+
+
+def _told(finding: Finding) -> Text:
+    kind = "Warning: " if finding.kind == "shift" else ""
+    return Text("\n".join(filter(None, (kind + finding.what, reason(finding), finding.rule))))
