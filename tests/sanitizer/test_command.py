@@ -55,7 +55,15 @@ dist.destroy_process_group()
 
 def test_what_ranks_called_is_shown_and_drawn(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text(STEPS, encoding="utf-8")
-    line = ["run", "steps.py", "-n", "2", "--calls", "--record", "calls.json"]
+    line = [
+        "run",
+        str(tmp_path / "steps.py"),
+        "-n",
+        "2",
+        "--calls",
+        "--record",
+        str(tmp_path / "calls.json"),
+    ]
     with commanded([*line, "--", "--all"], tmp_path) as run:
         code, out, _ = run.finish()
     assert code == 0
@@ -70,11 +78,11 @@ def test_ranks_that_others_start_leave_files_that_are_judged(tmp_path: Path) -> 
     torchrun[-1:-1] = ["--nproc-per-node", "2"]
     around = {**os.environ, "DISTDEMO_RECORD": "notes"}
     subprocess.run([*torchrun, "--all"], cwd=tmp_path, env=around, check=True, timeout=100)
-    with commanded(["sanitize", "notes"], tmp_path) as judged:
+    with commanded(["sanitize", str(tmp_path / "notes")], tmp_path) as judged:
         code, out, _ = judged.finish()
     assert (code, "Nothing is wrong with 10 calls." in out) == (0, True), out
     subprocess.run(torchrun, cwd=tmp_path, env=around, check=False, timeout=100)
-    with commanded(["sanitize", "notes", "--format", "json"], tmp_path) as judged:
+    with commanded(["sanitize", str(tmp_path / "notes"), "--format", "json"], tmp_path) as judged:
         code, out, _ = judged.finish()
     (found,) = json.loads(out)["findings"]
     assert (code, found["kind"], found["ranks"]) == (1, "absent", [1]), out
@@ -98,7 +106,8 @@ def test_barriers_that_pair_with_others_are_a_warning(
     tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
     (tmp_path / "steps.py").write_text(SHIFTED, encoding="utf-8")
-    with commanded(["run", "steps.py", "-n", "2", "--format", "json", *options], tmp_path) as run:
+    line = ["run", str(tmp_path / "steps.py"), "-n", "2", "--format", "json", *options]
+    with commanded(line, tmp_path) as run:
         code, out, _ = run.finish()
     (warning,) = json.loads(out)["warnings"]
     assert (code, warning["kind"]) == (status, "shift")
@@ -109,7 +118,7 @@ def test_barriers_that_pair_with_others_are_a_warning(
 def test_a_folder_without_notes_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with commanded(["sanitize", "."], tmp_path) as judged:
+    with commanded(["sanitize", str(tmp_path)], tmp_path) as judged:
         code, _, err = judged.finish()
     assert code == 2
     assert "notes" in err

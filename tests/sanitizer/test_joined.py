@@ -166,4 +166,4 @@ def test_under_mpiexec(program: str, status: int, tmp_path: Path, temporary: Pat
     ],
 )
 def test_its_words_are_those_of_run(words: str, expected: str) -> None:
-    assert command_line(words.split()) == ["run", "--quiet", *expected.split()]
+    assert command_line(words.split()) == ["run", *expected.split()]
