@@ -18,7 +18,7 @@ Args = tuple[Any, ...]
 
 
 class Fields(NamedTuple):
-    """What is noted of a call, as in ``Call``; ``data``: dtype, shape and device of its tensor."""
+    """What is noted of a call, as in ``Call``; ``data``: its tensor's dtype to strides."""
 
     op: str
     sync: bool
@@ -34,7 +34,7 @@ class Fields(NamedTuple):
 
 def described(fields: Fields, place: Place) -> Call:
     """The record of a call."""
-    dtype, shape, device = fields.data or ("", (), "")
+    dtype, shape, device, strides = fields.data or ("", (), "", ())
     return Call(
         fields.op,
         place,
@@ -50,11 +50,13 @@ def described(fields: Fields, place: Place) -> Call:
         tag=fields.tag,
         sync=fields.sync,
         aliased=fields.aliased,
+        strides=strides,
     )
 
 
 def _data(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.shape, tensor.device.type
+    strides = () if tensor.is_contiguous() else tensor.stride()
+    return tensor.dtype, tensor.shape, tensor.device.type, strides
 
 
 def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:

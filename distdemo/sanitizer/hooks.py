@@ -21,7 +21,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial, wraps
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -50,6 +49,7 @@ from distdemo.sanitizer.notes import (
 from distdemo.sanitizer.records import Call, Notes, Place
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
+POSITION_OF_SIZE = 3  # among the arguments of init_process_group
 LONGEST = 400  # characters of an exception's text
 
 
@@ -91,7 +91,8 @@ class Recorder:
         self._kinds: dict[str, str] = {}
         self._count = 0
         self._works: dict[int, Waited] = {}
-        self.buffers = Buffers() if buffers else None
+        guard = partial(safely, self)
+        self.buffers = Buffers(guard, self.touched, self.place) if buffers else None
         self.off = False
         os.register_at_fork(after_in_child=self._stop)
 
@@ -107,6 +108,24 @@ class Recorder:
             via: what of torch made it by itself.
         """
         return self._note(fields, group, partial(described, fields), via)
+
+    @property
+    def size(self) -> int:
+        """Of the world, as who reads the notes counts; 0 if nobody has said."""
+        return self._world[1] if self._world is not None else 0
+
+    def begins_group(self) -> None:
+        """Note that the default group is asked for: a call on a group of its own, of all."""
+        if not self.size:
+            return
+        code, line = self._here()
+        place = Place() if code is None else Place(code.co_filename, line, code.co_name)
+        with self._lock:
+            number, members = next(self._numbers), list(range(self.size))
+            self._writer.write(f"G {number} 0 init {members}")
+            self._writer.write(call_line(MOST_KNOWN, number, Call("init_process_group", place)))
+            self._writer.write(str(MOST_KNOWN))
+            self._count += 1
 
     def made_group(self, members: tuple[int, ...]) -> None:
         """Note that a group of these ranks of the world is asked for."""
@@ -301,6 +320,7 @@ def install(recorder: Recorder) -> Recorder:
     _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
     if recorder.buffers is not None:
+        recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # as long as this process lives
         _replace_polls(recorder, recorder.buffers)
     outside = c10d._warn_not_in_group  # noqa: SLF001 - where every collective of a non-member ends
 
@@ -379,11 +399,21 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     def init_process_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
+        began = named.get("world_size", -1) in (-1, recorder.size) and len(args) <= POSITION_OF_SIZE
+        if began:
+            safely(recorder, recorder.begins_group)
         try:
-            return original(*args, **named)
+            made = original(*args, **named)
+        except BaseException:
+            if began:
+                safely(recorder, partial(recorder.failed, made=False))
+            raise
         finally:
             recorder.local.busy = busy
-            _registered(recorder, dist.group.WORLD)
+        if began:
+            safely(recorder, recorder.came)
+        _registered(recorder, dist.group.WORLD)
+        return made
 
     return init_process_group
 
@@ -507,12 +537,6 @@ def _follow(
         _replace_wait(recorder, type(work))
 
 
-def _look_at_buffers(recorder: Recorder, buffers: Buffers, work: Any) -> None:  # noqa: ANN401 - a Work
-    touched = buffers.waited(work)
-    if touched is not None:
-        recorder.touched(replace(touched, then=recorder.place()))
-
-
 def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
     """Who asks whether a call is done, or for its future, waits for it in another way."""
 
@@ -539,7 +563,7 @@ def _replace_wait(recorder: Recorder, kind: type) -> None:
     def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         waited = safely(recorder, recorder.waits, self)
         if recorder.buffers is not None:
-            safely(recorder, _look_at_buffers, recorder, recorder.buffers, self)
+            recorder.buffers.waited(self)
         try:
             done = original(self, *args, **named)
         except BaseException:

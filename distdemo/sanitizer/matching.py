@@ -36,11 +36,28 @@ RULES: dict[Kind, str] = {
     "p2p": "Every send needs a receive with the same peer, tag, dtype and size.",
     "deadlock": "Let one side receive while the other sends, or use isend, irecv or "
     "batch_isend_irecv.",
-    "buffers": "Every tensor of an output list needs memory of its own.",
+    "buffers": "Every tensor of a list needs memory of its own, and all ranks the same strides.",
     "shift": "If these were not meant for each other, some rank has made a call too many or too "
     "few before.",
 }
+TOUCHED = {
+    "written": (
+        "a tensor is written to while a call works on it.",
+        "Wait for a call before you change its tensors.",
+    ),
+    "read": (
+        "a tensor is read while a call fills it.",
+        "Wait for a call before you read what it brings.",
+    ),
+    "unwaited": ("a call is never waited for.", "Wait for every call that doesn't block."),
+    "strided": (
+        "a tensor has gaps, which the backend takes as if it had none.",
+        "Pass contiguous tensors.",
+    ),
+}
+"""What is wrong with the memory of a call, and what has to hold."""
 DIFFER: dict[Kind, str] = {
+    "buffers": "the ranks lay out their tensors differently",
     "call": "the ranks make different calls",
     "shape": "the sizes don't fit together",
     "dtype": "the ranks pass different dtypes",
@@ -86,6 +103,7 @@ class Group:
         backend: ``gloo``; ``gloo/cpu`` where another device has another.
         nth: how many groups of the same came before it.
         reached: by rank: how many calls it has made.
+        uneven: positions at which parts are of several sizes.
         open: the calls that not all have made yet, the oldest first.
         agreed: how many calls all have made alike.
         last: the last of them.
@@ -99,6 +117,7 @@ class Group:
     backend: str
     nth: int
     reached: dict[int, int]
+    uneven: set[int] = field(default_factory=set)
     open: deque[dict[int, Made]] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
@@ -317,7 +336,7 @@ class Matcher:
             group.open.append({})
         calls = group.open[index]
         at = (group, entry.position)
-        if calls and at not in self.suspects and self._clashes(rank, note, calls, members):
+        if at not in self.suspects and self._clashes(rank, note, calls, entry):
             self.suspects.append(at)
         calls[rank] = note
         while group.open and len(group.open[0]) == len(members):
@@ -326,23 +345,26 @@ class Matcher:
             self._forget(group)
         return entry
 
-    def _clashes(
-        self, rank: int, note: Made, others: dict[int, Made], members: tuple[int, ...]
-    ) -> bool:
+    def _clashes(self, rank: int, note: Made, others: dict[int, Made], entry: Entry) -> bool:
         """Whether a call does not go with those that are at its position already."""
-        if next(iter(others.values())).agreement != note.agreement:
+        first = next(iter(others.values()), note)
+        if first.agreement != note.agreement:
             return True
-        first = next(iter(others.values())).call
-        if not note.call.has_parts or (note.call.part is not None and note.call.part == first.part):
+        if not note.call.has_parts:
             return False
-        calls = {each: other.call for each, other in others.items()}
+        uneven, members = entry.group.uneven, entry.group.members
+        if note.call.part is None or note.call.part != first.call.part:
+            uneven.add(entry.position)  # from here on each is compared with every other
+        if entry.position not in uneven:
+            return False
         return any(
-            _parts({each: call, rank: note.call}, members) is not None
-            for each, call in calls.items()
+            _parts({each: other.call, rank: note.call}, members) is not None
+            for each, other in others.items()
         )
 
     def _forget(self, group: Group) -> None:
         made = group.open.popleft()
+        group.uneven.discard(group.agreed)
         self._agreed(group, {rank: each.call for rank, each in made.items()}, 1)
 
     def _agreed(self, group: Group, calls: dict[int, Call], times: int) -> None:
@@ -420,13 +442,25 @@ class Matcher:
         ops = {each.op for each in calls.values()}
         if "new_group" in ops:
             kind = "group"
+        if kind == "shape" and self._by_another(calls, guilty):
+            kind = "call"
         waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
         what = f"Mismatch in call {position + 1} of {name}: {DIFFER.get(kind, 'the calls differ')}."
         absent = [m for m in group.members if m not in calls]
         rows = [*rows_of({rank: calls[rank] for rank in waiting})]
         rows += rows_of({rank: calls[rank] for rank in guilty})
+        if kind == "device":
+            by_device = {rank: calls[rank].device for rank in (*waiting, *guilty)}
+            rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
         rows += [Row(tuple(absent), "had not reached this call")] if absent else []
-        return Finding(kind, what, tuple(rows), self.before(group), RULES[kind], guilty, waiting)
+        rule = " ".join(filter(None, (_misfit(calls, group.members), RULES[kind])))
+        return Finding(kind, what, tuple(rows), self.before(group), rule, guilty, waiting)
+
+    def _by_another(self, calls: dict[int, Call], guilty: Sequence[int]) -> bool:
+        """Whether torch makes the call of some by itself, and the program makes that of others."""
+        own = {bool(call.place.via) for rank, call in calls.items() if rank in guilty}
+        rest = {bool(call.place.via) for rank, call in calls.items() if rank not in guilty}
+        return bool(rest) and own.isdisjoint(rest)
 
     def first(self) -> Finding | None:
         """What was found first, with all ranks that did it on the same line."""
@@ -439,7 +473,7 @@ class Matcher:
             return first
         ranks = tuple(sorted({rank for each in alike for rank in each.ranks}))
         row = replace(first.rows[0], ranks=ranks)
-        what = first.what.replace(f"Rank {first.ranks[0]}", ranks_of(ranks), 1)
+        what = first.what.replace(ranks_of(first.ranks), ranks_of(ranks), 1)
         return replace(first, what=what, rows=(row,), ranks=ranks)
 
     def before(self, group: Group) -> str:
@@ -451,24 +485,23 @@ class Matcher:
 
     def _outside(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
-        what = f"Rank {rank} calls {op} on a group that it is not in."
+        what = f"{ranks_of((rank,))}: {op} on a group without this rank."
         row = Row((rank,), op, str(call.place))
         self.found.append(Finding("group", what, (row,), "", RULES["group"], (rank,)))
 
     def _touched(self, rank: int, note: Touched) -> None:
-        what = {
-            "written": f"Rank {rank} writes to a tensor of a call that it has not waited for yet.",
-            "unwaited": f"Rank {rank} never waits for a call that it made without blocking.",
-            "strided": f"Rank {rank} passes a tensor with gaps, which the backend takes as whole.",
-        }.get(note.what, f"Rank {rank}: {note.what}")
+        what, rule = TOUCHED.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.place))]
-        rows += [Row((rank,), "waits for it", str(note.then))] if note.then.line else []
-        rule = "Wait for a call before you use its tensors, and pass contiguous ones."
+        did = "reads it" if note.what == "read" else "writes to it"
+        rows += [Row((rank,), did, str(note.then))] if note.then.line else []
+        what = f"{ranks_of((rank,))}: {what}"
         self.found.append(Finding("buffers", what, tuple(rows), "", rule, (rank,)))
 
     def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> None:
+        name = group.name(self.world_size)
         row = Row((rank,), str(call), str(call.place))
-        what = f"Rank {rank}: {why}"
+        where = "" if name.startswith("the default") else f" in {name}"
+        what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
         before = self.before(group)
         self.found.append(Finding(kind, what, (row,), before, RULES[kind], (rank,)))
 
@@ -567,10 +600,13 @@ class Matcher:
     def unmatched(self) -> Iterator[Entry]:
         """Sends and receives whose other side was never seen.
 
-        A receive from any rank that was not waited for may have taken any of the sends.
+        While a receive from any rank is open, it may be the one that takes a send.
         """
-        for (group, _, receiver), waiting in self._channels.items():
-            if not self._channels.get((group, -1, receiver)):
+        for (group, sender, receiver), waiting in self._channels.items():
+            anybodys = self._channels.get((group, -1, receiver), [])
+            if sender == -1:
+                yield from (each for each in waiting if each.waited and self.awaited(each))
+            elif not anybodys:
                 yield from waiting
 
     def unfinished(self) -> Iterator[tuple[Group, int]]:
@@ -678,13 +714,26 @@ def _parts(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[
                     clashes.append((one, other))
     if not clashes:
         return None
-    op = next(iter(calls.values())).op
+    first = next(iter(calls.values()))
     often = Counter(rank for pair in clashes for rank in pair)
     most = max(often.values())
     guilty = tuple(sorted(rank for rank, count in often.items() if count == most))
     if len(guilty) == len(calls) or len(clashes) == 1:
         guilty = tuple(sorted({rank for pair in clashes for rank in pair}))
-    return ("splits" if op.startswith("all_to_all") else "shape"), guilty
+        if first.root is not None and len(guilty) > 1:  # the root fits all the others
+            guilty = tuple(rank for rank in guilty if rank != members[first.root])
+    return ("splits" if first.op.startswith("all_to_all") else "shape"), guilty
+
+
+def _misfit(calls: dict[int, Call], members: Sequence[int]) -> str:
+    """The first pair of which one gives what the other doesn't take; empty if there is none."""
+    for one, i in ((rank, members.index(rank)) for rank in calls):
+        for other, j in ((rank, members.index(rank)) for rank in calls):
+            gives = _part(calls[one], i, j, len(members))
+            takes = _taken(calls[other], j, i, len(members))
+            if i != j and gives is not None and takes is not None and gives != takes:
+                return f"Rank {one} gives rank {other} {gives} elements, which takes {takes}."
+    return ""
 
 
 def _part(call: Call, own: int, other: int, n: int) -> int | None:

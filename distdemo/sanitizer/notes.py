@@ -184,8 +184,8 @@ class Touched:
     Attributes:
         did: the call, as people read it.
         place: where it was made.
-        then: where it was waited for, or nowhere.
-        what: ``strided``, ``written`` or ``unwaited``.
+        then: where its tensors were touched, or nowhere.
+        what: ``strided``, ``written``, ``read`` or ``unwaited``.
     """
 
     did: str

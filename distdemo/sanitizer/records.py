@@ -25,7 +25,9 @@ Kind = Literal[
 """What a finding is about; docs/sanitizer.md explains each."""
 
 
-AGREEMENT: tuple[Kind, ...] = ("call", "group", "reduce_op", "root", "dtype", "device", "shape")
+AGREEMENT: tuple[Kind, ...] = (
+    "call", "group", "reduce_op", "root", "dtype", "device", "shape", "buffers"
+)  # fmt: skip
 """The kinds of what all ranks of a group have to pass alike."""
 WITH_PARTS = ("all_gather", "gather", "scatter", "all_to_all", "all_to_all_single")
 
@@ -75,6 +77,7 @@ class Call:
         sync: the rank waits for it in the call itself.
         aliased: a list holds one tensor several times.
         members: of ``new_group``: the ranks of the world that it asks for.
+        strides: of a tensor that is not contiguous.
     """
 
     op: str
@@ -92,6 +95,7 @@ class Call:
     sync: bool = True
     aliased: bool = False
     members: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
 
     @property
     def has_parts(self) -> bool:
@@ -116,7 +120,8 @@ class Call:
         elif self.op == "reduce_scatter":
             size = self.gives
         return (
-            self.op, self.members, self.reduce_op, self.root, self.dtype, self.device, size
+            self.op, self.members, self.reduce_op, self.root, self.dtype, self.device, size,
+            self.strides,
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -134,6 +139,7 @@ class Call:
             peer,
             _parts_text("gives", self.gives),
             _parts_text("takes", self.takes),
+            f"strides {list(self.strides)}" if self.strides else "",
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
         ]
         return f"{self.op}({', '.join(filter(None, parts))})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, ranks_of, rows_of
-from distdemo.sanitizer.records import Finding, Row
+from distdemo.sanitizer.records import Finding, Kind, Row
 
 WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
 ORDER = "All ranks must make their calls in the same order, also those on different groups."
@@ -117,14 +117,22 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     if call.op == "new_group":
         what = f"{ranks_of(gone)} ended without making the group that others make."
         return Finding("group", what, tuple(rows), before, RULES["group"], gone, others)
-    if rounds and all(_returned(matcher, each) for each in gone):
+    returned = all(_returned(matcher, each) for each in gone)
+    kind: Kind = "uneven" if rounds and returned else "absent"
+    if returned and len(gone) > len(others):
+        who = ranks_of(others).lower()
+        what = f"Call {position + 1} of {name} is made by {who}, and most ranks ended without it."
+        return Finding(kind, what, tuple(rows), before, RULES[kind], others)
+    if kind == "uneven":
         what = (
             f"{ranks_of(gone)} ended before call {position + 1} of {name}, which the others make "
             f"from a line that has made {rounds} before."
         )
-        return Finding("uneven", what, tuple(rows), before, RULES["uneven"], gone, others)
+        return Finding(kind, what, tuple(rows), before, RULES[kind], gone, others)
     what = f"{ranks_of(gone)} ended, and others wait in call {position + 1} of {name}."
-    return Finding("absent", what, tuple(rows), before, RULES["absent"], gone, others)
+    if call.op == "init_process_group":
+        what = f"{ranks_of(gone)} ended without making the process group that others make."
+    return Finding(kind, what, tuple(rows), before, RULES[kind], gone, others)
 
 
 def _unmatched(matcher: Matcher, entry: Entry) -> Finding:

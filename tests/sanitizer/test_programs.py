@@ -88,8 +88,9 @@ def test_a_faulty_program_is_found(name: str, warm: Warm, tmp_path: Path) -> Non
     named = {int(line) for row in found.rows for line in re.findall(r"\.py:(\d+)", row.place)}
     assert named & lines_at_fault(made.program), found
     assert report.seconds < 30  # it was not the deadline
-    afterwards = judged(tmp_path).findings
-    assert [(each.kind, each.ranks) for each in afterwards] == [(found.kind, found.ranks)]
+    (afterwards,) = judged(tmp_path).findings
+    assert afterwards.kind == found.kind
+    assert {*afterwards.ranks} >= {*found.ranks}  # some may have come to it since
 
 
 def ends_the_rank(program: Program) -> bool:
