@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.launcher.failures import shown
@@ -334,6 +335,10 @@ def install(recorder: Recorder) -> Recorder:
     _everywhere("init_process_group", partial(_init, recorder))
     for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
         setattr(dist, name, _first_cover_cpp(recorder, getattr(dist, name)))
+    for name in ("_resolve_group", "_resolve_group_name"):  # what functional collectives call
+        resolve = getattr(functional, name, None)
+        if resolve is not None:
+            setattr(functional, name, _then_cover_cpp(recorder, resolve))
     _registered(recorder, dist.group.WORLD)
     return recorder
 
@@ -384,6 +389,21 @@ def _first_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 
         return original(*args, **named)
 
     return covering
+
+
+def _then_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+    def resolve(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        from distdemo.sanitizer.kernels import cover
+
+        found = original(*args, **named)
+        group = found
+        if isinstance(found, str):
+            group = vars(c10d)["_resolve_process_group"](found)
+        if isinstance(group, dist.ProcessGroup):
+            safely(recorder, cover, recorder, [group])
+        return found
+
+    return resolve
 
 
 def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:

@@ -18,7 +18,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import (
     AllgatherOptions,
+    AllreduceCoalescedOptions,
     AllreduceOptions,
+    AllToAllOptions,
     BroadcastOptions,
     ReduceScatterOptions,
 )
@@ -45,10 +47,13 @@ class Kernel:
     Attributes:
         method: of the backend.
         options: that it takes.
-        tensors: its first arguments; the first of them is also what is returned.
+        tensors: its first arguments; the first of them is also what is returned, if it says so.
         group: the process group, boxed.
-        fields: of the options.
         timeout: in milliseconds; below 0: the group's.
+        fields: of the options.
+        returns: its first argument, beside the handle.
+        each: method of the backend for each pair of the two lists, as torch has none in Python that
+            takes these; the backends' own do the same.
     """
 
     method: str
@@ -57,6 +62,8 @@ class Kernel:
     group: int
     timeout: int
     fields: dict[str, int] = field(default_factory=dict)
+    returns: bool = True
+    each: str = ""
 
 
 KERNELS = {
@@ -69,6 +76,29 @@ KERNELS = {
     "_reduce_scatter_base_": Kernel(
         "_reduce_scatter_base", ReduceScatterOptions, (0, 1), 2, 5, {"reduceOp": 3}
     ),
+    "allreduce_coalesced_": Kernel(
+        "allreduce_coalesced", AllreduceCoalescedOptions, (0,), 1, 4, {"reduceOp": 2}, returns=False
+    ),
+    "allgather_into_tensor_coalesced_": Kernel(
+        "allgather_into_tensor_coalesced",
+        AllgatherOptions,
+        (0, 1),
+        2,
+        4,
+        returns=False,
+        each="_allgather_base",
+    ),
+    "reduce_scatter_tensor_coalesced_": Kernel(
+        "reduce_scatter_tensor_coalesced",
+        ReduceScatterOptions,
+        (0, 1),
+        2,
+        5,
+        {"reduceOp": 3},
+        returns=False,
+        each="_reduce_scatter_base",
+    ),
+    "alltoall_base_": Kernel("alltoall_base", AllToAllOptions, (0, 1, 3, 4), 2, 6, returns=False),
 }
 
 
@@ -104,8 +134,15 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN40
         except Exception as error:  # noqa: BLE001 - the program must not suffer
             recorder.fail(error)
     backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
-    work = getattr(backend, kernel.method)(*given)
-    return given[0], work.boxed()
+    if kernel.each:
+        *others, work = [
+            getattr(backend, kernel.each)(*pair, opts) for pair in zip(*given[:2], strict=True)
+        ]
+        for other in others:
+            other.wait()
+    else:
+        work = getattr(backend, kernel.method)(*given)
+    return (given[0], work.boxed()) if kernel.returns else work.boxed()
 
 
 def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
@@ -125,5 +162,9 @@ def _caller() -> str:
             return "backward()"
         if file.endswith("/torch/nn/parallel/distributed.py"):
             return "DDP's constructor" if name == "__init__" else f"DDP's {name}"
+        if file.endswith("/torch/distributed/_functional_collectives.py"):
+            return f"functional {name}"
+        if "/torch/distributed/tensor/" in file:
+            return "DTensor"
         frame = frame.f_back
     return "torch's C++"

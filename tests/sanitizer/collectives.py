@@ -7,8 +7,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from sanitizer.pairs import faulty, right
+from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.distributed.distributed_c10d import _coalescing_manager, _get_default_group
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 # Newer releases have these under new names, and warn of the old ones.
@@ -871,3 +873,42 @@ def inference(rank: int, size: int) -> None:
         table = torch.zeros(2 * size, 3)
         all_gather_single(table, logits)
     assert torch.stack(parts)[:, 0, 0].tolist() == list(range(size))
+
+
+# ------------------------------------------------------------------------- functional collectives
+
+
+@faulty("reduce_op", ranks=(2,))
+def one_rank_takes_the_greatest_of_all(rank: int, size: int) -> None:
+    """Torch calls these from C++."""
+    op = "max" if rank == 2 else "sum"
+    functional.all_reduce(torch.ones(4), op, _get_default_group()) + 0  # wrong
+
+
+@faulty("shape", ranks=(1,))
+def one_rank_has_a_longer_shard(rank: int, size: int) -> None:
+    mesh = init_device_mesh("cpu", (size,))
+    shard = torch.ones(3 if rank == 1 else 2, 4)
+    sharded = DTensor.from_local(shard, mesh, [Shard(0)], run_check=False)
+    sharded.redistribute(mesh, [Replicate()])  # wrong
+
+
+@right
+def functional_collectives_bring_what_they_should(rank: int, size: int) -> None:
+    """Though their kernels are replaced."""
+    world = _get_default_group()
+    mine, total = torch.arange(4.0) + rank, torch.arange(4.0) * size + sum(range(size))
+    assert torch.equal(functional.all_reduce(mine, "sum", world) + 0, total)
+    gathered = torch.cat([torch.arange(4.0) + each for each in range(size)])
+    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+    assert torch.equal(gather(mine, 0, world) + 0, gathered)
+    scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
+    assert torch.equal(scatter(mine, "sum", 0, world) + 0, total[rank : rank + 1])
+    turned = functional.all_to_all_single(mine, None, None, world) + 0
+    assert torch.equal(turned, torch.arange(float(size)) + rank)
+    first, second = functional.all_reduce_coalesced([mine, -mine], "sum", world)
+    assert torch.equal(first + 0, total)
+    assert torch.equal(second + 0, -total)
+    mesh = init_device_mesh("cpu", (size,))
+    whole = DTensor.from_local(mine, mesh, [Shard(0)]).full_tensor()
+    assert torch.equal(whole, gathered)
