@@ -90,7 +90,7 @@ def test_a_faulty_program_is_found(name: str, warm: Warm, tmp_path: Path) -> Non
     assert report.seconds < 30  # it was not the deadline
     (afterwards,) = judged(tmp_path).findings
     assert afterwards.kind == found.kind
-    assert {*afterwards.ranks} >= {*found.ranks}  # some may have come to it since
+    assert {*afterwards.ranks} >= {*made.ranks}  # others may have come to it since
 
 
 def ends_the_rank(program: Program) -> bool:
