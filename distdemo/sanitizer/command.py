@@ -40,7 +40,11 @@ def sanitize(
     from distdemo.sanitizer.recording import judged
 
     if not folder.is_dir():
-        raise UsageError(f"There is no folder {folder}.", "", "Name the one that was recorded to.")
+        raise UsageError(
+            f"There is no folder {folder}.",
+            "Ranks write their notes to the folder that DISTDEMO_RECORD names.",
+            "Try distdemo sanitize FOLDER with that one.",
+        )
     with nullcontext() if record is None else timeline.Timeline(record) as drawn:
         report = replace(judged(folder, drawn), strict=strict)
     return Result(report, "distdemo.sanitizer.view", shown={"calls": calls})

@@ -84,6 +84,8 @@ class Judge:
         together: dict[tuple[str, str, str], Counter[int]] = {}
         for made, counts in self._counts.values():
             members, backend, nth = made.group
+            if backend == "init":  # the making of the default group, which files don't have
+                continue
             group = self.matcher.group(members, backend, nth).name(self.matcher.world_size)
             key = (str(made.call), group, str(made.call.place))
             together.setdefault(key, Counter()).update(counts)
