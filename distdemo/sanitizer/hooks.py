@@ -117,10 +117,7 @@ class Recorder:
 
     def begins_group(self) -> None:
         """Note that the default group is asked for: a call on a group of its own, of all."""
-        if not self.size:
-            return
-        code, line = self._here()
-        place = Place() if code is None else Place(code.co_filename, line, code.co_name)
+        place = self.place()
         with self._lock:
             number, members = next(self._numbers), list(range(self.size))
             self._writer.write(f"G {number} 0 init {members}")
@@ -419,7 +416,8 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     def init_process_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
-        began = named.get("world_size", -1) in (-1, recorder.size) and len(args) <= POSITION_OF_SIZE
+        of_all = named.get("world_size", -1) in (-1, recorder.size)
+        began = recorder.size > 0 and of_all and len(args) <= POSITION_OF_SIZE
         if began:
             safely(recorder, recorder.begins_group)
         try:

@@ -55,7 +55,9 @@ class Judge:
             return self.finding
         moved, self._heard = self._heard, False
         if moved and self._count_alike():
+            self._still = 0
             return None  # the rest may become alike, too
+        moved = moved or any(self._new)
         self.read()
         self._still = 0 if moved else self._still + 1
         matcher = self.matcher
