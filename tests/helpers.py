@@ -136,9 +136,10 @@ class Run:
     over_mpi: bool = False
 
     def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
-        """Wait for its end: exit code, stdout and stderr."""
+        """Wait for its end: exit code, stdout without gloo's greeting in torch 2.8-2.10, stderr."""
         out, err = self.process.communicate(timeout=seconds)
-        return self.process.returncode, out, err
+        lines = [line for line in out.splitlines(keepends=True) if not line.startswith("[Gloo] R")]
+        return self.process.returncode, "".join(lines), err
 
     def ranks(self, count: int) -> list[int]:
         """The processes of its ranks, once there are so many."""

@@ -569,7 +569,8 @@ def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
         return poll
 
     for name in ("is_completed", "synchronize", "get_future", "block_current_stream"):
-        setattr(dist.Work, name, polling(getattr(dist.Work, name)))
+        if hasattr(dist.Work, name):  # not every release has all
+            setattr(dist.Work, name, polling(getattr(dist.Work, name)))
 
 
 def _replace_wait(recorder: Recorder, kind: type) -> None:

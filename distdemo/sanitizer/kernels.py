@@ -113,13 +113,16 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
     _held.append(library)
     for name, kernel in KERNELS.items():
+        call, key = partial(_call, recorder, kernel), "CPU"
+        if "reduceOp" in kernel.fields and torch.__version__ < "2.10":
+            call, key = partial(_call_original, recorder, kernel, name), "AutogradCPU"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel is replaced
-            library.impl(name, partial(_call, recorder, kernel), "CPU")  # type: ignore[no-untyped-call]  # as above
+            library.impl(name, call, key)  # type: ignore[no-untyped-call]  # as above
 
 
 def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN401 - torch's
-    """Note the call, unless a method that was noted has made it, and make it."""
+    """Note the call, and make it."""
     group = dist.ProcessGroup.unbox(args[kernel.group])
     opts = kernel.options()
     for name, place in kernel.fields.items():
@@ -127,12 +130,7 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN40
     if len(args) > kernel.timeout and args[kernel.timeout] >= 0:
         opts.timeout = timedelta(milliseconds=args[kernel.timeout])
     given = (*(args[place] for place in kernel.tensors), opts)
-    if group in _groups and not recorder.off and not getattr(recorder.local, "busy", False):
-        try:
-            fields = METHODS[kernel.method](given, {})._replace(sync=False)
-            recorder.made(group, fields, _caller())
-        except Exception as error:  # noqa: BLE001 - the program must not suffer
-            recorder.fail(error)
+    _note(recorder, kernel, group, given)
     backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
     if kernel.each:
         *others, work = [
@@ -145,6 +143,39 @@ def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN40
     return (given[0], work.boxed()) if kernel.returns else work.boxed()
 
 
+def _call_original(recorder: Recorder, kernel: Kernel, name: str, *args: Any) -> Any:  # noqa: ANN401 - torch's
+    """The same where Python can't read a boxed ReduceOp, and so can't make the call itself.
+
+    It sits above the kernel, which torch.ops reaches without the GIL. Inference tensors have no
+    such key: their calls go by unseen.
+    """
+    group = dist.ProcessGroup.unbox(args[kernel.group])
+    given = (*(args[place] for place in kernel.tensors), kernel.options())
+    _note(recorder, kernel, group, given, known_op=False)
+    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - torch.library has no other way on
+        return getattr(torch.ops.c10d, name)(*args)
+
+
+def _note(
+    recorder: Recorder,
+    kernel: Kernel,
+    group: dist.ProcessGroup,
+    given: tuple[Any, ...],
+    *,
+    known_op: bool = True,
+) -> None:
+    """Note a call, unless a method that was noted has made it."""
+    if group not in _groups or recorder.off or getattr(recorder.local, "busy", False):
+        return
+    try:
+        fields, via = METHODS[kernel.method](given, {})._replace(sync=False), _caller()
+        if not known_op and via.startswith("functional"):
+            fields = fields._replace(reduce_op="")  # DDP, the other caller, adds
+        recorder.made(group, fields, via)
+    except Exception as error:  # noqa: BLE001 - the program must not suffer
+        recorder.fail(error)
+
+
 def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
     unbox = getattr(dist.ReduceOp, "unbox", None)  # torch 2.15 and later
     if unbox is not None:
@@ -155,7 +186,7 @@ def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
 
 def _caller() -> str:
     """What of torch made a call by itself."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way that is cheap
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - there is no other way that is cheap
     while frame is not None:
         file, name = frame.f_code.co_filename.replace("\\", "/"), frame.f_code.co_name
         if file.endswith("/torch/_tensor.py") and name == "backward":

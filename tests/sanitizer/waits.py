@@ -779,11 +779,6 @@ def groups_with_different_numbers_of_calls(rank: int, size: int) -> None:
 
 @right
 def groups_that_only_members_make(rank: int, size: int) -> None:
-    names = dist.distributed_c10d._world.pg_names
-    most = torch.tensor(len(names))
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    while len(names) < most:  # torch names such a group by how many its members are in
-        dist.new_group([rank], use_local_synchronization=True)
     pair = [0, 1] if rank < 2 else [2, 3]
     own = dist.new_group(pair, use_local_synchronization=True)
     total = torch.tensor([float(rank)])
