@@ -138,8 +138,10 @@ class Run:
     def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
         """Wait for its end: exit code, stdout without gloo's greeting in torch 2.8-2.10, stderr."""
         out, err = self.process.communicate(timeout=seconds)
-        lines = [line for line in out.splitlines(keepends=True) if not line.startswith("[Gloo] R")]
-        return self.process.returncode, "".join(lines), err
+        if out:
+            lines = out.splitlines(keepends=True)
+            out = "".join(line for line in lines if not line.startswith("[Gloo] Rank"))
+        return self.process.returncode, out, err
 
     def ranks(self, count: int) -> list[int]:
         """The processes of its ranks, once there are so many."""

@@ -58,6 +58,7 @@ class Result:
         world: the world that it ran in; if that failed, the failure is shown. By default the
             record's own ``world``, if it has one.
         partial: there is something to show beside the failure.
+        kept: files are written also if it failed: how it failed is the result.
         interrupted: a signal cut it short.
         errors: of the document, beside the world's verdict.
         shown: more arguments of ``table``.
@@ -70,6 +71,7 @@ class Result:
     ok: bool | None = None
     world: WorldReport | None = None
     partial: bool = False
+    kept: bool = False
     interrupted: bool = False
     errors: tuple[Error, ...] = ()
     shown: Mapping[str, Any] = field(default_factory=dict)

@@ -181,9 +181,9 @@ def _conclude(session: Session, result: Result) -> int:
             _show(session, result, world, document, view)
             sys.stdout.flush()
     finally:  # where standard output is full, the files are all that is left
-        # Nothing is written where there is no result: the file may hold an earlier one. Of the
+        # Where there is no result, nothing is written: the file may hold an earlier one. Of the
         # processes of a joined world only rank 0's writes.
-        if session.is_first and (world is None or world.ok or result.partial):
+        if session.is_first and (world is None or world.ok or result.partial or result.kept):
             unwritten = _write(session, result, document, view)
     if result.interrupted:
         return signals.exit_code() or EXIT_INTERRUPTED

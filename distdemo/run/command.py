@@ -119,7 +119,7 @@ def run(
         choice(
             "LEVEL",
             ("calls", "buffers", "off"),
-            "Compare the ranks' calls; buffers: and watch their tensors; off: neither.",
+            "Compare the ranks' calls; buffers: tensors, too; off, --no-sanitize: nothing.",
         ),
     ] = "calls",
     calls: Calls = False,
@@ -259,6 +259,7 @@ def run(
         interrupted=interrupted,
         errors=(Error("Interrupted."),) if ended is None else (),
         partial=calls or any(each.text for each in report.ranks),
+        kept=ended is not None,
         shown={"whole": ranks is not None, "calls": calls},
     )
 

@@ -72,7 +72,9 @@ def summary(report: RunReport, console: Console) -> Text:
     done = "returned" if report.program.function else "came to the end"
     size = report.world_size
     who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
-    return Text(f"{sign.right} {who} {done}, in {duration(world.seconds)}.", style=colours.RIGHT)
+    but = f"; {plural(len(report.warnings), 'warning')}" if report.warnings else ""
+    line = f"{sign.right} {who} {done}, in {duration(world.seconds)}{but}."
+    return Text(line, style=colours.RIGHT)
 
 
 def _returned(report: RunReport, console: Console, *, whole: bool) -> Grid:

@@ -68,6 +68,10 @@ class Waited(NamedTuple):
     from_any: bool
 
 
+class LocalGroup:
+    """Stands for the ranks that make a group with ``use_local_synchronization``."""
+
+
 class Recorder:
     """What this rank notes.
 
@@ -87,6 +91,7 @@ class Recorder:
         self._calls: dict[Any, int] = {}
         self._kept: list[CodeType] = []  # so that the id of none is used again
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+        self._local_groups: dict[tuple[int, ...], LocalGroup] = {}
         self._alike: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
         self._kinds: dict[str, str] = {}
@@ -125,10 +130,23 @@ class Recorder:
             self._writer.write(str(MOST_KNOWN))
             self._count += 1
 
-    def made_group(self, members: tuple[int, ...]) -> None:
-        """Note that a group of these ranks of the world is asked for."""
+    def made_group(self, members: tuple[int, ...], *, by_all: bool) -> None:
+        """Note that a group of these ranks of the world is asked for.
+
+        Args:
+            members: of the group.
+            by_all: the whole world makes it; else its members alone, who wait for each other: a
+                call on a group that has no other calls.
+        """
+        group: Any = dist.group.WORLD
+        if not by_all:
+            group = self._local_groups.setdefault(members, LocalGroup())
+            if group not in self._groups:
+                number = next(self._numbers)
+                self._groups[group] = {"": number}
+                self._write(f"G {number} 0 local {list(members)}")
         call = partial(Call, "new_group", members=members)
-        self._note(("new_group", members), dist.group.WORLD, call)
+        self._note(("new_group", members), group, call)
 
     def outside(self, op: str) -> None:
         """Note a collective on a group that this rank is not in, where torch does nothing."""
@@ -446,9 +464,11 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
         try:
-            if not busy and not given.get("use_local_synchronization"):
-                members = given.get("ranks") or range(dist.get_world_size())
-                safely(recorder, recorder.made_group, tuple(sorted(members)))
+            if not busy:
+                members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
+                by_all = not given.get("use_local_synchronization")
+                if by_all or dist.get_rank() in members:
+                    safely(recorder, partial(recorder.made_group, members, by_all=by_all))
             group = original(**given)
         finally:
             recorder.local.busy = busy

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,15 +42,12 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Where a kernel's arguments go, by their places in its schema.
+    """What a kernel calls; its arguments go by the names of its schema.
 
     Attributes:
         method: of the backend.
         options: that it takes.
         tensors: its first arguments; the first of them is also what is returned, if it says so.
-        group: the process group, boxed.
-        timeout: in milliseconds; below 0: the group's.
-        fields: of the options.
         returns: its first argument, beside the handle.
         each: method of the backend for each pair of the two lists, as torch has none in Python that
             takes these; the backends' own do the same.
@@ -58,48 +55,42 @@ class Kernel:
 
     method: str
     options: Any
-    tensors: tuple[int, ...]
-    group: int
-    timeout: int
-    fields: dict[str, int] = field(default_factory=dict)
+    tensors: tuple[str, ...]
     returns: bool = True
     each: str = ""
 
 
+ONE, LIST, PAIR = ("tensors",), ("output_tensors", "input_tensors"), ("outputs", "inputs")
+SINGLE = ("output_tensor", "input_tensor")
+SPLIT = ("output", "input", "output_split_sizes", "input_split_sizes")
 KERNELS = {
-    "allreduce_": Kernel("allreduce", AllreduceOptions, (0,), 1, 5, {"reduceOp": 2}),
-    "broadcast_": Kernel(
-        "broadcast", BroadcastOptions, (0,), 1, 5, {"rootRank": 2, "rootTensor": 3}
-    ),
-    "allgather_": Kernel("allgather", AllgatherOptions, (0, 1), 2, 4),
-    "_allgather_base_": Kernel("_allgather_base", AllgatherOptions, (0, 1), 2, 4),
-    "_reduce_scatter_base_": Kernel(
-        "_reduce_scatter_base", ReduceScatterOptions, (0, 1), 2, 5, {"reduceOp": 3}
-    ),
+    "allreduce_": Kernel("allreduce", AllreduceOptions, ONE),
+    "broadcast_": Kernel("broadcast", BroadcastOptions, ONE),
+    "allgather_": Kernel("allgather", AllgatherOptions, LIST),
+    "_allgather_base_": Kernel("_allgather_base", AllgatherOptions, SINGLE),
+    "_reduce_scatter_base_": Kernel("_reduce_scatter_base", ReduceScatterOptions, SINGLE),
     "allreduce_coalesced_": Kernel(
-        "allreduce_coalesced", AllreduceCoalescedOptions, (0,), 1, 4, {"reduceOp": 2}, returns=False
+        "allreduce_coalesced", AllreduceCoalescedOptions, ONE, returns=False
     ),
     "allgather_into_tensor_coalesced_": Kernel(
         "allgather_into_tensor_coalesced",
         AllgatherOptions,
-        (0, 1),
-        2,
-        4,
+        PAIR,
         returns=False,
         each="_allgather_base",
     ),
     "reduce_scatter_tensor_coalesced_": Kernel(
         "reduce_scatter_tensor_coalesced",
         ReduceScatterOptions,
-        (0, 1),
-        2,
-        5,
-        {"reduceOp": 3},
+        PAIR,
         returns=False,
         each="_reduce_scatter_base",
     ),
-    "alltoall_base_": Kernel("alltoall_base", AllToAllOptions, (0, 1, 3, 4), 2, 6, returns=False),
+    "alltoall_base_": Kernel("alltoall_base", AllToAllOptions, SPLIT, returns=False),
 }
+OPTIONS = {"reduce_op": "reduceOp", "root_rank": "rootRank", "root_tensor": "rootTensor"}
+"""Arguments that the backend takes as options, by the options' names."""
+OTHERS = {"process_group", "async_op", "timeout", "sparse_indices"}
 
 
 def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
@@ -113,45 +104,67 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
     _held.append(library)
     for name, kernel in KERNELS.items():
-        call, key = partial(_call, recorder, kernel), "CPU"
-        if "reduceOp" in kernel.fields and torch.__version__ < "2.10":
-            call, key = partial(_call_original, recorder, kernel, name), "AutogradCPU"
+        packet = getattr(torch.ops.c10d, name, None)
+        schema = packet and packet.default._schema  # noqa: SLF001 - torch.library has no other
+        names = [argument.name for argument in schema.arguments] if schema else []
+        if (
+            not {"process_group", *kernel.tensors}
+            <= {*names}
+            <= {*kernel.tensors, *OPTIONS, *OTHERS}
+        ):
+            sys.stderr.write(
+                f"distdemo's sanitizer does not see c10d::{name}: "
+                f"torch {torch.__version__} has it in another form.\n"
+            )
+            continue
+        call, key = partial(_call, recorder, kernel, names), "CPU"
+        if "reduce_op" in names and torch.__version__ < "2.10":
+            call, key = partial(_call_original, recorder, kernel, names, name), "AutogradCPU"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel is replaced
             library.impl(name, call, key)  # type: ignore[no-untyped-call]  # as above
 
 
-def _call(recorder: Recorder, kernel: Kernel, *args: Any) -> Any:  # noqa: ANN401 - torch's
+def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:  # noqa: ANN401 - torch's
     """Note the call, and make it."""
-    group = dist.ProcessGroup.unbox(args[kernel.group])
-    opts = kernel.options()
-    for name, place in kernel.fields.items():
-        setattr(opts, name, _reduce_op(args[place]) if name == "reduceOp" else args[place])
-    if len(args) > kernel.timeout and args[kernel.timeout] >= 0:
-        opts.timeout = timedelta(milliseconds=args[kernel.timeout])
-    given = (*(args[place] for place in kernel.tensors), opts)
-    _note(recorder, kernel, group, given)
+    given = dict(zip(names, args, strict=False))  # those with a default may be left out
+    group, opts = dist.ProcessGroup.unbox(given["process_group"]), kernel.options()
+    for name, option in OPTIONS.items():
+        if name in given:
+            value = given[name]
+            setattr(opts, option, _reduce_op(value) if name == "reduce_op" else value)
+    if given.get("timeout", -1) >= 0:
+        opts.timeout = timedelta(milliseconds=given["timeout"])
+    tensors = [given[name] for name in kernel.tensors]
+    _note(recorder, kernel, group, (*tensors, opts))
     backend = group._get_backend(CPU)  # noqa: SLF001 - as the kernel itself does
     if kernel.each:
         *others, work = [
-            getattr(backend, kernel.each)(*pair, opts) for pair in zip(*given[:2], strict=True)
+            getattr(backend, kernel.each)(*pair, opts) for pair in zip(*tensors, strict=True)
         ]
         for other in others:
             other.wait()
     else:
-        work = getattr(backend, kernel.method)(*given)
-    return (given[0], work.boxed()) if kernel.returns else work.boxed()
+        work = getattr(backend, kernel.method)(*tensors, opts)
+    return (tensors[0], work.boxed()) if kernel.returns else work.boxed()
 
 
-def _call_original(recorder: Recorder, kernel: Kernel, name: str, *args: Any) -> Any:  # noqa: ANN401 - torch's
+def _call_original(
+    recorder: Recorder,
+    kernel: Kernel,
+    names: list[str],
+    name: str,
+    *args: Any,  # noqa: ANN401 - torch's
+) -> Any:  # noqa: ANN401 - as above
     """The same where Python can't read a boxed ReduceOp, and so can't make the call itself.
 
     It sits above the kernel, which torch.ops reaches without the GIL. Inference tensors have no
     such key: their calls go by unseen.
     """
-    group = dist.ProcessGroup.unbox(args[kernel.group])
-    given = (*(args[place] for place in kernel.tensors), kernel.options())
-    _note(recorder, kernel, group, given, known_op=False)
+    given = dict(zip(names, args, strict=False))
+    group = dist.ProcessGroup.unbox(given["process_group"])
+    tensors = [given[each] for each in kernel.tensors]
+    _note(recorder, kernel, group, (*tensors, kernel.options()), known_op=False)
     with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - torch.library has no other way on
         return getattr(torch.ops.c10d, name)(*args)
 

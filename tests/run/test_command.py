@@ -258,7 +258,8 @@ def test_an_exception_on_one_rank(command, tmp_path):
     assert "Rank 2 raised ValueError: no data on rank 2\n" in out
     assert out.count('File "') == 2
     assert f'File "{USERS}/raises.py", line 9, in check\n    raise ValueError("no data' in out
-    assert not file.exists(), "there is no result"
+    document = json.loads(file.read_text())
+    assert (document["ok"], document["errors"][0]["ranks"]) == (False, [2])
 
 
 def test_sys_exit_on_one_rank(document):

@@ -6,6 +6,7 @@ import faulthandler
 import inspect
 import json
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,13 @@ import pytest
 import sanitizer.collectives  # noqa: F401 - registers its programs
 import sanitizer.tensors  # noqa: F401 - as above
 import sanitizer.waits  # noqa: F401 - as above
-from sanitizer.pairs import FAULTY, RIGHT, Program
+from sanitizer.pairs import FAULTY, RIGHT, Program, count_look
 from warm import Warm
 
 from distdemo.launcher import workers
 from distdemo.launcher.local import run_world
 from distdemo.launcher.rank import Rank
-from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.launcher.records import Outcome, WorldReport, WorldSpec
 from distdemo.sanitizer.hooks import noting
 from distdemo.sanitizer.inspector import Inspector
 from distdemo.sanitizer.recording import judged
@@ -59,7 +60,12 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
 
         held.enter_context(patch.object(inspector.judge, "feed", keep))
         notes = replace(inspector.notes, buffers=buffers)
-        report = run_world(world, call, (program, notes), look=inspector.look)
+
+        def look(outcomes: Sequence[Outcome | None]) -> bool:
+            count_look()
+            return inspector.look(outcomes)
+
+        report = run_world(world, call, (program, notes), look=look)
         return inspector.conclude(report)
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import torch
 import torch.distributed as dist
-from sanitizer.pairs import faulty, right
+from sanitizer.pairs import compute, faulty, right
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -528,6 +527,13 @@ def groups_used_straight(rank: int, size: int) -> None:
         dist.all_reduce(row, group=lower)
 
 
+@faulty("deadlock", ranks=(0, 1, 2))
+def members_alone_make_groups_in_a_circle(rank: int, size: int) -> None:
+    pairs = {0: ([0, 1], [0, 2]), 1: ([1, 2], [0, 1]), 2: ([0, 2], [1, 2]), 3: ()}
+    for pair in pairs[rank]:
+        dist.new_group(pair, use_local_synchronization=True)  # wrong
+
+
 @faulty("deadlock", ranks=(0, 2), size=3)
 def odd_ring_by_parity(rank: int, size: int) -> None:
     after, before = (rank + 1) % size, (rank - 1) % size
@@ -652,11 +658,11 @@ def rows_and_then_columns(rank: int, size: int) -> None:
 def comes_late(rank: int, size: int) -> None:
     dist.barrier()
     if rank == 1:
-        time.sleep(1.5)  # reads its data, as the others have
+        compute()  # reads its data, as the others have
     total = torch.ones(2)
     dist.all_reduce(total)
     if rank == 2:
-        time.sleep(1.5)
+        compute()
         dist.send(total, dst=3)
     elif rank == 3:
         dist.recv(total, src=2)
@@ -689,7 +695,7 @@ def a_thread_waits_for_orders(rank: int, size: int) -> None:
         return
     with ThreadPoolExecutor(1) as pool:
         ordered = pool.submit(dist.recv, torch.empty(1), 0, orders)
-        time.sleep(1.5)  # computes meanwhile
+        compute()  # computes meanwhile
         if rank == 1:
             dist.send(torch.ones(1), dst=0)
         assert ordered.result() == 0
