@@ -148,6 +148,10 @@ class Run:
         assert wait_until(lambda: len(children(self.process.pid)) >= count, PATIENCE)
         return children(self.process.pid)
 
+    def left(self) -> list[int]:
+        """The processes of it that live."""
+        return marked_processes(self.mark)
+
     def leaves_nothing(self, seconds: float = 15.0) -> None:
         """Assert that no process, temporary file or shared-memory segment is left.
 

@@ -1,0 +1,112 @@
+"""What every rank runs: one test, by pytest's own protocol, with its reports sent as they come."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distdemo.sanitizer.hooks import noting
+from distdemo.testing.plugin import THIS_RANK
+
+if TYPE_CHECKING:
+    from distdemo.launcher.rank import Rank
+    from distdemo.sanitizer.records import Notes
+    from distdemo.testing.client import Task
+
+
+class Listener:
+    """Sends the reports of this rank, and keeps its first exception.
+
+    Args:
+        rank: this rank.
+        config: pytest's.
+        debugged: the first rank that fails gets the terminal.
+    """
+
+    def __init__(self, rank: Rank, config: pytest.Config, *, debugged: bool) -> None:
+        self.error: BaseException | None = None
+        self._rank = rank
+        self._config = config
+        self._debugged = debugged
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell it at once: this rank may not come to its end."""
+        hook = self._config.hook
+        self._rank.tell(hook.pytest_report_to_serializable(config=self._config, report=report))
+        if report.failed and self.error is None:
+            self.error = AssertionError(report.longreprtext)
+
+    def pytest_warning_recorded(
+        self,
+        warning_message: warnings.WarningMessage,
+        when: str,
+        nodeid: str,
+        location: tuple[str, int, str] | None,
+    ) -> None:
+        """Tell it for pytest's summary, by the kind of warning that every process knows."""
+        if when != "runtest":  # of the time before the ranks
+            return
+        known = next(
+            each for each in warning_message.category.__mro__ if each.__module__ == "builtins"
+        )
+        text = str(warning_message.message)
+        told = warnings.WarningMessage(
+            known(text), known, warning_message.filename, warning_message.lineno
+        )
+        self._rank.tell({"warning": (told, when, nodeid, location)})
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:  # noqa: ANN401 - pluggy's protocol
+        """Keep what ends this rank: the others must not wait for it."""
+        report = yield
+        skipped = call.excinfo is not None and call.excinfo.errisinstance(pytest.skip.Exception)
+        if call.excinfo is not None and self.error is None and not skipped:
+            self.error = call.excinfo.value
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(self) -> None:
+        """Before the debugger starts: the first rank that fails gets the terminal."""
+        if not self._debugged:
+            return
+        if self._rank.count("debugged", 1) > 1:
+            self._rank.meet("the end of debugging", among=self._rank.world_size + 1)
+        sys.stdout.write(f"\nRank {self._rank.rank} failed; the other ranks wait for it.\n")
+
+
+def run_test(
+    rank: Rank, item: pytest.Item, task: Task, notes: Notes | None, terminal: int | None
+) -> None:
+    """Collective: run a test on this rank.
+
+    Raises:
+        BaseException: what ended the test, so that the launcher tells the others.
+    """
+    config: Any = item.config
+    config.stash[THIS_RANK] = (rank.rank, rank.world_size)
+    config._tmp_path_factory._basetemp = task.basetemp  # noqa: SLF001 - there is no public way
+    logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's, of each exception
+    known = {*sys.modules}
+    listener = Listener(rank, config, debugged=task.pdb)
+    config.pluginmanager.register(listener)
+    if terminal is not None:  # for the debugger; capturing hides it until then
+        os.dup2(terminal, 0)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it stays open
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capture.start_global_capturing()
+    try:
+        with noting(notes, rank.rank, rank.world_size):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+            if listener.error is not None:
+                raise listener.error
+    finally:
+        capture.stop_global_capturing()
+        new = [name for name in sys.modules if name.startswith("torch.") and name not in known]
+        if new:
+            rank.tell({"modules": new})

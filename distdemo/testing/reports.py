@@ -1,0 +1,178 @@
+"""All ranks' reports made one test's: what failed first, who failed alike, who only suffered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest._code.code import (
+    ExceptionChainRepr,
+    ReprEntryNative,
+    ReprFileLocation,
+    ReprTraceback,
+)
+from _pytest.skipping import evaluate_xfail_marks
+
+from distdemo.launcher.records import Raised, TimedOut
+
+if TYPE_CHECKING:
+    from distdemo.testing.client import Ended
+
+PHASES = ("setup", "call", "teardown")
+Reports = dict[int, list[pytest.TestReport]]
+
+
+def merged(item: pytest.Item, ended: Ended, size: int, *, whole: bool) -> list[pytest.TestReport]:
+    """One report a phase, of all ranks.
+
+    Args:
+        item: the test.
+        ended: what came of it.
+        size: how many ranks.
+        whole: show the traceback of every rank that failed in its own way.
+    """
+    if ended.world is None:
+        return [_made(item, "setup", ended.refused), _passed(item, "teardown")]
+    hook = item.config.hook
+    reports: Reports = {
+        rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in told]
+        for rank, told in sorted(ended.reports.items())
+    }
+    decided = _decided(item, ended, reports, size, whole=whole)
+    merged = []
+    for when in PHASES:
+        if decided is not None and decided.when == when:
+            merged.append(decided)
+            if when == "setup":
+                merged.append(_passed(item, "teardown"))
+                break
+            continue
+        of_all = [each for told in reports.values() for each in told if each.when == when]
+        if of_all:
+            merged.append(_best(of_all, reports))
+        elif when == "teardown" or (decided is not None and when == "setup"):
+            merged.append(_passed(item, when))
+    return merged
+
+
+def _best(of_all: list[pytest.TestReport], reports: Reports) -> pytest.TestReport:
+    """Of a phase in which no rank failed: it passed if some rank did, else it was skipped."""
+    best = min(of_all, key=lambda each: (each.skipped, -each.duration))
+    best.sections = _sections(reports, {best.when})
+    return best
+
+
+def _decided(
+    item: pytest.Item, ended: Ended, reports: Reports, size: int, *, whole: bool
+) -> pytest.TestReport | None:
+    """The report of what went wrong, or failed as it was expected to; None if nothing did."""
+    world = ended.world
+    assert world is not None  # noqa: S101 - it was run
+    verdict = world.verdict
+    failing = {rank: each for rank, told in reports.items() for each in told[::-1] if _ends(each)}
+    if verdict is None:
+        return None
+    raised = [o for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
+    causes = [o.rank for o in sorted(raised, key=lambda o: o.at) if o.rank in failing]
+    told = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
+    if not causes:  # a finding, a death, or time ran out
+        started = any(
+            each.when == "setup" and each.passed for one in reports.values() for each in one
+        )
+        report = _made(item, "call" if started else "setup", "\n".join(told))
+        report.duration = world.seconds
+        stacks = [
+            f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
+            f"at {o.where.place or 'no line of yours'}"
+            for o in world.outcomes
+            if isinstance(o, TimedOut) and o.where is not None
+        ]
+        if stacks:
+            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as made
+        report.sections = _sections(reports, {*PHASES})
+        return _expected(item, report)
+    report = failing[causes[0]]
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for rank in causes:
+        alike.setdefault(_crash(failing[rank]), []).append(rank)
+    first, *others = map(sorted, alike.values())
+    suffered = sorted(set(range(size)) - set(causes))
+    head = f"{_ranks(first)} failed{' alike' * (len(first) > 1)}."
+    ran = [r for r in suffered if reports.get(r) and reports[r][-1].when == "teardown"]
+    well = [rank for rank in ran if rank not in failing]
+    left = [rank for rank in suffered if rank not in well]
+    head += f" {_ranks(left)} lost {'it' if len(first) == 1 else 'them'}." if left else ""
+    chain = report.longrepr
+    if isinstance(chain, ExceptionChainRepr):
+        said = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
+        chain.chain = [(said, None, None), *chain.chain]
+        add = chain.addsection
+        for group in others:
+            add(_ranks(group), _text(failing[group[0]], whole=whole))
+        if any(not {*each.ranks} <= {*causes} for each in ended.findings):
+            add("the ranks' calls", "\n".join(told))
+    else:
+        report.longrepr = f"{head}\n{report.longreprtext}"
+    report.sections = _sections(reports, {*PHASES})
+    return report
+
+
+def _ends(report: pytest.TestReport) -> bool:
+    """Whether it failed, if only as expected."""
+    return report.failed or (report.skipped and hasattr(report, "wasxfail"))
+
+
+def _crash(report: pytest.TestReport) -> tuple[Any, ...]:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:
+        return (report.longreprtext,)
+    return crash.path, crash.lineno, crash.message
+
+
+def _text(report: pytest.TestReport, *, whole: bool) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if whole or crash is None:
+        return report.longreprtext
+    return f"{crash.path}:{crash.lineno}: {crash.message.splitlines()[0]}"
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))}"
+
+
+def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]]:
+    """What ranks wrote; those that wrote the same have it together."""
+    texts: dict[tuple[str, str], list[int]] = {}
+    for rank, told in reports.items():
+        for report in told:
+            if report.when in phases:
+                for title, text in report.sections:
+                    ranks = texts.setdefault((title, text), [])
+                    if rank not in ranks:
+                        ranks.append(rank)
+    return [(f"{title}, {_ranks(ranks).lower()}", text) for (title, text), ranks in texts.items()]
+
+
+def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
+    """A failure that no rank could report itself may be one that the test is marked with."""
+    expected = evaluate_xfail_marks(item)
+    if expected is not None and expected.raises is None:
+        report.outcome, report.wasxfail = "skipped", expected.reason
+    return report
+
+
+def _made(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
+    """A failure without an exception."""
+    path, line, _ = item.location
+    crash = ReprFileLocation(path, (line or 0) + 1, text.splitlines()[0])
+    trace = ReprTraceback([ReprEntryNative([text + "\n"])], None, "native")
+    return _report(item, when, "failed", ExceptionChainRepr([(trace, crash, None)]))
+
+
+def _passed(item: pytest.Item, when: str) -> pytest.TestReport:
+    return _report(item, when, "passed", None)
+
+
+def _report(item: pytest.Item, when: Any, outcome: Any, longrepr: Any) -> pytest.TestReport:  # noqa: ANN401 - pytest's own types
+    keywords: Any = dict.fromkeys(item.keywords, 1)
+    return pytest.TestReport(item.nodeid, item.location, keywords, outcome, longrepr, when)

@@ -1,0 +1,198 @@
+"""The process from which ranks are forked: ``python -m distdemo.testing.template FD``.
+
+It has torch, and the files of tests that were asked for, and has computed nothing: so its forks
+are safe and quick, whatever pytest's own process has done. It has a pytest session of its own,
+made from the same options, which collects a file when the first test of it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from _pytest.config import Config, create_terminal_writer
+
+from distdemo.testing.client import Ended, Task
+from distdemo.testing.plugin import IS_TEMPLATE
+
+FOREVER = 1e9  # seconds, for who debugs
+
+
+class Screen:
+    """What pytest's debugger and ``--setup-show`` ask of a terminal reporter: where to write."""
+
+    verbosity = 0
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._tw = create_terminal_writer(config)
+
+
+class Server:
+    """In the place of pytest's own collection and loop: run what is asked for, until the end.
+
+    Args:
+        connection: to pytest's own process.
+        terminal: a copy of standard input, which a forked process loses.
+    """
+
+    def __init__(self, connection: Connection, terminal: int | None) -> None:
+        self._connection = connection
+        self._terminal = terminal
+        self._items: dict[str, pytest.Item] = {}
+        self._files: set[str] = set()
+        self._tests = 0
+        self._busy = False
+        self._folder = Path()
+
+    @pytest.fixture
+    def tmp_path(self) -> Path:
+        """A temporary folder that all ranks of a test share."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return self._folder
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool:
+        """Collect nothing yet."""
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Serve, and leave without the hooks of a session's end, which would write files."""
+        signal.signal(signal.SIGINT, self._interrupted)
+        capture: Any = session.config.pluginmanager.getplugin("capturemanager")
+        capture.stop_global_capturing()  # each rank starts its own
+        while True:
+            try:
+                task = self._connection.recv()
+            except EOFError:
+                os._exit(0)
+            self._connection.send(self._run(session, task))
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:
+            raise KeyboardInterrupt
+
+    def _run(self, session: pytest.Session, task: Task) -> Ended:
+        capture: Any = session.config.pluginmanager.getplugin("capturemanager")
+        if task.file not in self._files:
+            self._files.add(task.file)
+            capture.start_global_capturing()
+            try:
+                session.perform_collect([task.file])
+            except pytest.UsageError:
+                pass  # the tests that it has are not there
+            finally:
+                capture.stop_global_capturing()
+            self._items.update({item.nodeid: item for item in session.items})
+        item = self._items.get(task.nodeid)
+        if item is None:
+            why = "it was not found again when its file was collected for the ranks"
+            return Ended(None, (), {}, refused=why)
+        from distdemo.errors import UsageError
+
+        try:
+            return self._run_world(task, item)
+        except UsageError as error:
+            return Ended(None, (), {}, refused=str(error))
+
+    def _run_world(self, task: Task, item: pytest.Item) -> Ended:
+        from distdemo.backends import prepared
+        from distdemo.launcher.api import check_world
+        from distdemo.launcher.local import run_world
+        from distdemo.launcher.records import WorldSpec
+        from distdemo.launcher.verdict import report_of
+        from distdemo.sanitizer.inspector import Inspector
+        from distdemo.testing.rank import run_test
+
+        name = "".join(each if each.isalnum() else "_" for each in item.name)[:30]
+        self._tests += 1
+        self._folder = task.basetemp / f"{name}-ranks{self._tests}"
+        asked = task.asked
+        timeout = FOREVER if task.pdb else asked.timeout
+        world = WorldSpec(task.size, asked.backend, asked.device, timeout, "fork")
+        check_world(world)
+        world = prepared(replace(world, capture=task.capture))
+        reports: dict[int, list[dict[str, Any]]] = {}
+        findings: tuple[Any, ...] = ()
+
+        told: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        modules: dict[str, None] = {}
+
+        def hear(rank: int, what: dict[str, Any]) -> None:
+            if "modules" in what:
+                modules.update(dict.fromkeys(what["modules"]))
+            elif "warning" in what:
+                message = what["warning"][0]
+                told[str(message.message), message.filename, str(message.lineno)] = what["warning"]
+            else:
+                reports.setdefault(rank, []).append(what)
+
+        def look(outcomes: Any) -> bool:  # noqa: ANN401 - the launcher's
+            gone = self._connection.poll(0)  # pytest says nothing while it waits
+            return gone or (inspector is not None and inspector.look(outcomes))
+
+        inspector, notes = None, None
+        with ExitStack() as held:
+            if asked.sanitize:
+                inspector = held.enter_context(Inspector(world))
+                notes = inspector.notes
+            self._busy = True
+            try:
+                work = (item, task, notes, self._terminal)
+                report = run_world(world, run_test, work, hear=hear, look=look)
+            except KeyboardInterrupt as stop:
+                return Ended(report_of(stop), (), reports)
+            finally:
+                self._busy = False
+            if inspector is not None:
+                report, findings = inspector.conclude(report)
+        _load(modules)
+        return Ended(report, findings, reports, tuple(told.values()))
+
+
+def _load(modules: Iterable[str]) -> None:
+    """Import what ranks had to import of torch, so that the next need not."""
+    from distdemo.launcher.torch_import import without_traces
+
+    with without_traces():
+        for name in modules:
+            with suppress(Exception):  # a rank will hear of it again
+                import_module(name)
+
+
+def main() -> None:
+    """Load torch and the session, and serve."""
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # So that a test that asks for GPUs doesn't load their driver, which no fork survives.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    options, args, sys.path[:] = connection.recv()
+    terminal = os.dup(0) if options["usepdb"] else None  # before it is captured
+    from distdemo.launcher.torch_import import load_torch
+
+    load_torch()
+    import distdemo.launcher.rank
+    import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
+
+    config = Config.fromdictargs(options, args)
+    config.workerinput = {}  # type: ignore[attr-defined]  # so plugins know that this is not the main process
+    config.stash[IS_TEMPLATE] = True
+    config.pluginmanager.register(Server(connection, terminal))
+    if not config.pluginmanager.hasplugin("terminalreporter"):
+        config.pluginmanager.register(Screen(config), "terminalreporter")
+    config.hook.pytest_cmdline_main(config=config)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Tests that fail, in all the ways that ranks can."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+
+@pytest.fixture
+def broken_before(rank):
+    if rank == 1:
+        raise RuntimeError("no set-up")
+
+
+@pytest.fixture
+def broken_after(rank):
+    yield
+    if rank == 1:
+        raise RuntimeError("no clean-up")
+
+
+@pytest.mark.ranks(4)
+def test_asserts_on_two(rank):
+    numbers = [rank, 5]
+    print(f"rank {rank} has {numbers}")
+    dist.barrier()
+    assert numbers == [0, 5] or rank < 2, "what has come is wrong"
+    dist.barrier()
+
+
+@pytest.mark.ranks(3)
+def test_raises_on_one(rank):
+    if rank == 2:
+        raise ValueError("no data")
+    dist.all_reduce(torch.ones(2))
+
+
+@pytest.mark.ranks(3)
+def test_leaves_the_others_alone(rank):
+    if rank != 1:
+        dist.all_reduce(torch.ones(2))
+
+
+@pytest.mark.ranks(2)
+def test_other_shapes(rank):
+    dist.all_reduce(torch.ones(3 if rank == 0 else 4))
+
+
+@pytest.mark.ranks(2, timeout=1.5, sanitize=False)
+def test_hangs(rank):
+    if rank == 0:
+        dist.all_reduce(torch.ones(2))
+    else:
+        time.sleep(600)
+
+
+@pytest.mark.ranks(2)
+def test_is_killed(rank):
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_exits(rank):
+    if rank == 1:
+        os._exit(3)
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_set_up(broken_before):
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_clean_up(broken_after):
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.xfail(strict=True)
+def test_passes_unexpectedly():
+    pass
+
+
+@pytest.mark.ranks(2, backend="ucc")
+def test_backend_that_is_not_here():
+    pass
+
+
+def test_rank_without_ranks(rank):
+    pass
+
+
+@pytest.mark.ranks(2)
+def test_after_all_that(rank, world_size):
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total)
+    assert total.item() == 1

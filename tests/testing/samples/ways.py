@@ -1,0 +1,149 @@
+"""Tests that pass, skip, or fail as expected, in all the ways that pytest has."""
+
+import unittest
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+
+
+@pytest.mark.ranks(4)
+def test_average(rank, world_size):
+    total = torch.full((3,), float(rank))
+    dist.all_reduce(total)
+    assert (total / world_size).tolist() == [1.5] * 3
+
+
+@pytest.mark.ranks([1, 2, 4])
+def test_sizes(world_size):
+    assert dist.get_world_size() == world_size
+
+
+@pytest.mark.ranks([1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_sizes_and_parameters(rank, world_size, dtype):
+    parts = [torch.zeros(1, dtype=dtype) for _ in range(world_size)]
+    dist.all_gather(parts, torch.tensor([rank], dtype=dtype))
+    assert torch.cat(parts).tolist() == list(range(world_size))
+
+
+@pytest.mark.ranks(3)
+def test_folder_that_all_share(rank, world_size, tmp_path):
+    (tmp_path / str(rank)).touch()
+    dist.barrier()
+    assert len(list(tmp_path.iterdir())) == world_size
+
+
+@pytest.mark.ranks(2)
+def test_folders_of_its_own(rank, tmp_path_factory):
+    (tmp_path_factory.mktemp("own") / str(rank)).touch()
+
+
+@pytest.mark.ranks(2)
+def test_output(rank, capfd, monkeypatch):
+    monkeypatch.setenv("WHO", str(rank))
+    print(f"I am {rank}")
+    assert capfd.readouterr().out == f"I am {rank}\n"
+
+
+@pytest.mark.ranks(2)
+def test_printed(rank, capsys):
+    print(rank)
+    assert capsys.readouterr().out == f"{rank}\n"
+
+
+@pytest.fixture(scope="session")
+def twice(world_size):
+    return 2 * world_size
+
+
+@pytest.fixture(scope="module")
+def group(rank):
+    assert dist.is_initialized()
+    made = dist.new_group([0, 1])
+    yield made
+    dist.destroy_process_group(made)
+
+
+@pytest.fixture
+def ones():
+    return torch.ones(2)
+
+
+class TestClass:
+    @pytest.mark.ranks(2)
+    def test_fixtures(self, twice, group, ones):
+        dist.all_reduce(ones, group=group)
+        assert ones.tolist() == [2, 2]
+        assert twice == 4
+
+    @pytest.mark.ranks(2)
+    def test_the_same_again(self, group, ones):
+        dist.all_reduce(ones, group=group)
+        assert ones.tolist() == [2, 2]
+
+
+class TestUnittest(unittest.TestCase):
+    @pytest.mark.ranks(2)
+    def test_sum(self):
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        self.assertEqual(total.item(), 2)
+
+
+@pytest.mark.ranks(2)
+def test_skipped_by_all():
+    pytest.skip("nobody wants to")
+
+
+@pytest.mark.ranks(2)
+def test_skipped_by_one(rank):
+    if rank == 1:
+        pytest.skip("rank 0 looks")
+    assert rank == 0
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.skipif(True, reason="not here")
+def test_skipped_by_its_mark():
+    raise AssertionError
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.xfail
+def test_expected_on_all():
+    raise AssertionError
+
+
+@pytest.mark.ranks(2)
+def test_expected_on_one(rank):
+    if rank == 0:
+        pytest.xfail("a known bug")
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.xfail
+def test_expected_to_hang(rank):
+    if rank == 0:
+        dist.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_a_module_of_torchs(rank):
+    torch.testing.assert_close(torch.ones(1), torch.ones(1))
+
+
+@pytest.mark.ranks(2)
+def test_warns():
+    warnings.warn("be careful", stacklevel=1)
+
+
+@pytest.mark.ranks(2, backend="mpi")
+def test_over_mpi(world_size):
+    assert dist.get_backend() == "mpi"
+
+
+def test_without_ranks(tmp_path):
+    assert not dist.is_initialized()

@@ -1,0 +1,172 @@
+"""The pytest plugin, as its users run it: a pytest of its own over the samples."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from golden import matches
+from helpers import PATIENCE, Run, running, wait_until
+
+SAMPLES = Path(__file__).parent / "samples"
+OUTCOMES = {
+    "skipped": {"test_skipped_by_all", "test_skipped_by_its_mark"},
+    "expected": {"test_expected_on_all", "test_expected_on_one", "test_expected_to_hang"},
+    "failed": {
+        "test_asserts_on_two",
+        "test_raises_on_one",
+        "test_leaves_the_others_alone",
+        "test_other_shapes",
+        "test_hangs",
+        "test_is_killed",
+        "test_exits",
+        "test_passes_unexpectedly",
+    },
+    "error": {
+        "test_set_up",
+        "test_clean_up",
+        "test_backend_that_is_not_here",
+        "test_rank_without_ranks",
+    },
+}
+"""What comes of the samples; all others pass."""
+
+
+@contextmanager
+def pytested(folder: Path, *words: str, **options: object) -> Iterator[Run]:
+    """Pytest over all samples, without what the project's own tests are configured to do."""
+    for name in ("ways", "faults"):
+        shutil.copy(SAMPLES / f"{name}.py", folder / f"test_{name}.py")
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    line = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", *words]
+    with running(line, temporary, cwd=folder, **options) as run:
+        yield run
+
+
+def outcomes(file: Path) -> dict[str, set[str]]:
+    """By outcome: the tests that had it, from a report in JUnit's format."""
+    found: dict[str, set[str]] = {"passed": set()}
+    for case in ET.parse(file).getroot().iter("testcase"):  # noqa: S314 - made a moment ago
+        what = "passed"
+        for child in case:
+            if child.tag == "skipped":
+                what = "expected" if child.get("type") == "pytest.xfail" else "skipped"
+            elif child.tag in ("failure", "error"):
+                what = child.tag.replace("failure", "failed")
+        found.setdefault(what, set()).add(re.sub(r"\[.*", "", case.get("name", "")))
+    return found
+
+
+def scrubbed(text: str) -> str:
+    """A report without what differs from run to run."""
+    text = re.sub(r"\S*/(?=test_\w+\.py)", "", text)
+    return re.sub(r"in \d+\.\d+s|pid=\d+|0x[0-9a-f]+", "*", text)
+
+
+def test_the_ways_of_pytest(tmp_path: Path) -> None:
+    """Plainly, and beside it with two workers: the same outcomes."""
+    with ExitStack() as held:
+        files = []
+        runs = []
+        for name, words in {"plain": ["-ra"], "two": ["-n", "2"]}.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            files.append(folder / "junit.xml")
+            runs.append(held.enter_context(pytested(folder, f"--junitxml={files[-1]}", *words)))
+        ends = [run.finish() for run in runs]
+        for (code, out, err), file in zip(ends, files, strict=True):
+            assert (code, err) == (1, ""), out
+            found = outcomes(file)
+            passed = found.pop("passed")
+            assert found == OUTCOMES, out
+            assert {"test_average", "test_sizes", "test_after_all_that"} <= passed
+        for run in runs:
+            assert wait_until(lambda run=run: not run.left())  # type: ignore[misc]  # mypy takes no default
+    out = ends[0][1]
+    matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
+    assert "test_ways.py::test_warns" in out
+
+
+def shown_failures(out: str) -> str:
+    """The part of pytest's output about some of the tests."""
+    wanted = ("test_asserts_on_two", "test_leaves_the_others_alone", "test_hangs", "test_is_killed")
+    parts = re.split(r"^_{3,} (?:ERROR .* )?(\w+) _{3,}$", out, flags=re.MULTILINE)
+    by_name = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return "".join(f"___ {name}{by_name[name]}" for name in wanted)
+
+
+def test_stops_at_the_first_failure_and_shows_all(tmp_path: Path) -> None:
+    with pytested(tmp_path, "-x", "--ranks-report=all", "test_faults.py") as run:
+        code, out, _ = run.finish()
+    assert code == 1
+    assert "1 failed in" in out
+    assert out.count("what has come is wrong") >= 3  # both tracebacks, and the summary
+
+
+def test_the_debugger_has_the_terminal(tmp_path: Path) -> None:
+    main, side = pty.openpty()
+    said = bytearray()
+
+    def heard(words: bytes) -> bool:
+        with os.fdopen(os.dup(main), "rb", buffering=0) as terminal:
+            os.set_blocking(main, False)
+            said.extend(terminal.read(1 << 16) or b"")
+        return words in said
+
+    words = ["--pdb", "-x", "test_faults.py"]
+    try:
+        with pytested(tmp_path, *words, stdin=side, stdout=side, stderr=side) as run:
+            assert wait_until(lambda: heard(b"(Pdb) "), PATIENCE), said.decode()
+            os.write(main, b"p 'numbers', numbers\n")
+            assert wait_until(lambda: heard(b"('numbers', ["), PATIENCE), said.decode()
+            os.write(main, b"q\n")
+            assert wait_until(lambda: heard(b"1 failed"), PATIENCE), said.decode()
+            assert run.process.wait(PATIENCE) != 0
+    finally:
+        os.close(main)
+        os.close(side)
+
+
+def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
+    (tmp_path / "test_sleeps.py").write_text(
+        "import pathlib, time, pytest\n"
+        "@pytest.mark.ranks(2)\n"
+        "def test_sleeps(rank):\n"
+        f"    pathlib.Path({str(tmp_path)!r}, f'up{{rank}}').touch()\n"
+        "    time.sleep(600)\n"
+    )
+    with pytested(tmp_path, "test_sleeps.py") as run:
+        assert wait_until(lambda: (tmp_path / "up0").exists() and (tmp_path / "up1").exists())
+        run.process.send_signal(signal.SIGINT)
+        code, out, _ = run.finish()
+        assert code == 2
+        assert "test_sleeps.py:5 in test_sleeps" in out
+        assert wait_until(lambda: not run.left())
+
+
+def test_unmarked_tests_pay_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_plain.py").write_text(
+        "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
+    )
+    with pytested(tmp_path, "test_plain.py") as run:
+        code, out, err = run.finish()
+    assert (code, err) == (0, ""), out
+
+
+@pytest.mark.parametrize("mark", ["", "0", "2, 3", "'two'", "2, nodes=3", "2, timeout=0"])
+def test_marks_that_mean_nothing(mark: str, tmp_path: Path) -> None:
+    from distdemo.testing.plugin import read
+
+    made = eval(f"pytest.mark.ranks({mark})", {"pytest": pytest})  # noqa: S307 - from the table above
+    with pytest.raises(ValueError, match=r"rank|timeout"):
+        read(made.mark)
