@@ -56,6 +56,7 @@ bench: $(READY)  ## Time start-up, MPI, the sanitizer and distdemo bench against
 	@$(BIN)/python benchmarks/mpi.py
 	@$(BIN)/python benchmarks/bench.py
 	@$(BIN)/python benchmarks/sanitizer.py
+	@$(BIN)/python benchmarks/testing.py
 
 bench-compare: $(READY)  ## See whether bench compare tells a change from noise (five minutes)
 	@$(BIN)/python benchmarks/bench_compare.py

@@ -90,9 +90,13 @@ class Template:
 
     Args:
         config: pytest's.
+
+    Attributes:
+        closed: it is of no more use; another one is.
     """
 
     def __init__(self, config: pytest.Config) -> None:
+        self.closed = False
         self._pdb = bool(config.option.usepdb)
         self._capture = config.option.capture != "no" and not self._pdb
         self._ours, theirs = Pipe()
@@ -133,12 +137,13 @@ class Template:
         except KeyboardInterrupt:
             self._interrupt(item)
             raise
-        except BaseException:  # a plugin's own timeout, say
+        except BaseException:  # it has ended, or a plugin's own time limit has passed
             self.close()
             raise
 
     def close(self) -> None:
         """End it; ranks end with it."""
+        self.closed = True
         self._ours.close()
         try:
             self._process.wait(ENDS)

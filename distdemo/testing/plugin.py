@@ -125,9 +125,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         or not any(item.get_closest_marker(MARK) for item in session.items)
     ):
         return
+    _template(config)
+
+
+def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, whose module is loaded when needed
+    """What ranks are forked from; a new one if there is none, or it has ended."""
     from distdemo.testing.client import Template
 
-    config.stash[TEMPLATE] = Template(config)
+    template = config.stash.get(TEMPLATE, None)
+    if template is None or template.closed:
+        template = config.stash[TEMPLATE] = Template(config)
+    return template
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -143,7 +151,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for report in _reports(item, asked, size):
         item.ihook.pytest_runtest_logreport(report=report)
     # What unmarked tests before this one have set up here, and the next one doesn't need.
-    state: Any = item.session._setupstate  # type: ignore[attr-defined]  # noqa: SLF001 - as pytest's own protocol does
+    state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
     call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
     if call.excinfo is not None:
         report = pytest.TestReport.from_item_and_call(item, call)
@@ -158,7 +166,7 @@ def _reports(item: pytest.Item, asked: Asked, size: int) -> Iterable[pytest.Test
     ended: list[Any] = []
 
     def run() -> None:
-        ended.append(item.config.stash[TEMPLATE].run(item, asked, size))
+        ended.append(_template(item.config).run(item, asked, size))
 
     call = pytest.CallInfo.from_call(
         run, "call", reraise=(KeyboardInterrupt, pytest.exit.Exception)
@@ -180,7 +188,7 @@ def _reports(item: pytest.Item, asked: Asked, size: int) -> Iterable[pytest.Test
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End what ranks were forked from."""
     template = config.stash.get(TEMPLATE, None)
-    if template is not None:
+    if template is not None and not template.closed:
         template.close()
 
 

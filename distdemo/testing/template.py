@@ -185,6 +185,8 @@ def main() -> None:
     import distdemo.launcher.rank
     import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
 
+    # Pytest warns of plugins that it can't rewrite any more; this is its own word for not to.
+    distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
     config = Config.fromdictargs(options, args)
     config.workerinput = {}  # type: ignore[attr-defined]  # so plugins know that this is not the main process
     config.stash[IS_TEMPLATE] = True

@@ -13,11 +13,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore  # torch.distributed's own, typed
 
-import distdemo
 from distdemo import comm
 from distdemo.errors import DistdemoError
 
-launch = partial(distdemo.launch, start_method="fork")
 SIZES = (3, 0, 7, 1, 2)
 """Rows of ranks 0 to 4."""
 
@@ -116,112 +114,84 @@ def test_mistakes_in_a_world_of_one():
 # -------------------------------------------------------------------------------------- on ranks
 
 
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_objects_and_tensors_of_unequal_size_reach_every_rank(world_size):
+@pytest.mark.ranks([1, 3])
+def test_objects_and_tensors_of_unequal_size_reach_every_rank(rank, world_size):
     last = world_size - 1
-
-    def work(rank):
-        found: list[Any] = [comm.get_rank(), comm.get_world_size(), comm.is_main()]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            comm.synchronize()
-            for _ in range(2):
-                found += [
-                    comm.all_gather_objects(value_of(rank)),
-                    comm.gather_objects(value_of(rank), dst=last),
-                    [
-                        comm.broadcast_object(value_of(src) if rank == src else lambda: 0, src)
-                        for src in range(world_size)
-                    ],
-                    comm.all_gather_uneven(rows_of(rank).requires_grad_()),
-                    comm.all_gather_uneven(rows_of(rank, 2, 0)),
-                ]
-        return found, [str(each.message) for each in caught]
-
-    values = [value_of(rank) for rank in range(world_size)]
-    rows = [[rows_of(r, *more) for r in range(world_size)] for more in ((), (2, 0))]
-    for rank, (found, warned) in enumerate(launch(work, world_size=world_size)):
-        expected = [values, values if rank == last else None, values, *rows]
-        assert same(found, [rank, world_size, rank == 0, *expected, *expected])
-        assert warned == []
-
-
-def test_nobody_leaves_synchronize_before_all_have_come(tmp_path):
-    def meet(rank):
-        (tmp_path / str(rank)).touch()
+    assert (comm.get_rank(), comm.get_world_size()) == (rank, world_size)
+    assert comm.is_main() == (rank == 0)
+    values = [value_of(each) for each in range(world_size)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         comm.synchronize()
-        return len(list(tmp_path.iterdir()))
+        for _ in range(2):
+            assert same(comm.all_gather_objects(value_of(rank)), values)
+            gathered = comm.gather_objects(value_of(rank), dst=last)
+            assert same(gathered, values if rank == last else None)
+            for src in range(world_size):
+                given = value_of(src) if rank == src else lambda: 0
+                assert same(comm.broadcast_object(given, src), values[src])
+            for more in ((), (2, 0)):
+                rows = comm.all_gather_uneven(rows_of(rank, *more).requires_grad_())
+                assert same(rows, [rows_of(each, *more) for each in range(world_size)])
 
-    assert launch(meet, world_size=3) == [3, 3, 3]
+
+@pytest.mark.ranks(3)
+def test_nobody_leaves_synchronize_before_all_have_come(rank, world_size, tmp_path):
+    (tmp_path / str(rank)).touch()
+    comm.synchronize()
+    assert len(list(tmp_path.iterdir())) == world_size
 
 
-def test_any_dtype_travels_and_results_share_no_memory():
-    dtypes = (torch.bool, torch.int16, torch.bfloat16, torch.complex64, torch.float8_e4m3fn)
-
+@pytest.mark.ranks(2)
+def test_any_dtype_travels_and_results_share_no_memory(rank):
     def raw(rank, dtype):
         return rows_of(rank, 2, dtype=dtype).view(torch.uint8).tolist()
 
-    def gather(rank):
-        for dtype in dtypes:
-            mine = rows_of(rank, 2, dtype=dtype)
-            parts = comm.all_gather_uneven(mine)
-            assert [part.dtype for part in parts] == [dtype] * 2
-            found = [part.view(torch.uint8).tolist() for part in parts]
-            assert found == [raw(0, dtype), raw(1, dtype)]
-            assert all(part.untyped_storage().nbytes() == part.nbytes for part in parts), "padding"
-            parts[rank].zero_()
-            assert mine.view(torch.uint8).tolist() == raw(rank, dtype)
-        return True
-
-    assert launch(gather, world_size=2) == [True] * 2
+    for dtype in (torch.bool, torch.int16, torch.bfloat16, torch.complex64, torch.float8_e4m3fn):
+        mine = rows_of(rank, 2, dtype=dtype)
+        parts = comm.all_gather_uneven(mine)
+        assert [part.dtype for part in parts] == [dtype] * 2
+        found = [part.view(torch.uint8).tolist() for part in parts]
+        assert found == [raw(0, dtype), raw(1, dtype)]
+        assert all(part.untyped_storage().nbytes() == part.nbytes for part in parts), "padding"
+        parts[rank].zero_()
+        assert mine.view(torch.uint8).tolist() == raw(rank, dtype)
 
 
-def test_the_steps_are_told_with_what_is_held_and_sent():
-    def gather(rank):
-        steps = []
+@pytest.mark.ranks(3)
+def test_the_steps_are_told_with_what_is_held_and_sent(rank):
+    steps = []
 
-        def note(name, held, sent):
-            steps.append((name, [tensor.tolist() for tensor in held], sent))
+    def note(name, held, sent):
+        steps.append((name, [tensor.tolist() for tensor in held], sent))
 
-        comm.all_gather_uneven(rows_of(rank)[:2], note=note)
-        return steps
-
+    comm.all_gather_uneven(rows_of(rank)[:2], note=note)
     padded = [[0.0, 1.0], [0.0, 0.0], [20.0, 21.0]]
-    assert launch(gather, world_size=3) == [
-        [
-            ("all_gather the sizes", [[2, 0, 2]], 256),
-            ("pad to the largest", [padded[rank]], 0),
-            ("all_gather", padded, 8),
-            ("trim", [[0.0, 1.0], [], [20.0, 21.0]], 0),
-        ]
-        for rank in range(3)
+    assert steps == [
+        ("all_gather the sizes", [[2, 0, 2]], 256),
+        ("pad to the largest", [padded[rank]], 0),
+        ("all_gather", padded, 8),
+        ("trim", [[0.0, 1.0], [], [20.0, 21.0]], 0),
     ]
 
 
-def test_roots_count_in_the_group_and_ranks_outside_are_told_so():
-    def subgroup(rank):
-        group = dist.new_group([1, 3, 4])
-        alone = [dist.new_group([each]) for each in range(5)][rank]
-        value = object()
-        assert comm.all_gather_objects(value, alone)[0] is value
-        if rank in (0, 2):
-            return error_of(lambda: comm.all_gather_objects(rank, group))
-        found = (
-            comm.all_gather_objects(rank, group),
-            comm.gather_objects(rank, dst=2, group=group),
-            comm.broadcast_object(rank, src=1, group=group),
-            [part.tolist() for part in comm.all_gather_uneven(rows_of(rank), group)],
-        )
-        dist.destroy_process_group(group)
-        gone = error_of(lambda: comm.all_gather_objects(rank, group))
-        assert "The group is not there any more." in gone
-        return found
-
-    rows = [rows_of(rank).tolist() for rank in (1, 3, 4)]
-    first, *found = launch(subgroup, world_size=5)
-    assert "Rank 0 is not in the group that it was given." in first
-    assert found[0] == found[2] == ([1, 3, 4], None, 3, rows)
-    assert found[3] == ([1, 3, 4], [1, 3, 4], 3, rows)
+@pytest.mark.ranks(5)
+def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
+    group = dist.new_group([1, 3, 4])
+    alone = [dist.new_group([each]) for each in range(5)][rank]
+    value = object()
+    assert comm.all_gather_objects(value, alone)[0] is value
+    if rank in (0, 2):
+        outside = f"Rank {rank} is not in the group that it was given."
+        assert outside in str(error_of(lambda: comm.all_gather_objects(rank, group)))
+        return
+    assert comm.all_gather_objects(rank, group) == [1, 3, 4]
+    assert comm.gather_objects(rank, dst=2, group=group) == ([1, 3, 4] if rank == 4 else None)
+    assert comm.broadcast_object(rank, src=1, group=group) == 3
+    assert same(comm.all_gather_uneven(rows_of(rank), group), [rows_of(r) for r in (1, 3, 4)])
+    dist.destroy_process_group(group)
+    gone = error_of(lambda: comm.all_gather_objects(rank, group))
+    assert "The group is not there any more." in str(gone)
 
 
 class Unreadable:
@@ -263,47 +233,38 @@ MISTAKES = (
 )
 
 
-def test_a_mistake_is_an_error_of_every_rank_and_the_group_is_as_good_as_before():
-    def work(rank):
-        errors = [error_of(lambda call=call: call(rank)) for call, _ in MISTAKES]
-        unread = error_of(lambda: comm.broadcast_object(Unreadable(), src=0))
-        return errors, unread, comm.all_gather_objects(rank)
-
-    for rank, (errors, unread, good) in enumerate(launch(work, world_size=3)):
-        for (_, complaint), error in zip(MISTAKES, errors, strict=True):
-            assert complaint in error
-        assert good == [0, 1, 2]
-        if rank == 0:  # keeps its own
-            assert unread is None
-        else:
-            assert "A value that arrived can't be read on this rank." in unread
-            assert "ValueError: invalid literal" in unread
+@pytest.mark.ranks(3)
+def test_a_mistake_is_an_error_of_every_rank_and_the_group_is_as_good_as_before(rank):
+    for call, complaint in MISTAKES:
+        assert complaint in str(error_of(partial(call, rank)))
+    unread = error_of(lambda: comm.broadcast_object(Unreadable(), src=0))
+    if rank == 0:  # keeps its own
+        assert unread is None
+    else:
+        assert "A value that arrived can't be read on this rank." in unread
+        assert "ValueError: invalid literal" in unread
+    assert comm.all_gather_objects(rank) == [0, 1, 2]
 
 
-def test_a_group_without_cpu_tensors_destroyed_and_initialised_again(tmp_path):
-    def again(rank, size):
-        found: list[Any] = []
-        dist.barrier()  # who leaves too early breaks the others' connections
-        for name in "ab":
-            if dist.is_initialized():
-                dist.destroy_process_group()
-            store = FileStore(str(tmp_path / name), size)
-            dist.init_process_group("cuda:gloo", store=store, rank=rank, world_size=size)
-            old, before = dist.group.WORLD, dist.get_pg_count()
-            for _ in range(2):
-                found += [comm.all_gather_objects(rank), comm.gather_objects(rank, 1)]
-                found.append([len(part) for part in comm.all_gather_uneven(rows_of(rank))])
-            comm.synchronize()
-            found.append(dist.get_pg_count() - before)  # one beside, for CPU tensors
-        held = len(comm._cpu_groups)
-        dist.destroy_process_group()
-        gone = error_of(partial(comm.all_gather_objects, rank, old))
-        del old
-        left = len(comm._cpu_groups)
-        return found, gone, held, left, comm.get_world_size(), comm.all_gather_objects(rank)
-
-    for rank, ended in enumerate(launch(again, world_size=3)):
-        once = [[0, 1, 2], [0, 1, 2] if rank == 1 else None, [3, 0, 7]]
-        assert ended[0] == [*once, *once, 1] * 2
-        assert "The group is not there any more." in ended[1]
-        assert ended[2:] == (1, 0, 1, [rank])
+@pytest.mark.ranks(3)
+def test_a_group_without_cpu_tensors_destroyed_and_initialised_again(rank, world_size, tmp_path):
+    dist.barrier()  # who leaves too early breaks the others' connections
+    for name in "ab":
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        store = FileStore(str(tmp_path / name), world_size)
+        dist.init_process_group("cuda:gloo", store=store, rank=rank, world_size=world_size)
+        old, before = dist.group.WORLD, dist.get_pg_count()
+        for _ in range(2):
+            assert comm.all_gather_objects(rank) == [0, 1, 2]
+            assert comm.gather_objects(rank, 1) == ([0, 1, 2] if rank == 1 else None)
+            assert [len(part) for part in comm.all_gather_uneven(rows_of(rank))] == [3, 0, 7]
+        comm.synchronize()
+        assert dist.get_pg_count() - before == 1  # one beside, for CPU tensors
+    assert len(comm._cpu_groups) == 1
+    dist.destroy_process_group()
+    gone = error_of(partial(comm.all_gather_objects, rank, old))
+    assert "The group is not there any more." in str(gone)
+    del old
+    assert len(comm._cpu_groups) == 0
+    assert (comm.get_world_size(), comm.all_gather_objects(rank)) == (1, [rank])

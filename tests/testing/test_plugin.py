@@ -73,6 +73,7 @@ def scrubbed(text: str) -> str:
     return re.sub(r"in \d+\.\d+s|pid=\d+|0x[0-9a-f]+", "*", text)
 
 
+@pytest.mark.timeout(300)  # two runs side by side, each of which loads torch twice
 def test_the_ways_of_pytest(tmp_path: Path) -> None:
     """Plainly, and beside it with two workers: the same outcomes."""
     with ExitStack() as held:
@@ -83,7 +84,7 @@ def test_the_ways_of_pytest(tmp_path: Path) -> None:
             folder.mkdir()
             files.append(folder / "junit.xml")
             runs.append(held.enter_context(pytested(folder, f"--junitxml={files[-1]}", *words)))
-        ends = [run.finish() for run in runs]
+        ends = [run.finish(3 * PATIENCE) for run in runs]
         for (code, out, err), file in zip(ends, files, strict=True):
             assert (code, err) == (1, ""), out
             found = outcomes(file)

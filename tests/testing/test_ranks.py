@@ -1,0 +1,34 @@
+"""``distdemo.testing`` without the plugin: for unittest and plain programs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from distdemo.testing import RanksError, ranks, run_ranks
+
+
+def total(rank: int, each: float) -> float:
+    tensor = torch.tensor([each * rank])
+    dist.all_reduce(tensor)
+    return float(tensor)
+
+
+def alone(rank: int) -> None:
+    if rank == 0:
+        dist.barrier()
+
+
+def test_what_ranks_return() -> None:
+    assert run_ranks(total, 3, 2.0) == [6.0] * 3
+    with ranks(2, timeout=20) as run:
+        assert run(total, 1.0) == [1.0] * 2
+        assert run(total, 3.0) == [3.0] * 2
+
+
+def test_a_failure_is_an_assertions() -> None:
+    with pytest.raises(RanksError, match="Rank 1 ended") as caught:
+        run_ranks(alone, 2)
+    assert "test_ranks.py:20 in alone" in str(caught.value)
+    assert isinstance(caught.value, AssertionError)
