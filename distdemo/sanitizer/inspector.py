@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -242,4 +243,6 @@ def _noted(rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any
     from distdemo.sanitizer.hooks import noting
 
     with noting(notes, rank.rank, rank.world_size):
-        return target(rank, *args)
+        value = target(rank, *args)
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads that may call yet, as Python does at its end
+        return value
