@@ -463,15 +463,24 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
+        noted = False
         try:
             if not busy:
                 members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
                 by_all = not given.get("use_local_synchronization")
-                if by_all or dist.get_rank() in members:
-                    safely(recorder, partial(recorder.made_group, members, by_all=by_all))
+                noted = by_all or dist.get_rank() in members
+            if noted:
+                safely(recorder, partial(recorder.made_group, members, by_all=by_all))
             group = original(**given)
+        except BaseException as error:
+            if noted:  # torch refuses arguments before it tells anybody
+                made = isinstance(error, (dist.DistError, KeyboardInterrupt))
+                safely(recorder, partial(recorder.failed, made=made))
+            raise
         finally:
             recorder.local.busy = busy
+        if noted:
+            safely(recorder, recorder.came)
         return _registered(recorder, group)
 
     return new_group
