@@ -77,7 +77,8 @@ class Call:
         sync: the rank waits for it in the call itself.
         aliased: a list holds one tensor several times.
         members: of ``new_group``: the ranks of the world that it asks for.
-        strides: of a tensor that is not contiguous.
+        strides: of a tensor that is not contiguous, where the backend takes its memory as it lies.
+        limited: it has a time limit of its own, after which the program may go on.
     """
 
     op: str
@@ -96,6 +97,7 @@ class Call:
     aliased: bool = False
     members: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
+    limited: bool = False
 
     @property
     def has_parts(self) -> bool:

@@ -69,8 +69,10 @@ def behind(matcher: Matcher, running: dict[int, str]) -> Finding | None:
 
 
 def _gave_up(matcher: Matcher, rank: int, at: tuple[Group, int]) -> bool:
-    """Whether a rank's call failed there, and the rank went on all the same."""
+    """Whether a rank's call failed there, or may do so, and the rank went on all the same."""
     state = matcher.ranks[rank]
+    if any((each.group, each.position) == at and each.call.limited for each in state.blocked):
+        return True
     returned = state.ended is None or state.ended.how == "returned"
     return at in state.failed and not state.lost and returned
 
@@ -98,7 +100,7 @@ def hopeless(matcher: Matcher) -> dict[int, Entry]:
 
 def _goes_on(matcher: Matcher, entry: Entry, free: set[int]) -> bool:
     awaited = matcher.awaited(entry)
-    if not awaited:
+    if entry.call.limited or not awaited:
         return True
     return any(each in free for each in awaited) if entry.from_any else free.issuperset(awaited)
 

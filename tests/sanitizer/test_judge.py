@@ -121,3 +121,18 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
         "bytes": 32,
     }
     assert events[-1]["args"]["unfinished"]
+
+
+def test_sends_that_pile_up_are_paired_in_their_order() -> None:
+    judge, count = Judge(2), 20_000
+    sides = {0: ("send", 1), 1: ("recv", 0)}
+    for rank, (op, peer) in sides.items():
+        lines = ["G 0 0 gloo [0, 1]"]
+        for tag in (0, 7):
+            made = Call(op, Place("t.py", 1), "float32", (1,), 1, peer=peer, tag=tag, sync=False)
+            lines.append(call_line(tag, 0, made))
+        lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
+        judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
+        assert judge.look() is None
+    (left,) = judge.matcher.unmatched()
+    assert (left.rank, left.call.tag) == (0, 7)
