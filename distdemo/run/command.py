@@ -248,6 +248,7 @@ def run(
             findings=findings,
             warnings=warnings,
             strict=strict,
+            stopped="" if findings or interrupted else inspector.stopped,
         )
     if capture and session.format == "table" and not session.quiet:
         from distdemo.view.console import output

@@ -7,7 +7,7 @@ c10d's kernels are replaced at the backend's key, when the first DDP module is m
 there must not end in a boxed call, which keeps the GIL and so can deadlock with gloo's own
 threads: it calls the group's backend.
 
-What goes wrong in here is told once, on stderr, and the program goes on without notes.
+What goes wrong in here ends the notes, with the reason, and the program goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial, wraps
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ from distdemo.sanitizer.notes import (
     call_line,
     end_line,
     shared,
+    stop_line,
     touched_line,
 )
 from distdemo.sanitizer.records import Call, Notes, Place
@@ -114,6 +116,11 @@ class Recorder:
             via: what of torch made it by itself.
         """
         return self._note(fields, group, partial(described, fields), via)
+
+    @property
+    def calls(self) -> int:
+        """How many were noted."""
+        return self._count
 
     @property
     def size(self) -> int:
@@ -202,12 +209,13 @@ class Recorder:
         code, line = self._here()
         return Place() if code is None else Place(code.co_filename, line, code.co_name)
 
-    def ended(self, error: BaseException | None) -> None:
-        """Note that the program has ended, by itself or by this."""
+    def ended(self, error: BaseException | None, place: Place | None = None) -> None:
+        """Note that the program has ended, by itself or by this; ``place``: if it has no trace."""
         if self.buffers is not None and error is None:
             for touched in self.buffers.left():
                 self.touched(touched)
-        self._write(end_line(Ended("returned") if error is None else _end(error)))
+        ended = Ended("returned") if error is None else _end(error)
+        self._write(end_line(replace(ended, place=place) if place else ended))
 
     def keep(self, work: Any, waited: Waited) -> None:  # noqa: ANN401 - a Work
         """This is the handle of that call."""
@@ -223,7 +231,7 @@ class Recorder:
         world = dist.group.WORLD
         here = None if world is None else (world.rank(), world.size())
         if self._world is not None and group is world and here != self._world:
-            self.stop()  # the program counts its ranks in another way: they can't be compared
+            self.stop("the program numbers the ranks in another way than the launcher")
         if group in self._groups or self.off:
             return
         members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - get_process_group_ranks is that
@@ -244,18 +252,19 @@ class Recorder:
         """Whether torch has told of this group."""
         return group in self._groups
 
-    def stop(self) -> None:
-        """End the notes of this rank, and so the comparison of all."""
-        if not self.off:
-            self.off = True
-            with suppress(OSError, ValueError):  # the pipe is gone, perhaps that is why
-                self._write("X")
+    def stop(self, why: str) -> None:
+        """End the notes of this rank, and so the comparison of all; the program goes on."""
+        if self.off:
+            return
+        self.off = True
+        try:
+            self._write(stop_line(why[:LONGEST]))
+        except (OSError, ValueError):  # nobody else can tell
+            sys.stderr.write(f"distdemo's sanitizer stopped on this rank: {why}\n")
 
     def fail(self, error: BaseException) -> None:
-        """Tell once that notes end here; the program goes on."""
-        self.stop()
-        name = type(error).__name__
-        sys.stderr.write(f"distdemo's sanitizer stopped on this rank: {name}: {error}\n")
+        """The same, because of this."""
+        self.stop(f"{type(error).__name__}: {error}")
 
     def _here(self) -> tuple[CodeType | None, int]:
         """The user's innermost line; where there is none, the innermost that isn't torch's."""

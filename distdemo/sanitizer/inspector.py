@@ -31,8 +31,7 @@ from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.matching import RULES, rows_of
 from distdemo.sanitizer.notes import Ended, Ring, shared
 from distdemo.sanitizer.records import Finding, Notes
-from distdemo.sanitizer.text import reason
-from distdemo.sanitizer.waiting import behind, missed, stuck
+from distdemo.sanitizer.text import reason, stopped_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,6 +63,7 @@ class Inspector:
 
     def __enter__(self) -> Self:
         """Make the memory that the ranks write to; it is gone with the last who holds it."""
+        self.judge.matcher.stopped = "there is no memory that ranks could write to"
         if not hasattr(os, "memfd_create"):
             return self
         size = max(1 << 16, min(1 << 20, RINGS // len(self._ranks)))
@@ -74,6 +74,7 @@ class Inspector:
         if os.access(path, os.R_OK | os.W_OK):
             self._rings = [Ring(shared(path, size, nth)) for nth in range(len(self._ranks))]
             self.notes = Notes(path, size, self._ranks.start)
+            self.judge.matcher.stopped = ""
         return self
 
     def __exit__(
@@ -84,6 +85,11 @@ class Inspector:
     ) -> None:
         """Let go of it."""
         self._held.close()
+
+    @property
+    def stopped(self) -> str:
+        """Why calls were not compared, or not to the end; empty: they were."""
+        return self.judge.matcher.stopped
 
     def look(self, outcomes: Sequence[Outcome | None]) -> bool:
         """Read what there is to read; whether there is a finding, and so no use to go on.
@@ -138,10 +144,8 @@ class Inspector:
         return replace(report, verdict=verdict(finding, report.verdict)), (finding,)
 
     def _give_up(self, error: Exception) -> None:
-        """Tell once that nothing is compared from here on."""
-        self.judge.matcher.off = True
-        name = type(error).__name__
-        sys.stderr.write(f"distdemo's sanitizer stopped: {name}: {error}\n")
+        """Nothing is compared from here on."""
+        self.judge.give_up(f"{type(error).__name__}: {error}")
 
     def _feed(self) -> None:
         for rank, ring in zip(self._ranks, self._rings, strict=False):
@@ -152,11 +156,11 @@ class Inspector:
         self._feed()
         self.judge.read()
         self._end(report.outcomes)
-        matcher, found = self.judge.matcher, self.judge.finding
-        if report.interrupted_by is not None or (matcher.off and found is None):
+        found = self.judge.finding
+        if report.interrupted_by is not None:
             return None
         certain = self.judge.certain()
-        finding = found or certain or self._at_the_end(report)
+        finding = found or self._at_the_end(report)
         return finding if finding is None or certain else _with_cause(finding, report)
 
     def _end(self, outcomes: Sequence[Outcome | None]) -> None:
@@ -176,21 +180,21 @@ class Inspector:
                 if outcome.left:
                     matcher.take(rank, Ended("returned"))
                 elif state.ended is None and not state.lost:
-                    matcher.off = True  # it would have said so
+                    matcher.stop(f"rank {rank} left no notes")
 
     def _at_the_end(self, report: WorldReport) -> Finding | None:
         """What can be said when no rank will do anything any more."""
         matcher = self.judge.matcher
         accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        if accuser is not None and report.verdict is not None:
+        told = matcher.stopped or self.judge.certain() is not None
+        if accuser is not None and report.verdict is not None and not told:
             rows = rows_of({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             what, rule = report.verdict.what, RULES["absent"]
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
-        if report.ok:
-            return missed(matcher)
         late = {o.rank: o.where for o in report.outcomes if isinstance(o, TimedOut)}
-        places = {rank: where.place if where else "" for rank, where in late.items()}
-        found = stuck(matcher) or behind(matcher, places)
+        found = self.judge.conclude(
+            {rank: where.place if where else "" for rank, where in late.items()}
+        )
         if found is not None and found.kind == "absent" and not found.what:
             old = report.verdict
             return None if old is None else replace(found, what=old.what, rule=old.hint)
@@ -235,7 +239,10 @@ def run_noted(
     """
     with Inspector(world) as inspector:
         work = (inspector.notes, target, args)
-        return inspector.conclude(run_world(world, _noted, work, look=inspector.look))[0]
+        report, findings = inspector.conclude(run_world(world, _noted, work, look=inspector.look))
+        if not findings and inspector.stopped:
+            sys.stderr.write(f"{stopped_text(inspector.stopped)}\n")
+        return report
 
 
 def _noted(rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - the user's value

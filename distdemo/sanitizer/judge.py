@@ -14,7 +14,7 @@ from distdemo.sanitizer.matching import Matcher
 from distdemo.sanitizer.notes import MOST_KNOWN, Made, Reader
 from distdemo.sanitizer.records import CallCount, Finding
 from distdemo.sanitizer.timeline import Timeline
-from distdemo.sanitizer.waiting import missed, stuck
+from distdemo.sanitizer.waiting import behind, missed, stuck
 
 GRACE = 1.0  # seconds that ranks get to come to a call at which others differ
 STILL = 2  # looks in a row without a note after which what waits is taken to wait
@@ -43,6 +43,7 @@ class Judge:
         self._since = 0.0  # when calls were first seen to differ
         self._timeline = timeline
         self._counts: dict[int, tuple[Made, Counter[int]]] = {}
+        self._others: Counter[int] = Counter()  # calls that are one too many to be told apart
 
     def feed(self, rank: int, piece: bytes) -> None:
         """Take what a rank has noted since; it is looked at by ``look``."""
@@ -61,7 +62,9 @@ class Judge:
         self.read()
         self._still = 0 if moved else self._still + 1
         matcher = self.matcher
-        if matcher.off:
+        if not matcher.suspects:
+            self._since = 0.0
+        if matcher.stopped:
             return None
         if matcher.suspects:
             # Those that come to the same call right after show who differs from whom.
@@ -81,6 +84,25 @@ class Judge:
             return self.matcher.mismatch(self.matcher.suspects[0])
         return self.matcher.first()
 
+    def conclude(self, running: dict[int, str]) -> Finding | None:
+        """What can be said when no rank will do anything any more.
+
+        Args:
+            running: ranks that have not ended, and where each was.
+
+        Returns:
+            Without words where ranks are late and nobody knows why.
+        """
+        certain = self.certain()
+        if certain is not None or self.matcher.stopped:
+            return certain
+        return stuck(self.matcher) or behind(self.matcher, running)
+
+    def give_up(self, why: str) -> None:
+        """Something is wrong in here: from now on only take what comes."""
+        self.matcher.stop(why)
+        self._timeline = None
+
     def calls(self) -> tuple[CallCount, ...]:
         """What was called, in the order of the first time: a row for all that did it alike."""
         together: dict[tuple[str, str, str], Counter[int]] = {}
@@ -96,6 +118,9 @@ class Judge:
             for count in sorted(set(counts.values()), reverse=True):
                 ranks = tuple(sorted(rank for rank, each in counts.items() if each == count))
                 found.append(CallCount(did, group, place, ranks, count))
+        for count in sorted(set(self._others.values()), reverse=True):
+            ranks = tuple(sorted(rank for rank, each in self._others.items() if each == count))
+            found.append(CallCount("other calls", "", "", ranks, count))
         return tuple(found)
 
     # ---------------------------------------------------------------------------------- reading
@@ -105,18 +130,20 @@ class Judge:
         for rank, (reader, piece) in enumerate(zip(self._readers, self._new, strict=True)):
             if not piece:
                 continue
-            for at, note in reader.read(bytes(piece)):
+            text = bytes(piece)
+            piece.clear()  # first, so that nothing is taken twice
+            for at, note in reader.read(text):
                 self.matcher.take(rank, note)
                 if isinstance(note, Made):
                     self._count(rank, note, 1)
                 if self._timeline is not None:
                     self._timeline.take(rank, at, note)
-            piece.clear()
 
     def _count(self, rank: int, made: Made, times: int) -> None:
         found = self._counts.get(id(made.call))
         if found is None:
             if len(self._counts) >= MOST_KNOWN:
+                self._others[rank] += times
                 return
             found = self._counts[id(made.call)] = (made, Counter())
         found[1][rank] += times

@@ -221,14 +221,14 @@ class Matcher:
 
     Attributes:
         ranks: by number.
-        off: some rank notes no more, so that nothing can be said.
+        stopped: why nothing more is compared; empty: it is.
         found: what is certain to be wrong.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
-        self.off = False
+        self.stopped = ""
         self.found: list[Finding] = []
         self.suspects: list[tuple[Group, int]] = []
         """Positions at which calls differ; what the ranks still to come make of it is not known."""
@@ -249,7 +249,7 @@ class Matcher:
     def in_step(self) -> bool:
         """Whether nothing is open: all have made the same calls, and have come back from them."""
         return (
-            not (self.off or self.suspects or self.found)
+            not (self.stopped or self.suspects or self.found)
             and not any(group.open for group in self._groups.values())
             and all(
                 state.ended is None and not state.waits and state.threads == {0}
@@ -284,8 +284,14 @@ class Matcher:
                 state.latest.pop(0, None)
         return True
 
+    def stop(self, why: str) -> None:
+        """Compare nothing from here on, for this reason if there was none before."""
+        self.stopped = self.stopped or why
+
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
+        if self.stopped:
+            return
         state = self.ranks[rank]
         if isinstance(note, Made):
             state.threads.add(note.thread)
@@ -311,7 +317,7 @@ class Matcher:
         elif isinstance(note, Touched):
             self._touched(rank, note)
         elif isinstance(note, Stopped):
-            self.off = True
+            self.stop(f"rank {rank}: {note.why}")
         elif lost_peer(note.how):  # it waited in vain
             state.lost = True
         else:

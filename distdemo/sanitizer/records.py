@@ -193,8 +193,8 @@ class CallCount:
 
     Attributes:
         did: ``all_reduce(SUM, float32[4])``.
-        group: ``the default group``, or its members.
-        place: where.
+        group: ``the default group``, or its members; empty: of several calls together.
+        place: where; likewise.
         ranks: of the world, that made it as often.
         count: how often each of them did.
     """
@@ -241,6 +241,7 @@ class Recording:
         findings: what is wrong, one at most.
         warnings: what may be wrong.
         strict: warnings count.
+        stopped: why calls were not compared to the end; empty: they were.
     """
 
     folder: str
@@ -252,6 +253,7 @@ class Recording:
     findings: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
     strict: bool = False
+    stopped: str = ""
 
     @property
     def ok(self) -> bool:

@@ -16,6 +16,11 @@ def reason(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def stopped_text(why: str) -> str:
+    """That nobody knows whether the calls were right."""
+    return f"The ranks' calls were not compared to the end: {why}."
+
+
 def calls_text(calls: Sequence[CallCount]) -> str:
     """A line for each call that ranks made alike, with how often."""
     if not calls:
@@ -31,7 +36,7 @@ def calls_text(calls: Sequence[CallCount]) -> str:
 
 
 def _usual(each: CallCount) -> bool:
-    return each.group == "the default group"
+    return each.group in ("", "the default group")
 
 
 def _who(ranks: Sequence[int]) -> str:

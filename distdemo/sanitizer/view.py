@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.sanitizer.records import Finding, Recording
-from distdemo.sanitizer.text import calls_text, reason
+from distdemo.sanitizer.text import calls_text, reason, stopped_text
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import plural, ranks_text
@@ -36,6 +36,8 @@ def summary(report: Recording, console: Console) -> Text:
     line = f"Nothing is wrong with {plural(made, 'call')}."
     if not report.ok:
         return Text(f"{sign.wrong} {plural(len(report.warnings), 'warning')}.", style=colours.WRONG)
+    if report.stopped:
+        return Text(stopped_text(report.stopped))
     return Text(f"{sign.right} {line}", style=colours.RIGHT)
 
 

@@ -67,7 +67,7 @@ def test_what_is_counted_comes_to_the_same_as_what_is_read() -> None:
 def test_what_is_not_alike_is_not_counted(loop: str) -> None:
     """Calls that are not over, that nobody knows, that differ."""
     counted, read = judged(loop, at_once=True), judged(loop, at_once=False)
-    assert counted.matcher.off == read.matcher.off == (loop[0] == "9")
+    assert bool(counted.matcher.stopped) == bool(read.matcher.stopped) == (loop[0] == "9")
     assert counted.finding == read.finding
     assert not counted.matcher.in_step
 
@@ -136,3 +136,79 @@ def test_sends_that_pile_up_are_paired_in_their_order() -> None:
         assert judge.look() is None
     (left,) = judge.matcher.unmatched()
     assert (left.rank, left.call.tag) == (0, 7)
+
+
+def test_what_fails_in_the_judge_is_not_taken_twice() -> None:
+    class Full(Timeline):
+        def __init__(self) -> None:
+            pass
+
+        def take(self, rank: int, at: int, note: texts.Note) -> None:
+            raise OSError("the disk is full")
+
+    judge = Judge(N, Full())
+    for rank in range(N):
+        judge.feed(rank, told(rank).encode() + b"0\nr\n")
+    with pytest.raises(OSError, match="full"):
+        judge.read()
+    judge.give_up("the disk is full")
+    assert judge.look() is None
+    assert [(each.ranks, each.count) for each in judge.calls()] == [((0, 1, 2, 3), 1)]
+    assert judge.matcher.stopped == "the disk is full"
+
+
+def test_calls_that_are_too_many_to_be_told_apart_are_counted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distdemo.sanitizer.judge.MOST_KNOWN", N)
+    judge = Judge(N)
+    for rank in range(N):  # the rank's first call is one of N that are told apart
+        judge.feed(rank, told(rank).encode() + b"0\nr\n")
+    judge.read()
+    for rank in range(N):
+        judge.feed(rank, b"1\nr\n2\nr\n")
+    judge.read()
+    everyone = tuple(range(N))
+    assert [(each.did, each.ranks, each.count) for each in judge.calls()] == [
+        ("all_reduce(SUM, float32[8])", everyone, 1),
+        ("other calls", everyone, 2),
+    ]
+
+
+def test_a_note_that_no_ring_holds_is_refused() -> None:
+    ring = Ring(memoryview(bytearray(HEAD + 7)))
+    with pytest.raises(ValueError, match="8 bytes"):
+        ring.write(b"1234567\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (texts.stop_line("it said so"), "rank 1: it said so"),
+        ("9", "rank 1: its notes can't be read"),
+    ],
+)
+def test_why_nothing_is_compared_is_known(line: str, why: str) -> None:
+    judge = judged("0\nr\n", at_once=False)
+    judge.feed(1, f"{line}\n1\n".encode())
+    for rank in (0, 2, 3):
+        judge.feed(rank, b"3\n")
+    assert judge.look() is judge.conclude({}) is None
+    assert judge.matcher.stopped == why
+
+
+def test_calls_that_differ_get_their_time_anew_if_those_before_were_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    judge = judged("0\nr\n", at_once=False)
+    for _ in range(2):
+        judge.feed(0, b"0\n")
+        judge.feed(1, b"3\n")
+        assert judge.look() is None
+        judge.feed(1, b"u\n0\n")
+        judge.feed(2, b"0\nr\n")
+        judge.feed(3, b"0\nr\n")
+        assert judge.look() is None
+        now[0] += 100.0
