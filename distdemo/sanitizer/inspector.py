@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher.local import run_world
@@ -34,8 +33,6 @@ from distdemo.sanitizer.records import Finding, Notes
 from distdemo.sanitizer.text import reason, stopped_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from distdemo.launcher.rank import Rank
     from distdemo.sanitizer.timeline import Timeline
 
@@ -43,7 +40,9 @@ RINGS = 16 << 20  # bytes of notes that wait to be read, of all ranks
 
 
 class Inspector:
-    """What the ranks of one world note, and what is wrong with it; a context manager.
+    """What the ranks of one world note, and what is wrong with it.
+
+    Each rank writes to memory that is gone with the last who holds it.
 
     Args:
         world: that will be started.
@@ -55,36 +54,22 @@ class Inspector:
         self, world: WorldSpec, ranks: range | None = None, timeline: Timeline | None = None
     ) -> None:
         self._ranks = range(world.world_size) if ranks is None else ranks
-        self._held = ExitStack()
         self._rings: list[Ring] = []
         self.judge = Judge(world.world_size, timeline)
         self.notes = Notes("", 0)
         """What its ranks have to note; without a path if this system has no such memory."""
-
-    def __enter__(self) -> Self:
-        """Make the memory that the ranks write to; it is gone with the last who holds it."""
         self.judge.matcher.stopped = "there is no memory that ranks could write to"
         if not hasattr(os, "memfd_create"):
-            return self
+            return
         size = max(1 << 16, min(1 << 20, RINGS // len(self._ranks)))
         fd = os.memfd_create("distdemo-notes", os.MFD_CLOEXEC)
-        self._held.callback(os.close, fd)
+        weakref.finalize(self, os.close, fd)
         os.ftruncate(fd, size * len(self._ranks))
         path = f"/proc/{os.getpid()}/fd/{fd}"
         if os.access(path, os.R_OK | os.W_OK):
             self._rings = [Ring(shared(path, size, nth)) for nth in range(len(self._ranks))]
             self.notes = Notes(path, size, self._ranks.start)
             self.judge.matcher.stopped = ""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Let go of it."""
-        self._held.close()
 
     @property
     def stopped(self) -> str:
@@ -237,12 +222,12 @@ def run_noted(
 
     The arguments and errors are those of ``launcher.local.run_world``; a finding is the verdict.
     """
-    with Inspector(world) as inspector:
-        work = (inspector.notes, target, args)
-        report, findings = inspector.conclude(run_world(world, _noted, work, look=inspector.look))
-        if not findings and inspector.stopped:
-            sys.stderr.write(f"{stopped_text(inspector.stopped)}\n")
-        return report
+    inspector = Inspector(world)
+    work = (inspector.notes, target, args)
+    report, findings = inspector.conclude(run_world(world, _noted, work, look=inspector.look))
+    if not findings and inspector.stopped:
+        sys.stderr.write(f"{stopped_text(inspector.stopped)}\n")
+    return report
 
 
 def _noted(rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - the user's value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
     for line in (*lines, "0", "r", "1", "w 1", "r", "0"):
         writer.write(line)
     writer.write(texts.end_line(texts.Ended("returned")))
-    with Timeline(tmp_path / "calls.json") as timeline:
+    with closing(Timeline(tmp_path / "calls.json")) as timeline:
         for at, note in Reader().read(b"".join(kept)):
             timeline.take(1, at, note)
     events = json.loads((tmp_path / "calls.json").read_text())
