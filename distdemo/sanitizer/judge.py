@@ -1,9 +1,4 @@
-"""What the notes of all ranks come to, in whatever way they arrive: the first thing that is wrong.
-
-Most programs make the same few calls over and over, and all ranks note the same text. So texts are
-compared before they are read: what is alike on all ranks, and consists of calls that were compared
-once, is counted and not read, at a small part of the cost.
-"""
+"""What the notes of all ranks come to: the first thing that is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +13,6 @@ from distdemo.sanitizer.waiting import behind, missed, stuck
 
 GRACE = 1.0  # seconds that ranks get to come to a call at which others differ
 STILL = 2  # looks in a row without a note after which what waits is taken to wait
-WORTH = 64  # bytes of text that are alike, from which on they are not read
 
 
 class Judge:
@@ -55,10 +49,6 @@ class Judge:
         if self.finding is not None:
             return self.finding
         moved, self._heard = self._heard, False
-        if moved and self._count_alike():
-            self._still = 0
-            return None  # the rest may become alike, too
-        moved = moved or any(self._new)
         self.read()
         self._still = 0 if moved else self._still + 1
         matcher = self.matcher
@@ -135,61 +125,15 @@ class Judge:
             for at, note in reader.read(text):
                 self.matcher.take(rank, note)
                 if isinstance(note, Made):
-                    self._count(rank, note, 1)
+                    self._count(rank, note)
                 if self._timeline is not None:
                     self._timeline.take(rank, at, note)
 
-    def _count(self, rank: int, made: Made, times: int) -> None:
+    def _count(self, rank: int, made: Made) -> None:
         found = self._counts.get(id(made.call))
         if found is None:
             if len(self._counts) >= MOST_KNOWN:
-                self._others[rank] += times
+                self._others[rank] += 1
                 return
             found = self._counts[id(made.call)] = (made, Counter())
-        found[1][rank] += times
-
-    def _count_alike(self) -> bool:
-        """Count the text with which all ranks' notes begin, if it can be; whether it could."""
-        text = self._alike()
-        if len(text) < WORTH or not self.matcher.in_step:
-            return False
-        lines = text.split(b"\n")[:-1]
-        counts = Counter(lines)
-        returns = counts.pop(b"r", 0)
-        alike: list[tuple[dict[int, Made], int]] = []
-        for number in reversed(dict.fromkeys(reversed(lines))):  # in the order of the last time
-            if number == b"r":
-                continue
-            if not number.isdigit():
-                return False
-            found = {rank: reader.known(number) for rank, reader in enumerate(self._readers)}
-            known = {rank: made for rank, made in found.items() if made is not None}
-            if len(known) < len(found):
-                return False
-            alike.append((known, counts[number]))
-        if returns != sum(times for known, times in alike if known[0].call.sync):
-            return False
-        if not self.matcher.take_alike(alike):
-            return False
-        for known, times in alike:
-            for rank, each in known.items():
-                self._count(rank, each, times)
-        for piece in self._new:
-            del piece[: len(text)]
-        return True
-
-    def _alike(self) -> bytes:
-        """The whole lines with which all ranks' texts begin, up to one after which none waits."""
-        if not all(reader.idle for reader in self._readers):
-            return b""
-        shortest = bytes(min(self._new, key=len))
-        for piece in self._new:
-            if not piece.startswith(shortest):
-                low, high = 0, len(shortest)
-                while low < high:
-                    middle = (low + high + 1) // 2
-                    low, high = (
-                        (middle, high) if piece.startswith(shortest[:middle]) else (low, middle - 1)
-                    )
-                shortest = shortest[:low]
-        return shortest[: shortest.rfind(b"r\n") + 2] if b"r\n" in shortest else b""
+        found[1][rank] += 1

@@ -245,45 +245,6 @@ class Matcher:
             self._groups[members, backend, nth] = group
         return group
 
-    @property
-    def in_step(self) -> bool:
-        """Whether nothing is open: all have made the same calls, and have come back from them."""
-        return (
-            not (self.stopped or self.suspects or self.found)
-            and not any(group.open for group in self._groups.values())
-            and all(
-                state.ended is None and not state.waits and state.threads == {0}
-                for state in self.ranks
-            )
-        )
-
-    def take_alike(self, alike: Sequence[tuple[dict[int, Made], int]]) -> bool:
-        """While all are in step: every rank makes these calls, in the same order, and comes back.
-
-        Args:
-            alike: by rank: a call, and how often; in the order of the last time.
-
-        Returns:
-            Whether they are taken: all members of each group make the same call, and it is one
-            that nobody has to look at twice.
-        """
-        if not all(_plain(made) for made, _ in alike):
-            return False
-        for made, times in alike:
-            for members, backend, nth in {each.group for each in made.values()}:
-                group = self.group(members, backend, nth)
-                self._agreed(group, {rank: made[rank].call for rank in members}, times)
-                for rank in members:
-                    place = made[rank].call.place
-                    group.reached[rank] += times
-                    group.latest[rank] = (place.file, place.line)
-            for rank, each in made.items():
-                state = self.ranks[rank]
-                state.made += times
-                state.last = each.call
-                state.latest.pop(0, None)
-        return True
-
     def stop(self, why: str) -> None:
         """Compare nothing from here on, for this reason if there was none before."""
         self.stopped = self.stopped or why
@@ -408,18 +369,15 @@ class Matcher:
         )
 
     def _forget(self, group: Group) -> None:
-        made = group.open.popleft()
+        """All members have made the oldest open call alike."""
+        calls = {rank: made.call for rank, made in group.open.popleft().items()}
         group.uneven.discard(group.agreed)
-        self._agreed(group, {rank: each.call for rank, each in made.items()}, 1)
-
-    def _agreed(self, group: Group, calls: dict[int, Call], times: int) -> None:
-        """All members have made a call alike, so often."""
         lines: dict[tuple[str, int], set[int]] = {}
         for rank, call in calls.items():
             lines.setdefault((call.place.file, call.place.line), set()).add(rank)
         for line, ranks in lines.items():
             if line in group.places or len(group.places) < MOST_PLACES:
-                group.places[line] += times
+                group.places[line] += 1
                 group.callers[line] |= ranks
         if len(lines) > 1:
             together = frozenset(lines)
@@ -427,9 +385,9 @@ class Matcher:
             if mixed is None and len(group.mixed) < MOST_PLACES:
                 mixed = group.mixed[together] = Mixed(calls, group.agreed)
             if mixed is not None:
-                mixed.times += times
+                mixed.times += 1
         group.last = next(iter(calls.values()))
-        group.agreed += times
+        group.agreed += 1
 
     def shifts(self) -> list[Finding]:
         """Calls that may have met others than they were meant for: warnings.
@@ -679,24 +637,6 @@ class Matcher:
         """Who called what at this position."""
         group, position = at
         return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
-
-
-def _plain(made: dict[int, Made]) -> bool:
-    """Whether these calls of all ranks are alike within each group, and need no second look."""
-    for rank, each in made.items():
-        call, members = each.call, each.group[0]
-        if call.op in P2P or call.op.startswith("outside ") or not (call.sync or call.place.via):
-            return False
-        if rank not in members or any(member not in made for member in members):
-            return False
-        first = made[members[0]]
-        if each.group != first.group or each.agreement != first.agreement:
-            return False
-        if call.has_parts and (call.part is None or call.part != first.call.part):
-            return False
-        if alone(call, members.index(rank), len(members), each.group[1]) is not None:
-            return False
-    return True
 
 
 # ------------------------------------------------------------------------------------- agreement

@@ -251,15 +251,6 @@ class Reader:
                 found.append((at, note))
         return found
 
-    def known(self, number: bytes) -> Made | None:
-        """The call of this number; None if it was not described."""
-        return self._made.get(int(number))
-
-    @property
-    def idle(self) -> bool:
-        """Whether no part of a line waits for its end."""
-        return not self._rest
-
     def _note(self, line: str) -> Note | None:
         thread = 0
         if line.startswith("@"):
