@@ -358,11 +358,11 @@ def install(recorder: Recorder) -> Recorder:
     _everywhere("split_group", partial(_split_group, recorder))
     _everywhere("init_process_group", partial(_init, recorder))
     for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
-        setattr(dist, name, _first_cover_cpp(recorder, getattr(dist, name)))
+        setattr(dist, name, _covers_cpp(recorder, getattr(dist, name)))
     for name in ("_resolve_group", "_resolve_group_name"):  # what functional collectives call
         resolve = getattr(functional, name, None)
         if resolve is not None:
-            setattr(functional, name, _then_cover_cpp(recorder, resolve))
+            setattr(functional, name, _covers_cpp(recorder, resolve))
     _registered(recorder, dist.group.WORLD)
     return recorder
 
@@ -404,30 +404,22 @@ def safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # 
         return None
 
 
-def _first_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+def _covers_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+    """Before it is called, C++ is covered on the groups that it gets; after, on that it returns."""
+
     def covering(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         from distdemo.sanitizer.kernels import cover
 
         groups = [each for each in (*args, *named.values()) if isinstance(each, dist.ProcessGroup)]
-        safely(recorder, cover, recorder, groups)
-        return original(*args, **named)
-
-    return covering
-
-
-def _then_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    def resolve(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        from distdemo.sanitizer.kernels import cover
-
+        if groups:
+            safely(recorder, cover, recorder, groups)
         found = original(*args, **named)
-        group = found
-        if isinstance(found, str):
-            group = vars(c10d)["_resolve_process_group"](found)
+        group = vars(c10d)["_resolve_process_group"](found) if isinstance(found, str) else found
         if isinstance(group, dist.ProcessGroup):
             safely(recorder, cover, recorder, [group])
         return found
 
-    return resolve
+    return covering
 
 
 def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:

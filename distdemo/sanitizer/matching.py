@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from distdemo.launcher.verdict import lost_peer
+from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.sanitizer.notes import Came, Ended, GroupKey, Made, Note, Stopped, Touched, Waits
-from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Row
+from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Place, Row
 
 P2P = ("send", "recv")
 MOST_PLACES = 1000  # lines of a group's calls that are remembered
@@ -127,12 +127,10 @@ class Group:
     open: deque[dict[int, Made]] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
-    places: Counter[tuple[str, int]] = field(default_factory=Counter)
-    callers: defaultdict[tuple[str, int], set[int]] = field(
-        default_factory=lambda: defaultdict(set)
-    )
-    mixed: dict[frozenset[tuple[str, int]], Mixed] = field(default_factory=dict)
-    latest: dict[int, tuple[str, int]] = field(default_factory=dict)
+    places: Counter[Place] = field(default_factory=Counter)
+    callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
+    latest: dict[int, Place] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
         """``the default group``, or its members."""
@@ -334,7 +332,7 @@ class Matcher:
         if call.op in P2P:
             self._match(entry)
             return entry
-        group.latest[rank] = (call.place.file, call.place.line)
+        group.latest[rank] = call.place
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         index = entry.position - group.agreed
@@ -372,9 +370,9 @@ class Matcher:
         """All members have made the oldest open call alike."""
         calls = {rank: made.call for rank, made in group.open.popleft().items()}
         group.uneven.discard(group.agreed)
-        lines: dict[tuple[str, int], set[int]] = {}
+        lines: dict[Place, set[int]] = {}
         for rank, call in calls.items():
-            lines.setdefault((call.place.file, call.place.line), set()).add(rank)
+            lines.setdefault(call.place, set()).add(rank)
         for line, ranks in lines.items():
             if line in group.places or len(group.places) < MOST_PLACES:
                 group.places[line] += 1
@@ -398,7 +396,7 @@ class Matcher:
         found = []
         for group in self._groups.values():
             for mixed in group.mixed.values():
-                lines = {r: (c.place.file, c.place.line) for r, c in mixed.calls.items()}
+                lines = {r: c.place for r, c in mixed.calls.items()}
                 strayed = any(
                     rank in (group.callers[line] | self._open_callers(group, line)) and own != line
                     for rank, own in lines.items()
@@ -414,13 +412,10 @@ class Matcher:
                     found.append(Finding("shift", what, rows, "", RULES["shift"], guilty))
         return found
 
-    def _open_callers(self, group: Group, line: tuple[str, int]) -> set[int]:
+    def _open_callers(self, group: Group, line: Place) -> set[int]:
         """Ranks that have made a call from a line that the others have not made yet."""
         return {
-            rank
-            for calls in group.open
-            for rank, made in calls.items()
-            if (made.call.place.file, made.call.place.line) == line
+            rank for calls in group.open for rank, made in calls.items() if made.call.place == line
         }
 
     def settled(self, at: tuple[Group, int]) -> bool:
@@ -760,14 +755,6 @@ def _evenly(parts: tuple[int, ...], other: int, n: int) -> int | None:
     if len(parts) == 2 and parts[0] == -1:
         return parts[1] // n
     return parts[other] if len(parts) == n else None
-
-
-def ranks_of(ranks: Sequence[int]) -> str:
-    """``Rank 2`` or ``Ranks 0, 1, 3``; long lists are cut."""
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    shown = ", ".join(map(str, ranks[:8]))
-    return f"Ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
 def rows_of(calls: dict[int, Call]) -> list[Row]:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from distdemo.errors import UsageError
+from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import Ended
 from distdemo.sanitizer.records import Finding, Place, Recording, Row
@@ -174,8 +175,7 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     found = judge.conclude(running)
     if found is None or found.what:
         return found
-    who = f"rank{'s' * (len(found.ranks) > 1)} {', '.join(map(str, found.ranks))}"
-    what = f"At the end of the notes others wait for {who}."
+    what = f"At the end of the notes others wait for {ranks_of(found.ranks).lower()}."
     rows = tuple(
         Row(row.ranks, "left no notes") if absent.issuperset(row.ranks) else row
         for row in found.rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, ranks_of, rows_of
+from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, rows_of
 from distdemo.sanitizer.records import Finding, Kind, Row
 
 WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
@@ -111,7 +112,7 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     others = tuple(sorted(calls))
     rows = [*rows_of(calls), *(_end_of(matcher, each) for each in gone)]
     call = calls[min(calls)]
-    line = (call.place.file, call.place.line)
+    line = call.place
     rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # it was there with others that were elsewhere: no loop
