@@ -70,8 +70,8 @@ class Waited(NamedTuple):
     from_any: bool
 
 
-class LocalGroup:
-    """Stands for the ranks that make a group with ``use_local_synchronization``."""
+class Makers:
+    """Stands for the ranks that make a group, before it is there."""
 
 
 class Recorder:
@@ -93,7 +93,7 @@ class Recorder:
         self._calls: dict[Any, int] = {}
         self._kept: list[CodeType] = []  # so that the id of none is used again
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
-        self._local_groups: dict[tuple[int, ...], LocalGroup] = {}
+        self._makers: dict[tuple[str, tuple[int, ...]], Makers] = {}
         self._alike: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
         self._kinds: dict[str, str] = {}
@@ -127,33 +127,23 @@ class Recorder:
         """Of the world, as who reads the notes counts; 0 if nobody has said."""
         return self._world[1] if self._world is not None else 0
 
-    def begins_group(self) -> None:
-        """Note that the default group is asked for: a call on a group of its own, of all."""
-        place = self.place()
-        with self._lock:
-            number, members = next(self._numbers), list(range(self.size))
-            self._writer.write(f"G {number} 0 init {members}")
-            self._writer.write(call_line(MOST_KNOWN, number, Call("init_process_group", place)))
-            self._writer.write(str(MOST_KNOWN))
-            self._count += 1
-
-    def made_group(self, members: tuple[int, ...], *, by_all: bool) -> None:
+    def makes_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Note that a group of these ranks of the world is asked for.
 
         Args:
             members: of the group.
-            by_all: the whole world makes it; else its members alone, who wait for each other: a
-                call on a group that has no other calls.
+            how: ``init``, the default group; ``local``, by its members alone: they wait for each
+                other, so it is a call on a group that has no others. Empty: by the whole world.
         """
         group: Any = dist.group.WORLD
-        if not by_all:
-            group = self._local_groups.setdefault(members, LocalGroup())
+        if how:
+            group = self._makers.setdefault((how, members), Makers())
             if group not in self._groups:
                 number = next(self._numbers)
                 self._groups[group] = {"": number}
-                self._write(f"G {number} 0 local {list(members)}")
-        call = partial(Call, "new_group", members=members)
-        self._note(("new_group", members), group, call)
+                self._write(f"G {number} 0 {how} {list(members)}")
+        op = "init_process_group" if how == "init" else "new_group"
+        self._note((op, members), group, partial(Call, op, members=members))
 
     def outside(self, op: str) -> None:
         """Note a collective on a group that this rank is not in, where torch does nothing."""
@@ -438,7 +428,7 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
         of_all = named.get("world_size", -1) in (-1, recorder.size)
         began = recorder.size > 0 and of_all and len(args) <= POSITION_OF_SIZE
         if began:
-            safely(recorder, recorder.begins_group)
+            safely(recorder, recorder.makes_group, tuple(range(recorder.size)), "init")
         try:
             made = original(*args, **named)
         except BaseException:
@@ -471,7 +461,7 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
                 by_all = not given.get("use_local_synchronization")
                 noted = by_all or dist.get_rank() in members
             if noted:
-                safely(recorder, partial(recorder.made_group, members, by_all=by_all))
+                safely(recorder, recorder.makes_group, members, "" if by_all else "local")
             group = original(**given)
         except BaseException as error:
             if noted:  # torch refuses arguments before it tells anybody
