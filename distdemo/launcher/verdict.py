@@ -107,8 +107,8 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         others = tuple(o.rank for o in outcomes if not isinstance(o, Lost | Returned))
         why = "The other ranks had already returned."
         if others:
-            why = f"{_ranks(others)} had to be stopped, or lost {_it(guilty)}: a consequence."
-        return Verdict(f"{_ranks(guilty)}: {first.why}.", why, first.hint, guilty, others)
+            why = f"{ranks_of(others)} had to be stopped, or lost {_it(guilty)}: a consequence."
+        return Verdict(f"{ranks_of(guilty)}: {first.why}.", why, first.hint, guilty, others)
     guilty = tuple(outcome.rank for outcome in causes)
     others = tuple(o.rank for o in outcomes if o.rank not in guilty and not isinstance(o, Returned))
     why, trace, excerpt = f"It had got as far as: {first.phase.name}.", "", ""
@@ -130,9 +130,9 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
             why, hint = f"{reason} {why}".strip(), advice or hint
     if len(guilty) > 1:
         itself = "itself" if len(guilty) == 2 else "themselves"
-        why += f" {_ranks(guilty[1:])} failed by {itself} after it."
+        why += f" {ranks_of(guilty[1:])} failed by {itself} after it."
     if others:
-        why += f" {_ranks(others)} lost it or {_were(others)} stopped: a consequence."
+        why += f" {ranks_of(others)} lost it or {_were(others)} stopped: a consequence."
     return Verdict(what, why, hint, guilty, others, trace, excerpt)
 
 
@@ -167,8 +167,9 @@ def _abandoned(suffering: Sequence[Raised], outcomes: Sequence[Outcome]) -> Verd
     if not gone:
         return None
     return Verdict(
-        f"{_ranks(gone)} had left when {_ranks(lost).lower()} still needed {_it(gone)}.",
-        f"{_ranks(gone)} ended with exit code 0. {_ranks(lost)} lost {_it(gone)}: a consequence.",
+        f"{ranks_of(gone)} had left when {ranks_of(lost).lower()} still needed {_it(gone)}.",
+        f"{ranks_of(gone)} ended with exit code 0. "
+        f"{ranks_of(lost)} lost {_it(gone)}: a consequence.",
         "All ranks have to make the same collective calls before the first one leaves.",
         gone,
         lost,
@@ -183,8 +184,8 @@ def _missed(accuser: Raised, outcomes: Sequence[Outcome]) -> Verdict:
     waited = tuple(o.rank for o in outcomes if isinstance(o, Raised) and o.rank not in missing)
     first = outcomes[missing[0]]
     return Verdict(
-        f"{_ranks(missing)} never came to the barrier: {headline(accuser.message)}.",
-        f"Rank {first.rank} {_doing(first)}. {_ranks(waited)} waited for {_it(missing)}.",
+        f"{ranks_of(missing)} never came to the barrier: {headline(accuser.message)}.",
+        f"Rank {first.rank} {_doing(first)}. {ranks_of(waited)} waited for {_it(missing)}.",
         "Look at what holds it up; a longer timeout of the barrier gives slow ranks more time.",
         missing,
         waited,
@@ -206,7 +207,7 @@ def _timed_out(
     waiting = tuple(outcome.rank for outcome in late if outcome.rank not in guilty)
     if not guilty:
         return Verdict(
-            f"{what}: {_ranks(waiting)} wait for each other.",
+            f"{what}: {ranks_of(waiting)} wait for each other.",
             f"Rank {late[0].rank} {_doing(late[0])}.",
             f"A deadlock: look for ranks that all send, or all receive, first. {longer}",
             (),
@@ -216,9 +217,9 @@ def _timed_out(
     if waiting:
         wait = "waits" if len(waiting) == 1 else "wait"
         example = f"rank {waiting[0]} {_doing(outcomes[waiting[0]])}"
-        why += f" {_ranks(waiting)} {wait} for {_it(guilty)}; {example}."
+        why += f" {ranks_of(waiting)} {wait} for {_it(guilty)}; {example}."
     never = "never arrived" if waiting else f"{_were(guilty)} not done"
-    return Verdict(f"{what}: {_ranks(guilty).lower()} {never}.", why, longer, guilty, waiting)
+    return Verdict(f"{what}: {ranks_of(guilty).lower()} {never}.", why, longer, guilty, waiting)
 
 
 def _absent(late: list[TimedOut], outcomes: Sequence[Outcome]) -> tuple[int, ...]:
@@ -262,7 +263,7 @@ def _doing(outcome: Outcome) -> str:
 # ------------------------------------------------------------------------------------------ words
 
 
-def _ranks(ranks: tuple[int, ...]) -> str:
+def ranks_of(ranks: Sequence[int]) -> str:
     """``Rank 2`` or ``Ranks 0, 1, 3``; long lists are cut."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"

@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -222,8 +222,8 @@ def run(
                 here = range(size) if place is None else place.ranks_of(place.node)
                 drawn = None
                 if record is not None and session.is_first:
-                    drawn = held.enter_context(Drawn(record))
-                inspector = held.enter_context(Inspector(world, here, drawn))
+                    drawn = held.enter_context(closing(Drawn(record)))
+                inspector = Inspector(world, here, drawn)
                 how |= {"look": inspector.look, "hear": inspector.hear, "relay": inspector.relay}
                 notes = replace(
                     inspector.notes, buffers=sanitize == "buffers", timed=record is not None
@@ -248,6 +248,7 @@ def run(
             findings=findings,
             warnings=warnings,
             strict=strict,
+            stopped="" if findings or interrupted else inspector.stopped,
         )
     if capture and session.format == "table" and not session.quiet:
         from distdemo.view.console import output

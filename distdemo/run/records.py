@@ -83,6 +83,7 @@ class RunReport:
         findings: what the sanitizer found, one at most.
         warnings: what may be wrong.
         strict: warnings are failures.
+        stopped: why the calls were not compared to the end; empty: they were, or were not to be.
     """
 
     program: Program
@@ -94,6 +95,7 @@ class RunReport:
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     strict: bool = False
+    stopped: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
     @property

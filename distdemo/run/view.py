@@ -9,7 +9,7 @@ from rich.text import Text
 
 from distdemo.launcher.records import Returned
 from distdemo.run.records import RankOutput, RunReport
-from distdemo.sanitizer.text import calls_text, reason
+from distdemo.sanitizer.text import calls_text, reason, stopped_text
 from distdemo.view import colours
 from distdemo.view.console import signs
 from distdemo.view.format import duration, lines_of, plural, ranks_text
@@ -44,6 +44,7 @@ def table(
         for each in report.warnings
     ]
     if world is None or world.ok:
+        parts += [Text(stopped_text(report.stopped))] if report.stopped else []
         parts.append(summary(report, console))
     if not report.made_group:
         file = report.program.name
@@ -73,6 +74,7 @@ def summary(report: RunReport, console: Console) -> Text:
     size = report.world_size
     who = {1: "The rank", 2: "Both ranks"}.get(size, f"All {size:,} ranks")
     but = f"; {plural(len(report.warnings), 'warning')}" if report.warnings else ""
+    but += "; their calls were not compared" if report.stopped else ""
     line = f"{sign.right} {who} {done}, in {duration(world.seconds)}{but}."
     return Text(line, style=colours.RIGHT)
 

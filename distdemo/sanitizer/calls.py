@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.constants import default_pg_timeout
 
 from distdemo.sanitizer.records import Call, Place
 
@@ -30,6 +31,7 @@ class Fields(NamedTuple):
     peer: int | None = None
     tag: int = 0
     aliased: bool = False
+    limited: bool = False
 
 
 def described(fields: Fields, place: Place) -> Call:
@@ -51,11 +53,18 @@ def described(fields: Fields, place: Place) -> Call:
         sync=fields.sync,
         aliased=fields.aliased,
         strides=strides,
+        limited=fields.limited,
     )
 
 
-def _data(tensor: Tensor) -> tuple[Any, ...]:
-    strides = () if tensor.is_contiguous() else tensor.stride()
+def _data(tensor: Tensor, *raw: Tensor) -> tuple[Any, ...]:
+    """What a call's tensor is.
+
+    Args:
+        tensor: the call's, or the first of its list.
+        raw: those whose memory the backend takes as it lies, so that strides have to fit.
+    """
+    strides = next((each.stride() for each in raw if not each.is_contiguous()), ())
     return tensor.dtype, tensor.shape, tensor.device.type, strides
 
 
@@ -98,8 +107,9 @@ def _reducing(op: str, *, rooted: bool = False) -> Callable[[Args, dict[str, Any
                 (each for each in rest if hasattr(each, "op") or hasattr(each, "name")), "sum"
             )
         root = _option(args, named, 1, "rootRank") if rooted else None
-        counts = () if isinstance(tensors, Tensor) or len(tensors) == 1 else _counts(tensors)
-        data = _data(_first(tensors))
+        each = [tensors] if isinstance(tensors, Tensor) else tensors
+        counts = () if len(each) == 1 else _counts(each)
+        data = _data(each[0], *each)
         return Fields(op, _sync(args, named, 1), data, _reduction(given), root, counts)
 
     return fields
@@ -109,7 +119,8 @@ def _broadcast(args: Args, named: dict[str, Any]) -> Fields:
     root = _option(args, named, 1, "rootRank")
     if root is None:
         root = named.get("root", args[1] if len(args) > 1 and isinstance(args[1], int) else 0)
-    data = _data(_first(args[0]))
+    tensor = _first(args[0])
+    data = _data(tensor, tensor)
     return Fields("broadcast", _sync(args, named, 1), data, "", root)
 
 
@@ -146,7 +157,8 @@ def _gather(args: Args, named: dict[str, Any]) -> Fields:
 def _scatter(args: Args, named: dict[str, Any]) -> Fields:
     inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
     root = _option(args, named, 2, "rootRank")
-    sync, data = _sync(args, named, 2), _data(_first(args[0]))
+    output = _first(args[0])
+    sync, data = _sync(args, named, 2), _data(output, output, *inputs)
     return Fields("scatter", sync, data, "", root, _counts(inputs), ())
 
 
@@ -154,7 +166,8 @@ def _reduce_scatter(args: Args, named: dict[str, Any]) -> Fields:
     inputs = args[1][0] if args[1] and not isinstance(args[1][0], Tensor) else args[1]
     given = _option(args, named, 2, "reduceOp")
     reduce_op = "sum" if given is None else _reduction(given)
-    sync, data = _sync(args, named, 2), _data(_first(args[0]))
+    output = _first(args[0])
+    sync, data = _sync(args, named, 2), _data(output, output)
     return Fields("reduce_scatter", sync, data, reduce_op, None, _counts(inputs), ())
 
 
@@ -190,12 +203,20 @@ def _barrier(args: Args, named: dict[str, Any]) -> Fields:
     return Fields("barrier", _sync(args, named, 0))
 
 
-def _p2p(op: str) -> Callable[[Args, dict[str, Any]], Fields]:
-    def fields(args: Args, _: dict[str, Any]) -> Fields:
-        peer, tag = (args[1], args[2]) if len(args) > 2 else (-1, args[1] if len(args) > 1 else 0)
-        return Fields(op, sync=False, data=_data(_first(args[0])), peer=int(peer), tag=int(tag))
+def _p2p(op: str, *parameters: str) -> Callable[[Args, dict[str, Any]], Fields]:
+    def fields(args: Args, named: dict[str, Any]) -> Fields:
+        given = {**dict(zip(("tensors", *parameters), args, strict=False)), **named}
+        peer, tag = given.get("dstRank", given.get("srcRank", -1)), given.get("tag", 0)
+        data = _data(_first(given["tensors"]))
+        return Fields(op, sync=False, data=data, peer=int(peer), tag=int(tag))
 
     return fields
+
+
+def _monitored_barrier(args: Args, named: dict[str, Any]) -> Fields:
+    timeout = named.get("timeout", args[0] if args else None)
+    limited = timeout is not None and timeout < default_pg_timeout
+    return Fields("monitored_barrier", sync=True, limited=limited)
 
 
 METHODS: dict[str, Callable[[Args, dict[str, Any]], Fields]] = {
@@ -220,9 +241,9 @@ METHODS: dict[str, Callable[[Args, dict[str, Any]], Fields]] = {
     "alltoall_base": _alltoall_base,
     "all_to_all_single": _alltoall_base,
     "barrier": _barrier,
-    "monitored_barrier": lambda *_: Fields("monitored_barrier", sync=True),
-    "send": _p2p("send"),
-    "recv": _p2p("recv"),
-    "recv_anysource": _p2p("recv"),
+    "monitored_barrier": _monitored_barrier,
+    "send": _p2p("send", "dstRank", "tag"),
+    "recv": _p2p("recv", "srcRank", "tag"),
+    "recv_anysource": _p2p("recv", "tag"),
 }
 """What to note of each method of ``ProcessGroup``, by its name: all releases from 2.8 on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +45,6 @@ def sanitize(
             "Ranks write their notes to the folder that DISTDEMO_RECORD names.",
             "Try distdemo sanitize FOLDER with that one.",
         )
-    with nullcontext() if record is None else timeline.Timeline(record) as drawn:
+    with nullcontext() if record is None else closing(timeline.Timeline(record)) as drawn:
         report = replace(judged(folder, drawn), strict=strict)
     return Result(report, "distdemo.sanitizer.view", shown={"calls": calls})

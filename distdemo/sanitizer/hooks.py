@@ -7,7 +7,7 @@ c10d's kernels are replaced at the backend's key, when the first DDP module is m
 there must not end in a boxed call, which keeps the GIL and so can deadlock with gloo's own
 threads: it calls the group's backend.
 
-What goes wrong in here is told once, on stderr, and the program goes on without notes.
+What goes wrong in here ends the notes, with the reason, and the program goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial, wraps
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ from distdemo.sanitizer.notes import (
     call_line,
     end_line,
     shared,
+    stop_line,
     touched_line,
 )
 from distdemo.sanitizer.records import Call, Notes, Place
@@ -68,8 +70,8 @@ class Waited(NamedTuple):
     from_any: bool
 
 
-class LocalGroup:
-    """Stands for the ranks that make a group with ``use_local_synchronization``."""
+class Makers:
+    """Stands for the ranks that make a group, before it is there."""
 
 
 class Recorder:
@@ -91,7 +93,7 @@ class Recorder:
         self._calls: dict[Any, int] = {}
         self._kept: list[CodeType] = []  # so that the id of none is used again
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
-        self._local_groups: dict[tuple[int, ...], LocalGroup] = {}
+        self._makers: dict[tuple[str, tuple[int, ...]], Makers] = {}
         self._alike: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
         self._kinds: dict[str, str] = {}
@@ -116,37 +118,32 @@ class Recorder:
         return self._note(fields, group, partial(described, fields), via)
 
     @property
+    def calls(self) -> int:
+        """How many were noted."""
+        return self._count
+
+    @property
     def size(self) -> int:
         """Of the world, as who reads the notes counts; 0 if nobody has said."""
         return self._world[1] if self._world is not None else 0
 
-    def begins_group(self) -> None:
-        """Note that the default group is asked for: a call on a group of its own, of all."""
-        place = self.place()
-        with self._lock:
-            number, members = next(self._numbers), list(range(self.size))
-            self._writer.write(f"G {number} 0 init {members}")
-            self._writer.write(call_line(MOST_KNOWN, number, Call("init_process_group", place)))
-            self._writer.write(str(MOST_KNOWN))
-            self._count += 1
-
-    def made_group(self, members: tuple[int, ...], *, by_all: bool) -> None:
+    def makes_group(self, members: tuple[int, ...], how: str = "") -> None:
         """Note that a group of these ranks of the world is asked for.
 
         Args:
             members: of the group.
-            by_all: the whole world makes it; else its members alone, who wait for each other: a
-                call on a group that has no other calls.
+            how: ``init``, the default group; ``local``, by its members alone: they wait for each
+                other, so it is a call on a group that has no others. Empty: by the whole world.
         """
         group: Any = dist.group.WORLD
-        if not by_all:
-            group = self._local_groups.setdefault(members, LocalGroup())
+        if how:
+            group = self._makers.setdefault((how, members), Makers())
             if group not in self._groups:
                 number = next(self._numbers)
                 self._groups[group] = {"": number}
-                self._write(f"G {number} 0 local {list(members)}")
-        call = partial(Call, "new_group", members=members)
-        self._note(("new_group", members), group, call)
+                self._write(f"G {number} 0 {how} {list(members)}")
+        op = "init_process_group" if how == "init" else "new_group"
+        self._note((op, members), group, partial(Call, op, members=members))
 
     def outside(self, op: str) -> None:
         """Note a collective on a group that this rank is not in, where torch does nothing."""
@@ -202,12 +199,13 @@ class Recorder:
         code, line = self._here()
         return Place() if code is None else Place(code.co_filename, line, code.co_name)
 
-    def ended(self, error: BaseException | None) -> None:
-        """Note that the program has ended, by itself or by this."""
+    def ended(self, error: BaseException | None, place: Place | None = None) -> None:
+        """Note that the program has ended, by itself or by this; ``place``: if it has no trace."""
         if self.buffers is not None and error is None:
             for touched in self.buffers.left():
                 self.touched(touched)
-        self._write(end_line(Ended("returned") if error is None else _end(error)))
+        ended = Ended("returned") if error is None else _end(error)
+        self._write(end_line(replace(ended, place=place) if place else ended))
 
     def keep(self, work: Any, waited: Waited) -> None:  # noqa: ANN401 - a Work
         """This is the handle of that call."""
@@ -223,7 +221,7 @@ class Recorder:
         world = dist.group.WORLD
         here = None if world is None else (world.rank(), world.size())
         if self._world is not None and group is world and here != self._world:
-            self.stop()  # the program counts its ranks in another way: they can't be compared
+            self.stop("the program numbers the ranks in another way than the launcher")
         if group in self._groups or self.off:
             return
         members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - get_process_group_ranks is that
@@ -244,18 +242,19 @@ class Recorder:
         """Whether torch has told of this group."""
         return group in self._groups
 
-    def stop(self) -> None:
-        """End the notes of this rank, and so the comparison of all."""
-        if not self.off:
-            self.off = True
-            with suppress(OSError, ValueError):  # the pipe is gone, perhaps that is why
-                self._write("X")
+    def stop(self, why: str) -> None:
+        """End the notes of this rank, and so the comparison of all; the program goes on."""
+        if self.off:
+            return
+        self.off = True
+        try:
+            self._write(stop_line(why[:LONGEST]))
+        except (OSError, ValueError):  # nobody else can tell
+            sys.stderr.write(f"distdemo's sanitizer stopped on this rank: {why}\n")
 
     def fail(self, error: BaseException) -> None:
-        """Tell once that notes end here; the program goes on."""
-        self.stop()
-        name = type(error).__name__
-        sys.stderr.write(f"distdemo's sanitizer stopped on this rank: {name}: {error}\n")
+        """The same, because of this."""
+        self.stop(f"{type(error).__name__}: {error}")
 
     def _here(self) -> tuple[CodeType | None, int]:
         """The user's innermost line; where there is none, the innermost that isn't torch's."""
@@ -349,11 +348,11 @@ def install(recorder: Recorder) -> Recorder:
     _everywhere("split_group", partial(_split_group, recorder))
     _everywhere("init_process_group", partial(_init, recorder))
     for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
-        setattr(dist, name, _first_cover_cpp(recorder, getattr(dist, name)))
+        setattr(dist, name, _covers_cpp(recorder, getattr(dist, name)))
     for name in ("_resolve_group", "_resolve_group_name"):  # what functional collectives call
         resolve = getattr(functional, name, None)
         if resolve is not None:
-            setattr(functional, name, _then_cover_cpp(recorder, resolve))
+            setattr(functional, name, _covers_cpp(recorder, resolve))
     _registered(recorder, dist.group.WORLD)
     return recorder
 
@@ -395,30 +394,22 @@ def safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # 
         return None
 
 
-def _first_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+def _covers_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+    """Before it is called, C++ is covered on the groups that it gets; after, on that it returns."""
+
     def covering(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         from distdemo.sanitizer.kernels import cover
 
         groups = [each for each in (*args, *named.values()) if isinstance(each, dist.ProcessGroup)]
-        safely(recorder, cover, recorder, groups)
-        return original(*args, **named)
-
-    return covering
-
-
-def _then_cover_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    def resolve(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        from distdemo.sanitizer.kernels import cover
-
+        if groups:
+            safely(recorder, cover, recorder, groups)
         found = original(*args, **named)
-        group = found
-        if isinstance(found, str):
-            group = vars(c10d)["_resolve_process_group"](found)
+        group = vars(c10d)["_resolve_process_group"](found) if isinstance(found, str) else found
         if isinstance(group, dist.ProcessGroup):
             safely(recorder, cover, recorder, [group])
         return found
 
-    return resolve
+    return covering
 
 
 def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
@@ -437,7 +428,7 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
         of_all = named.get("world_size", -1) in (-1, recorder.size)
         began = recorder.size > 0 and of_all and len(args) <= POSITION_OF_SIZE
         if began:
-            safely(recorder, recorder.begins_group)
+            safely(recorder, recorder.makes_group, tuple(range(recorder.size)), "init")
         try:
             made = original(*args, **named)
         except BaseException:
@@ -463,15 +454,24 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
+        noted = False
         try:
             if not busy:
                 members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
                 by_all = not given.get("use_local_synchronization")
-                if by_all or dist.get_rank() in members:
-                    safely(recorder, partial(recorder.made_group, members, by_all=by_all))
+                noted = by_all or dist.get_rank() in members
+            if noted:
+                safely(recorder, recorder.makes_group, members, "" if by_all else "local")
             group = original(**given)
+        except BaseException as error:
+            if noted:  # torch refuses arguments before it tells anybody
+                made = isinstance(error, (dist.DistError, KeyboardInterrupt))
+                safely(recorder, partial(recorder.failed, made=made))
+            raise
         finally:
             recorder.local.busy = busy
+        if noted:
+            safely(recorder, recorder.came)
         return _registered(recorder, group)
 
     return new_group

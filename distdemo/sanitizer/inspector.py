@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distdemo.launcher.local import run_world
@@ -30,12 +30,9 @@ from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.matching import RULES, rows_of
 from distdemo.sanitizer.notes import Ended, Ring, shared
 from distdemo.sanitizer.records import Finding, Notes
-from distdemo.sanitizer.text import reason
-from distdemo.sanitizer.waiting import behind, missed, stuck
+from distdemo.sanitizer.text import reason, stopped_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from distdemo.launcher.rank import Rank
     from distdemo.sanitizer.timeline import Timeline
 
@@ -43,7 +40,9 @@ RINGS = 16 << 20  # bytes of notes that wait to be read, of all ranks
 
 
 class Inspector:
-    """What the ranks of one world note, and what is wrong with it; a context manager.
+    """What the ranks of one world note, and what is wrong with it.
+
+    Each rank writes to memory that is gone with the last who holds it.
 
     Args:
         world: that will be started.
@@ -55,34 +54,27 @@ class Inspector:
         self, world: WorldSpec, ranks: range | None = None, timeline: Timeline | None = None
     ) -> None:
         self._ranks = range(world.world_size) if ranks is None else ranks
-        self._held = ExitStack()
         self._rings: list[Ring] = []
         self.judge = Judge(world.world_size, timeline)
         self.notes = Notes("", 0)
         """What its ranks have to note; without a path if this system has no such memory."""
-
-    def __enter__(self) -> Self:
-        """Make the memory that the ranks write to; it is gone with the last who holds it."""
+        self.judge.matcher.stopped = "there is no memory that ranks could write to"
         if not hasattr(os, "memfd_create"):
-            return self
+            return
         size = max(1 << 16, min(1 << 20, RINGS // len(self._ranks)))
         fd = os.memfd_create("distdemo-notes", os.MFD_CLOEXEC)
-        self._held.callback(os.close, fd)
+        weakref.finalize(self, os.close, fd)
         os.ftruncate(fd, size * len(self._ranks))
         path = f"/proc/{os.getpid()}/fd/{fd}"
         if os.access(path, os.R_OK | os.W_OK):
             self._rings = [Ring(shared(path, size, nth)) for nth in range(len(self._ranks))]
             self.notes = Notes(path, size, self._ranks.start)
-        return self
+            self.judge.matcher.stopped = ""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Let go of it."""
-        self._held.close()
+    @property
+    def stopped(self) -> str:
+        """Why calls were not compared, or not to the end; empty: they were."""
+        return self.judge.matcher.stopped
 
     def look(self, outcomes: Sequence[Outcome | None]) -> bool:
         """Read what there is to read; whether there is a finding, and so no use to go on.
@@ -137,10 +129,8 @@ class Inspector:
         return replace(report, verdict=verdict(finding, report.verdict)), (finding,)
 
     def _give_up(self, error: Exception) -> None:
-        """Tell once that nothing is compared from here on."""
-        self.judge.matcher.off = True
-        name = type(error).__name__
-        sys.stderr.write(f"distdemo's sanitizer stopped: {name}: {error}\n")
+        """Nothing is compared from here on."""
+        self.judge.give_up(f"{type(error).__name__}: {error}")
 
     def _feed(self) -> None:
         for rank, ring in zip(self._ranks, self._rings, strict=False):
@@ -151,11 +141,11 @@ class Inspector:
         self._feed()
         self.judge.read()
         self._end(report.outcomes)
-        matcher, found = self.judge.matcher, self.judge.finding
-        if report.interrupted_by is not None or (matcher.off and found is None):
+        found = self.judge.finding
+        if report.interrupted_by is not None:
             return None
         certain = self.judge.certain()
-        finding = found or certain or self._at_the_end(report)
+        finding = found or self._at_the_end(report)
         return finding if finding is None or certain else _with_cause(finding, report)
 
     def _end(self, outcomes: Sequence[Outcome | None]) -> None:
@@ -175,21 +165,21 @@ class Inspector:
                 if outcome.left:
                     matcher.take(rank, Ended("returned"))
                 elif state.ended is None and not state.lost:
-                    matcher.off = True  # it would have said so
+                    matcher.stop(f"rank {rank} left no notes")
 
     def _at_the_end(self, report: WorldReport) -> Finding | None:
         """What can be said when no rank will do anything any more."""
         matcher = self.judge.matcher
         accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        if accuser is not None and report.verdict is not None:
+        told = matcher.stopped or self.judge.certain() is not None
+        if accuser is not None and report.verdict is not None and not told:
             rows = rows_of({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             what, rule = report.verdict.what, RULES["absent"]
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
-        if report.ok:
-            return missed(matcher)
         late = {o.rank: o.where for o in report.outcomes if isinstance(o, TimedOut)}
-        places = {rank: where.place if where else "" for rank, where in late.items()}
-        found = stuck(matcher) or behind(matcher, places)
+        found = self.judge.conclude(
+            {rank: where.place if where else "" for rank, where in late.items()}
+        )
         if found is not None and found.kind == "absent" and not found.what:
             old = report.verdict
             return None if old is None else replace(found, what=old.what, rule=old.hint)
@@ -232,9 +222,12 @@ def run_noted(
 
     The arguments and errors are those of ``launcher.local.run_world``; a finding is the verdict.
     """
-    with Inspector(world) as inspector:
-        work = (inspector.notes, target, args)
-        return inspector.conclude(run_world(world, _noted, work, look=inspector.look))[0]
+    inspector = Inspector(world)
+    work = (inspector.notes, target, args)
+    report, findings = inspector.conclude(run_world(world, _noted, work, look=inspector.look))
+    if not findings and inspector.stopped:
+        sys.stderr.write(f"{stopped_text(inspector.stopped)}\n")
+    return report
 
 
 def _noted(rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - the user's value
@@ -242,4 +235,6 @@ def _noted(rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any
     from distdemo.sanitizer.hooks import noting
 
     with noting(notes, rank.rank, rank.world_size):
-        return target(rank, *args)
+        value = target(rank, *args)
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads that may call yet, as Python does at its end
+        return value

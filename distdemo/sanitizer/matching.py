@@ -7,13 +7,15 @@ Sends and receives are matched by group, sender, receiver and tag, each in its o
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from distdemo.launcher.verdict import lost_peer
+from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.sanitizer.notes import Came, Ended, GroupKey, Made, Note, Stopped, Touched, Waits
-from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Row
+from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Place, Row
 
 P2P = ("send", "recv")
 MOST_PLACES = 1000  # lines of a group's calls that are remembered
@@ -75,7 +77,8 @@ class Entry:
 
     Attributes:
         position: in the sequence of its group; of a send or receive meaningless.
-        matched: of a send or receive: the other side has been seen.
+        matched: of a send or receive: the other side has come, whether it is known or not.
+        other: of a send or receive: the other side.
         order: how many calls its rank has made before it.
         waited: somebody waits for it, or has done so.
     """
@@ -85,6 +88,7 @@ class Entry:
     call: Call
     position: int = 0
     matched: bool = False
+    other: Entry | None = None
     order: int = 0
     waited: bool = False
 
@@ -102,6 +106,7 @@ class Group:
         members: their numbers in the world, in the order of the group.
         backend: ``gloo``; ``gloo/cpu`` where another device has another.
         nth: how many groups of the same came before it.
+        numbers: by rank of the world: its number in the group; empty if the world lacks a member.
         reached: by rank: how many calls it has made.
         uneven: positions at which parts are of several sizes.
         open: the calls that not all have made yet, the oldest first.
@@ -116,17 +121,16 @@ class Group:
     members: tuple[int, ...]
     backend: str
     nth: int
+    numbers: dict[int, int]
     reached: dict[int, int]
     uneven: set[int] = field(default_factory=set)
     open: deque[dict[int, Made]] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
-    places: Counter[tuple[str, int]] = field(default_factory=Counter)
-    callers: defaultdict[tuple[str, int], set[int]] = field(
-        default_factory=lambda: defaultdict(set)
-    )
-    mixed: dict[frozenset[tuple[str, int]], Mixed] = field(default_factory=dict)
-    latest: dict[int, tuple[str, int]] = field(default_factory=dict)
+    places: Counter[Place] = field(default_factory=Counter)
+    callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
+    latest: dict[int, Place] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
         """``the default group``, or its members."""
@@ -134,6 +138,33 @@ class Group:
             return "the default group"
         more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
         return f"group {list(self.members)}{more}"
+
+
+class Channel(NamedTuple):
+    """What can be paired: sends and receives of one group with the same ends and the same tag.
+
+    Attributes:
+        sender: its number in the group; −1: any.
+        receiver: its number in the group.
+        tag: 0 with NCCL, which knows none.
+    """
+
+    group: Group
+    sender: int
+    receiver: int
+    tag: int
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The sends and the receives of a channel that have no other side yet, the oldest first."""
+
+    sends: deque[Entry] = field(default_factory=deque)
+    receives: deque[Entry] = field(default_factory=deque)
+
+    def of(self, entry: Entry) -> deque[Entry]:
+        """Those like this one."""
+        return self.sends if entry.call.op == "send" else self.receives
 
 
 @dataclass(slots=True)
@@ -188,69 +219,38 @@ class Matcher:
 
     Attributes:
         ranks: by number.
-        off: some rank notes no more, so that nothing can be said.
+        stopped: why nothing more is compared; empty: it is.
         found: what is certain to be wrong.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
-        self.off = False
+        self.stopped = ""
         self.found: list[Finding] = []
         self.suspects: list[tuple[Group, int]] = []
         """Positions at which calls differ; what the ranks still to come make of it is not known."""
         self._groups: dict[GroupKey, Group] = {}
-        self._channels: defaultdict[tuple[Group, int, int], list[Entry]] = defaultdict(list)
+        self._channels: dict[Channel, Waiting] = {}
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """The group that these tell from all others."""
         group = self._groups.get((members, backend, nth))
         if group is None:
-            group = Group(members, backend, nth, dict.fromkeys(members, 0))
+            here = all(0 <= member < self.world_size for member in members)
+            numbers = {rank: number for number, rank in enumerate(members)} if here else {}
+            group = Group(members, backend, nth, numbers, dict.fromkeys(members, 0))
             self._groups[members, backend, nth] = group
         return group
 
-    @property
-    def in_step(self) -> bool:
-        """Whether nothing is open: all have made the same calls, and have come back from them."""
-        return (
-            not (self.off or self.suspects or self.found)
-            and not any(group.open for group in self._groups.values())
-            and all(
-                state.ended is None and not state.waits and state.threads == {0}
-                for state in self.ranks
-            )
-        )
-
-    def take_alike(self, alike: Sequence[tuple[dict[int, Made], int]]) -> bool:
-        """While all are in step: every rank makes these calls, in the same order, and comes back.
-
-        Args:
-            alike: by rank: a call, and how often; in the order of the last time.
-
-        Returns:
-            Whether they are taken: all members of each group make the same call, and it is one
-            that nobody has to look at twice.
-        """
-        if not all(_plain(made) for made, _ in alike):
-            return False
-        for made, times in alike:
-            for members, backend, nth in {each.group for each in made.values()}:
-                group = self.group(members, backend, nth)
-                self._agreed(group, {rank: made[rank].call for rank in members}, times)
-                for rank in members:
-                    place = made[rank].call.place
-                    group.reached[rank] += times
-                    group.latest[rank] = (place.file, place.line)
-            for rank, each in made.items():
-                state = self.ranks[rank]
-                state.made += times
-                state.last = each.call
-                state.latest.pop(0, None)
-        return True
+    def stop(self, why: str) -> None:
+        """Compare nothing from here on, for this reason if there was none before."""
+        self.stopped = self.stopped or why
 
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
+        if self.stopped:
+            return
         state = self.ranks[rank]
         if isinstance(note, Made):
             state.threads.add(note.thread)
@@ -276,7 +276,7 @@ class Matcher:
         elif isinstance(note, Touched):
             self._touched(rank, note)
         elif isinstance(note, Stopped):
-            self.off = True
+            self.stop(f"rank {rank}: {note.why}")
         elif lost_peer(note.how):  # it waited in vain
             state.lost = True
         else:
@@ -298,9 +298,13 @@ class Matcher:
         """Forget a call that was refused before it was made."""
         group, rank, position = entry.group, entry.rank, entry.position
         if entry.call.op in P2P:
-            for key, waiting in list(self._channels.items()):
-                if entry in waiting:
-                    self._take_out(key, entry)
+            channel, other = self._channel(entry), entry.other
+            if other is None or channel is None:
+                self._take_out(entry)
+                return
+            other.matched, other.other = False, None
+            self._put_in(channel, other)
+            self._settle(channel)
             return
         index = position - group.agreed
         if index < 0 or group.reached[rank] != position + 1:
@@ -315,20 +319,20 @@ class Matcher:
     def _made(self, rank: int, note: Made) -> Entry | None:
         members, backend, nth = note.group
         call = note.call
-        if any(not 0 <= member < self.world_size for member in members) or rank not in members:
-            return None  # not a note of this world
         group = self.group(members, backend, nth)
+        if rank not in group.numbers:
+            return None  # not a note of this world
         if call.op.startswith("outside "):
             self._outside(rank, call)
             return None
-        wrong = alone(call, members.index(rank), len(members), backend)
+        wrong = alone(call, group.numbers[rank], len(members), backend)
         if wrong is not None:
             self._alone(rank, group, call, *wrong)
         entry = Entry(rank, group, call, order=self.ranks[rank].made)
         if call.op in P2P:
             self._match(entry)
             return entry
-        group.latest[rank] = (call.place.file, call.place.line)
+        group.latest[rank] = call.place
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         index = entry.position - group.agreed
@@ -363,18 +367,15 @@ class Matcher:
         )
 
     def _forget(self, group: Group) -> None:
-        made = group.open.popleft()
+        """All members have made the oldest open call alike."""
+        calls = {rank: made.call for rank, made in group.open.popleft().items()}
         group.uneven.discard(group.agreed)
-        self._agreed(group, {rank: each.call for rank, each in made.items()}, 1)
-
-    def _agreed(self, group: Group, calls: dict[int, Call], times: int) -> None:
-        """All members have made a call alike, so often."""
-        lines: dict[tuple[str, int], set[int]] = {}
+        lines: dict[Place, set[int]] = {}
         for rank, call in calls.items():
-            lines.setdefault((call.place.file, call.place.line), set()).add(rank)
+            lines.setdefault(call.place, set()).add(rank)
         for line, ranks in lines.items():
             if line in group.places or len(group.places) < MOST_PLACES:
-                group.places[line] += times
+                group.places[line] += 1
                 group.callers[line] |= ranks
         if len(lines) > 1:
             together = frozenset(lines)
@@ -382,9 +383,9 @@ class Matcher:
             if mixed is None and len(group.mixed) < MOST_PLACES:
                 mixed = group.mixed[together] = Mixed(calls, group.agreed)
             if mixed is not None:
-                mixed.times += times
+                mixed.times += 1
         group.last = next(iter(calls.values()))
-        group.agreed += times
+        group.agreed += 1
 
     def shifts(self) -> list[Finding]:
         """Calls that may have met others than they were meant for: warnings.
@@ -395,7 +396,7 @@ class Matcher:
         found = []
         for group in self._groups.values():
             for mixed in group.mixed.values():
-                lines = {r: (c.place.file, c.place.line) for r, c in mixed.calls.items()}
+                lines = {r: c.place for r, c in mixed.calls.items()}
                 strayed = any(
                     rank in (group.callers[line] | self._open_callers(group, line)) and own != line
                     for rank, own in lines.items()
@@ -411,13 +412,10 @@ class Matcher:
                     found.append(Finding("shift", what, rows, "", RULES["shift"], guilty))
         return found
 
-    def _open_callers(self, group: Group, line: tuple[str, int]) -> set[int]:
+    def _open_callers(self, group: Group, line: Place) -> set[int]:
         """Ranks that have made a call from a line that the others have not made yet."""
         return {
-            rank
-            for calls in group.open
-            for rank, made in calls.items()
-            if (made.call.place.file, made.call.place.line) == line
+            rank for calls in group.open for rank, made in calls.items() if made.call.place == line
         }
 
     def settled(self, at: tuple[Group, int]) -> bool:
@@ -509,51 +507,65 @@ class Matcher:
 
     def _match(self, entry: Entry) -> None:
         """Find the other side, or wait for it."""
-        call, members = entry.call, entry.group.members
-        if call.peer is None or not -1 <= call.peer < len(members):
+        channel = self._channel(entry)
+        if channel is not None:
+            self._put_in(channel, entry)
+            self._settle(channel)
+
+    def _channel(self, entry: Entry) -> Channel | None:
+        """Where a send or receive finds its other side; None: it names no rank of its group."""
+        call, group = entry.call, entry.group
+        if call.peer is None or not -1 <= call.peer < len(group.members):
+            return None
+        own = group.numbers[entry.rank]
+        tag = 0 if group.backend.startswith("nccl") else call.tag
+        ends = (own, call.peer) if call.op == "send" else (call.peer, own)
+        return Channel(group, *ends, tag)
+
+    def _put_in(self, channel: Channel, entry: Entry) -> None:
+        """Let it wait, in the order in which its rank made its calls."""
+        insort(
+            self._channels.setdefault(channel, Waiting()).of(entry),
+            entry,
+            key=lambda each: each.order,
+        )
+
+    def _take_out(self, entry: Entry) -> None:
+        channel = self._channel(entry)
+        waiting = None if channel is None else self._channels.get(channel)
+        if channel is None or waiting is None or entry not in waiting.of(entry):
             return
-        own = members.index(entry.rank)
-        sender, receiver = (own, call.peer) if call.op == "send" else (call.peer, own)
-        self._channels[entry.group, sender, receiver].append(entry)
-        self._settle(entry.group, receiver)
+        waiting.of(entry).remove(entry)
+        if not (waiting.sends or waiting.receives):
+            del self._channels[channel]
+        if channel.sender == -1:  # what was sent may now go to the rank's other receives
+            for sender in range(len(channel.group.members)):
+                self._settle(channel._replace(sender=sender))
 
     def _came_from(self, entry: Entry, source: int) -> None:
         """A receive from any rank has got its data: from this one."""
-        own = entry.group.members.index(entry.rank)
-        self._take_out((entry.group, -1, own), entry)
+        self._take_out(entry)
         if source < 0:
             entry.matched = True
             return
         entry.call = replace(entry.call, peer=source)
-        waiting = self._channels[entry.group, source, own]
-        waiting.append(entry)
-        waiting.sort(key=lambda each: (each.rank, each.order))
-        self._settle(entry.group, own)
+        self._match(entry)
 
-    def _settle(self, group: Group, receiver: int) -> None:
-        """Pair what was sent to this rank with its receives, each in its order.
+    def _settle(self, channel: Channel) -> None:
+        """Pair sends with receives, each in its order.
 
         While an older receive from any rank is open, it may be the one that gets a message.
         """
-        anybodys = self._channels.get((group, -1, receiver), [])
-        for sender in range(len(group.members)):
-            key = (group, sender, receiver)
-            for send in [e for e in self._channels.get(key, ()) if e.call.op == "send"]:
-                waiting = self._channels.get(key, ())
-                receives = (e for e in waiting if e.call.op == "recv" and _same_tag(e, send))
-                receive = next(receives, None)
-                if receive is None:
-                    continue
-                if not any(e.order < receive.order and _same_tag(e, send) for e in anybodys):
-                    self._take_out(key, send)
-                    self._take_out(key, receive)
-                    self._pair(send, receive)
-
-    def _take_out(self, key: tuple[Group, int, int], entry: Entry) -> None:
-        waiting = self._channels[key]
-        waiting.remove(entry)
-        if not waiting:
-            del self._channels[key]
+        waiting = self._channels.get(channel)
+        if waiting is None or channel.sender == -1:
+            return
+        anybodys = self._channels.get(channel._replace(sender=-1))
+        while waiting.sends and waiting.receives:
+            if anybodys is not None and anybodys.receives[0].order < waiting.receives[0].order:
+                return
+            self._pair(waiting.sends.popleft(), waiting.receives.popleft())
+        if not (waiting.sends or waiting.receives):
+            del self._channels[channel]
 
     def awaited(self, entry: Entry) -> tuple[int, ...]:
         """The ranks of the world without which it can't be completed, and that have not come."""
@@ -567,19 +579,20 @@ class Matcher:
             return tuple(m for m in needed if m != entry.rank and reached[m] <= entry.position)
         if entry.matched or call.peer is None or not -1 <= call.peer < len(members):
             return ()
-        own = members.index(entry.rank)
-        if call.peer == -1:
-            keys = [(entry.group, peer, own) for peer in range(len(members))]
-        else:
-            keys = [(entry.group, -1, call.peer)] if call.op == "send" else []
-        for key in keys:  # a receive from any rank, which may take any of these sends
-            if any(_same_tag(entry, each) for each in self._channels.get(key, ())):
-                return ()
-        others = tuple(m for m in members if m != entry.rank)
-        return others if call.peer == -1 else (members[call.peer],)
+        channel = self._channel(entry)
+        if channel is None:
+            return ()
+        if call.peer == -1:  # any of these may be the one that it takes
+            senders = (channel._replace(sender=number) for number in range(len(members)))
+            others = tuple(m for m in members if m != entry.rank)
+            sent = (waiting.sends for each in senders if (waiting := self._channels.get(each)))
+            return () if any(sent) else others
+        taken = call.op == "send" and channel._replace(sender=-1) in self._channels
+        return () if taken else (members[call.peer],)
 
     def _pair(self, give: Entry, take: Entry) -> None:
         give.matched = take.matched = True
+        give.other, take.other = take, give
         sent, got = give.call, take.call
         if sent.dtype != got.dtype:
             what = (
@@ -602,12 +615,11 @@ class Matcher:
 
         While a receive from any rank is open, it may be the one that takes a send.
         """
-        for (group, sender, receiver), waiting in self._channels.items():
-            anybodys = self._channels.get((group, -1, receiver), [])
-            if sender == -1:
-                yield from (each for each in waiting if each.waited and self.awaited(each))
-            elif not anybodys:
-                yield from waiting
+        for channel, waiting in self._channels.items():
+            if channel.sender == -1:
+                yield from (e for e in waiting.receives if e.waited and self.awaited(e))
+            elif channel._replace(sender=-1) not in self._channels:
+                yield from (*waiting.sends, *waiting.receives)
 
     def unfinished(self) -> Iterator[tuple[Group, int]]:
         """Positions that some members have reached and others have not."""
@@ -620,29 +632,6 @@ class Matcher:
         """Who called what at this position."""
         group, position = at
         return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
-
-
-def _same_tag(one: Entry, other: Entry) -> bool:
-    """NCCL knows no tags."""
-    return one.call.tag == other.call.tag or one.group.backend.startswith("nccl")
-
-
-def _plain(made: dict[int, Made]) -> bool:
-    """Whether these calls of all ranks are alike within each group, and need no second look."""
-    for rank, each in made.items():
-        call, members = each.call, each.group[0]
-        if call.op in P2P or call.op.startswith("outside ") or not (call.sync or call.place.via):
-            return False
-        if rank not in members or any(member not in made for member in members):
-            return False
-        first = made[members[0]]
-        if each.group != first.group or each.agreement != first.agreement:
-            return False
-        if call.has_parts and (call.part is None or call.part != first.call.part):
-            return False
-        if alone(call, members.index(rank), len(members), each.group[1]) is not None:
-            return False
-    return True
 
 
 # ------------------------------------------------------------------------------------- agreement
@@ -766,14 +755,6 @@ def _evenly(parts: tuple[int, ...], other: int, n: int) -> int | None:
     if len(parts) == 2 and parts[0] == -1:
         return parts[1] // n
     return parts[other] if len(parts) == n else None
-
-
-def ranks_of(ranks: Sequence[int]) -> str:
-    """``Rank 2`` or ``Ranks 0, 1, 3``; long lists are cut."""
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    shown = ", ".join(map(str, ranks[:8]))
-    return f"Ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
 def rows_of(calls: dict[int, Call]) -> list[Row]:

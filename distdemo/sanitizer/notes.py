@@ -9,7 +9,7 @@ A call that was made before from the same line with the same arguments is its nu
     w 5                                    # it begins to wait for what it made as its 5th call ...
     r                                      # ... and has come back from that (r 2: with data of 2)
     f                                      # that failed; u: and so the call was not made
-    X                                      # no more notes come, though the program goes on
+    X "why"                                # no more notes come, though the program goes on
     B {"what": "written", ...}             # what is wrong with the memory of a call
     E {"how": "returned"}                  # its program has ended
 
@@ -55,12 +55,18 @@ class Ring:
         self._written = self._counts[0]
 
     def write(self, data: bytes) -> None:
-        """Add this, waiting while there is no room: the launcher reads now and then."""
-        start, length = self._written, len(data)
-        end = start + length
-        while end - self._counts[1] > self._size:
+        """Add this, waiting while there is no room: the launcher reads now and then.
+
+        Raises:
+            ValueError: there never is that much room.
+        """
+        length = len(data)
+        if length > self._size:
+            raise ValueError(f"a note of {length:,} bytes, and there is room for {self._size:,}")
+        while self._written + length - self._counts[1] > self._size:
             time.sleep(FULL_S)
-        self._written = end  # a signal's handler that notes something comes after this
+        start = self._written  # a signal's handler may have noted something meanwhile
+        self._written = end = start + length
         at = start % self._size
         room = self._size - at
         if length <= room:
@@ -123,6 +129,11 @@ def touched_line(touched: Touched) -> str:
     return f"B {json.dumps(asdict(touched))}"
 
 
+def stop_line(why: str) -> str:
+    """How a rank says that it notes no more."""
+    return f"X {json.dumps(why)}"
+
+
 def end_line(ended: Ended) -> str:
     """How a rank says that its program has ended."""
     return f"E {json.dumps(asdict(ended))}"
@@ -174,7 +185,9 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The rank notes nothing from here on."""
+    """The rank notes nothing from here on, and why."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,19 +246,10 @@ class Reader:
                     at = int(moment)
                 note = self._note(text)
             except (ValueError, KeyError, TypeError, IndexError):
-                note = Stopped()  # who can't be read can't be compared
+                note = Stopped("its notes can't be read")
             if note is not None:
                 found.append((at, note))
         return found
-
-    def known(self, number: bytes) -> Made | None:
-        """The call of this number; None if it was not described."""
-        return self._made.get(int(number))
-
-    @property
-    def idle(self) -> bool:
-        """Whether no part of a line waits for its end."""
-        return not self._rest
 
     def _note(self, line: str) -> Note | None:
         thread = 0
@@ -261,7 +265,7 @@ class Reader:
         if letter in ("f", "u"):
             return Came(thread, failed=True, undone=letter == "u")
         if letter == "X":
-            return Stopped()
+            return Stopped(json.loads(rest))
         if letter == "w":
             return Waits(int(rest), thread)
         if letter == "B":

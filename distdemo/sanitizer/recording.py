@@ -13,13 +13,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from distdemo.errors import UsageError
+from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import Ended
-from distdemo.sanitizer.records import Finding, Recording, Row
-from distdemo.sanitizer.waiting import behind, missed, stuck
+from distdemo.sanitizer.records import Finding, Place, Recording, Row
 
 if TYPE_CHECKING:
     from distdemo.sanitizer.timeline import Timeline
@@ -74,7 +74,8 @@ def record(folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     recorder = install(Recorder(Writer(_File(folder.absolute()).write, timed=True)))
-    before = sys.excepthook
+    before, leave = sys.excepthook, sys.exit
+    left: list[tuple[int, object, Place]] = []
 
     def failed(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -83,8 +84,19 @@ def record(folder: Path) -> None:
         recorder.off = True
         before(kind, error, trace)
 
-    sys.excepthook = failed
-    atexit.register(safely, recorder, recorder.ended, None)
+    def leaving(status: object = None, /) -> NoReturn:
+        left[:] = [(recorder.calls, status, recorder.place())]
+        leave(status)  # type: ignore[arg-type]  # whatever it is
+
+    def ended() -> None:
+        calls, status, place = left[0] if left else (-1, None, None)
+        if status in (None, 0) or calls != recorder.calls:  # it was caught
+            recorder.ended(None)
+        else:
+            recorder.ended(SystemExit(status), place)
+
+    sys.excepthook, sys.exit = failed, leaving  # Python tells nobody of the code that it exits with
+    atexit.register(safely, recorder, ended)
 
 
 def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
@@ -113,15 +125,16 @@ def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
         )
     size = sizes.pop()
     judge = Judge(size, timeline)
-    opened = {rank: path.open("rb") for rank, (path, _) in files.items()}
-    while opened:  # in turn, so that little is open at a time
-        for rank, file in list(opened.items()):
-            piece = file.read(CHUNK)
-            if piece:
-                judge.feed(rank, piece)
-            else:
-                file.close()
-                del opened[rank]
+    left = dict.fromkeys(files, 0)
+    while left:  # in turn, so that few calls are open at a time
+        for rank, at in list(left.items()):
+            with files[rank][0].open("rb") as file:
+                file.seek(at)
+                piece = file.read(CHUNK)
+            left[rank] += len(piece)
+            judge.feed(rank, piece)
+            if not piece:
+                del left[rank]
         judge.read()
     finding = _finding(judge, set(range(size)) - set(files))
     return Recording(
@@ -133,6 +146,7 @@ def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
         judge.calls(),
         () if finding is None else (finding,),
         tuple(judge.matcher.shifts()),
+        stopped="" if finding is not None else judge.matcher.stopped,
     )
 
 
@@ -149,9 +163,6 @@ def _about(path: Path) -> tuple[int, int, str]:
 
 def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     matcher = judge.matcher
-    certain = judge.certain()
-    if certain is not None or matcher.off:
-        return certain
     if any(state.lost for state in matcher.ranks):
         for rank, state in enumerate(matcher.ranks):
             if state.ended is None and not state.lost and not state.blocked:
@@ -161,11 +172,10 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
         for rank, state in enumerate(matcher.ranks)
         if state.ended is None
     }
-    found = (stuck(matcher) if running else missed(matcher)) or behind(matcher, running)
+    found = judge.conclude(running)
     if found is None or found.what:
         return found
-    who = f"rank{'s' * (len(found.ranks) > 1)} {', '.join(map(str, found.ranks))}"
-    what = f"At the end of the notes others wait for {who}."
+    what = f"At the end of the notes others wait for {ranks_of(found.ranks).lower()}."
     rows = tuple(
         Row(row.ranks, "left no notes") if absent.issuperset(row.ranks) else row
         for row in found.rows

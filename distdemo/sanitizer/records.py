@@ -77,7 +77,8 @@ class Call:
         sync: the rank waits for it in the call itself.
         aliased: a list holds one tensor several times.
         members: of ``new_group``: the ranks of the world that it asks for.
-        strides: of a tensor that is not contiguous.
+        strides: of a tensor that is not contiguous, where the backend takes its memory as it lies.
+        limited: it has a time limit of its own, after which the program may go on.
     """
 
     op: str
@@ -96,6 +97,7 @@ class Call:
     aliased: bool = False
     members: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
+    limited: bool = False
 
     @property
     def has_parts(self) -> bool:
@@ -191,8 +193,8 @@ class CallCount:
 
     Attributes:
         did: ``all_reduce(SUM, float32[4])``.
-        group: ``the default group``, or its members.
-        place: where.
+        group: ``the default group``, or its members; empty: of several calls together.
+        place: where; likewise.
         ranks: of the world, that made it as often.
         count: how often each of them did.
     """
@@ -239,6 +241,7 @@ class Recording:
         findings: what is wrong, one at most.
         warnings: what may be wrong.
         strict: warnings count.
+        stopped: why calls were not compared to the end; empty: they were.
     """
 
     folder: str
@@ -250,6 +253,7 @@ class Recording:
     findings: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
     strict: bool = False
+    stopped: str = ""
 
     @property
     def ok(self) -> bool:

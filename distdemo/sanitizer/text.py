@@ -16,6 +16,11 @@ def reason(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def stopped_text(why: str) -> str:
+    """That nobody knows whether the calls were right."""
+    return f"The ranks' calls were not compared to the end: {why}."
+
+
 def calls_text(calls: Sequence[CallCount]) -> str:
     """A line for each call that ranks made alike, with how often."""
     if not calls:
@@ -25,22 +30,23 @@ def calls_text(calls: Sequence[CallCount]) -> str:
     first, second = max(map(len, counts)), min(WIDEST, max(map(len, did)))
     third = max(len(each.place) for each in calls)
     return "\n".join(
-        f"  {count:>{first}}  {what:{second}}  {each.place:{third}}  {_who(each.ranks)}".rstrip()
+        f"  {count:>{first}}  {what:{second}}  {each.place:{third}}  {who(each.ranks)}".rstrip()
         for count, what, each in zip(counts, did, calls, strict=True)
     )
 
 
 def _usual(each: CallCount) -> bool:
-    return each.group == "the default group"
+    return each.group in ("", "the default group")
 
 
-def _who(ranks: Sequence[int]) -> str:
+def who(ranks: Sequence[int]) -> str:
+    """``rank 2``, ``ranks 0, 2-5``."""
     return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)}"
 
 
 def _rows(rows: Sequence[Row]) -> list[str]:
-    ranks = [_who(row.ranks) for row in rows]
-    first = max(map(len, ranks), default=0)
+    named = [who(row.ranks) for row in rows]
+    first = max(map(len, named), default=0)
     second = min(WIDEST, max((len(row.did) for row in rows if row.place), default=0))
-    lines = zip(ranks, rows, strict=True)
-    return [f"  {who:{first}}  {row.did:{second}}  {row.place}".rstrip() for who, row in lines]
+    lines = zip(named, rows, strict=True)
+    return [f"  {name:{first}}  {row.did:{second}}  {row.place}".rstrip() for name, row in lines]

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distdemo import dtypes
+from distdemo.errors import DistdemoError
 from distdemo.sanitizer.notes import Came, Ended, Made, Note, Waits
 from distdemo.sanitizer.records import Call
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Timeline:
@@ -26,31 +23,30 @@ class Timeline:
     it has been waited for. One that torch makes in C++ is a point: nobody sees its end.
 
     Args:
-        path: the file to write.
+        path: the file to write, until ``close``.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = path.open("w", encoding="utf-8")
+        self._file.write("[")
         self._first = 0  # the time of the first note, µs
         self._made: dict[int, int] = {}  # calls by rank
         self._open: dict[tuple[int, int], tuple[int, Made | None, int]] = {}  # slices by row
         self._pending: dict[tuple[int, int], Made] = {}  # calls that don't block, by number
 
-    def __enter__(self) -> Self:
-        """Begin the file."""
-        self._file = self._path.open("w", encoding="utf-8")
-        self._file.write("[")
-        return self
+    def close(self) -> None:
+        """End the file.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End it."""
-        self._file.write("\n]\n")
-        self._file.close()
+        Raises:
+            DistdemoError: it could not be written.
+        """
+        try:
+            with self._file:
+                self._file.write("\n]\n")
+        except OSError as error:
+            what = f"--record {self._path}: it could not be written."
+            raise DistdemoError(what, f"{error.strerror}.", "Try another file.") from error
 
     def take(self, rank: int, at: int, note: Note) -> None:
         """A note of a rank.

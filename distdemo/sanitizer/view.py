@@ -6,10 +6,10 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from distdemo.sanitizer.records import Finding, Recording
-from distdemo.sanitizer.text import calls_text, reason
+from distdemo.sanitizer.text import calls_text, reason, stopped_text, who
 from distdemo.view import colours
 from distdemo.view.console import signs
-from distdemo.view.format import plural, ranks_text
+from distdemo.view.format import plural
 from distdemo.view.tables import heading
 
 
@@ -22,7 +22,7 @@ def table(report: Recording, console: Console, *, calls: bool = False) -> Group:
     parts += [_told(each) for each in (*report.warnings, *report.findings)]
     for what, ranks in (("left no notes", report.absent), ("did not end", report.unended)):
         if ranks:
-            parts.append(Text(f"Rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)} {what}."))
+            parts.append(Text(f"{who(ranks).capitalize()} {what}."))
     parts.append(summary(report, console))
     return Group(*parts)
 
@@ -36,6 +36,8 @@ def summary(report: Recording, console: Console) -> Text:
     line = f"Nothing is wrong with {plural(made, 'call')}."
     if not report.ok:
         return Text(f"{sign.wrong} {plural(len(report.warnings), 'warning')}.", style=colours.WRONG)
+    if report.stopped:
+        return Text(stopped_text(report.stopped))
     return Text(f"{sign.right} {line}", style=colours.RIGHT)
 
 

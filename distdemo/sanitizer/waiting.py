@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, ranks_of, rows_of
+from distdemo.launcher.verdict import ranks_of
+from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, rows_of
 from distdemo.sanitizer.records import Finding, Kind, Row
 
 WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
@@ -69,8 +70,10 @@ def behind(matcher: Matcher, running: dict[int, str]) -> Finding | None:
 
 
 def _gave_up(matcher: Matcher, rank: int, at: tuple[Group, int]) -> bool:
-    """Whether a rank's call failed there, and the rank went on all the same."""
+    """Whether a rank's call failed there, or may do so, and the rank went on all the same."""
     state = matcher.ranks[rank]
+    if any((each.group, each.position) == at and each.call.limited for each in state.blocked):
+        return True
     returned = state.ended is None or state.ended.how == "returned"
     return at in state.failed and not state.lost and returned
 
@@ -98,7 +101,7 @@ def hopeless(matcher: Matcher) -> dict[int, Entry]:
 
 def _goes_on(matcher: Matcher, entry: Entry, free: set[int]) -> bool:
     awaited = matcher.awaited(entry)
-    if not awaited:
+    if entry.call.limited or not awaited:
         return True
     return any(each in free for each in awaited) if entry.from_any else free.issuperset(awaited)
 
@@ -109,7 +112,7 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     others = tuple(sorted(calls))
     rows = [*rows_of(calls), *(_end_of(matcher, each) for each in gone)]
     call = calls[min(calls)]
-    line = (call.place.file, call.place.line)
+    line = call.place
     rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # it was there with others that were elsewhere: no loop

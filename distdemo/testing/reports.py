@@ -14,6 +14,7 @@ from _pytest._code.code import (
 from _pytest.skipping import evaluate_xfail_marks
 
 from distdemo.launcher.records import Raised, TimedOut
+from distdemo.launcher.verdict import ranks_of
 
 if TYPE_CHECKING:
     from distdemo.testing.client import Ended
@@ -97,18 +98,18 @@ def _decided(
         alike.setdefault(_crash(failing[rank]), []).append(rank)
     first, *others = map(sorted, alike.values())
     suffered = sorted(set(range(size)) - set(causes))
-    head = f"{_ranks(first)} failed{' alike' * (len(first) > 1)}."
+    head = f"{ranks_of(first)} failed{' alike' * (len(first) > 1)}."
     ran = [r for r in suffered if reports.get(r) and reports[r][-1].when == "teardown"]
     well = [rank for rank in ran if rank not in failing]
     left = [rank for rank in suffered if rank not in well]
-    head += f" {_ranks(left)} lost {'it' if len(first) == 1 else 'them'}." if left else ""
+    head += f" {ranks_of(left)} lost {'it' if len(first) == 1 else 'them'}." if left else ""
     chain = report.longrepr
     if isinstance(chain, ExceptionChainRepr):
         said = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
         chain.chain = [(said, None, None), *chain.chain]
         add = chain.addsection
         for group in others:
-            add(_ranks(group), _text(failing[group[0]], whole=whole))
+            add(ranks_of(group), _text(failing[group[0]], whole=whole))
         if any(not {*each.ranks} <= {*causes} for each in ended.findings):
             add("the ranks' calls", "\n".join(told))
     else:
@@ -136,10 +137,6 @@ def _text(report: pytest.TestReport, *, whole: bool) -> str:
     return f"{crash.path}:{crash.lineno}: {crash.message.splitlines()[0]}"
 
 
-def _ranks(ranks: list[int]) -> str:
-    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))}"
-
-
 def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]]:
     """What ranks wrote; those that wrote the same have it together."""
     texts: dict[tuple[str, str], list[int]] = {}
@@ -150,7 +147,7 @@ def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]
                     ranks = texts.setdefault((title, text), [])
                     if rank not in ranks:
                         ranks.append(rank)
-    return [(f"{title}, {_ranks(ranks).lower()}", text) for (title, text), ranks in texts.items()]
+    return [(f"{title}, {ranks_of(ranks).lower()}", text) for (title, text), ranks in texts.items()]
 
 
 def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -142,20 +142,19 @@ class Server:
             return gone or (inspector is not None and inspector.look(outcomes))
 
         inspector, notes = None, None
-        with ExitStack() as held:
-            if asked.sanitize:
-                inspector = held.enter_context(Inspector(world))
-                notes = inspector.notes
-            self._busy = True
-            try:
-                work = (item, task, notes, self._terminal)
-                report = run_world(world, run_test, work, hear=hear, look=look)
-            except KeyboardInterrupt as stop:
-                return Ended(report_of(stop), (), reports)
-            finally:
-                self._busy = False
-            if inspector is not None:
-                report, findings = inspector.conclude(report)
+        if asked.sanitize:
+            inspector = Inspector(world)
+            notes = inspector.notes
+        self._busy = True
+        try:
+            work = (item, task, notes, self._terminal)
+            report = run_world(world, run_test, work, hear=hear, look=look)
+        except KeyboardInterrupt as stop:
+            return Ended(report_of(stop), (), reports)
+        finally:
+            self._busy = False
+        if inspector is not None:
+            report, findings = inspector.conclude(report)
         _load(modules)
         return Ended(report, findings, reports, tuple(told.values()))
 

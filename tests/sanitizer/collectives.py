@@ -915,3 +915,31 @@ def functional_collectives_bring_what_they_should(rank: int, size: int) -> None:
     mesh = init_device_mesh("cpu", (size,))
     whole = DTensor.from_local(mine, mesh, [Shard(0)]).full_tensor()
     assert torch.equal(whole, gathered)
+
+
+def turned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same, with its memory in another order."""
+    return tensor.t().contiguous().t()
+
+
+@faulty("buffers", ranks=(0,))
+def root_scatters_tensors_that_are_laid_out_in_another_way(rank: int, size: int) -> None:
+    part = torch.zeros(2, 3)
+    parts = [turned(torch.arange(6.0).reshape(2, 3)) for _ in range(size)]
+    dist.scatter(part, parts if rank == 0 else None, 0)  # wrong
+
+
+@right
+def gathers_tensors_that_are_laid_out_in_another_way(rank: int, size: int) -> None:
+    """gloo copies what it gathers."""
+    mine = torch.arange(6.0).reshape(2, 3)
+    mine = turned(mine) if rank == 1 else mine
+    expected = torch.arange(6.0).reshape(2, 3)
+    parts = [torch.zeros(2, 3) for _ in range(size)]
+    dist.all_gather(parts, mine)
+    assert all(torch.equal(part, expected) for part in parts)
+    dist.gather(mine, parts if rank == 0 else None, 0)
+    assert all(torch.equal(part, expected) for part in parts)
+    whole = torch.zeros(2 * size, 3)
+    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(whole, mine)
+    assert torch.equal(whole, torch.cat([expected] * size))

@@ -1,10 +1,11 @@
-"""Notes without ranks: what is counted comes to the same as what is read; rings; timelines."""
+"""Notes without ranks: what they come to; rings; timelines."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,44 +33,26 @@ def told(rank: int) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def judged(loop: str, at_once: bool) -> Judge:
+def judged(loop: str) -> Judge:
     judge = Judge(N)
     for rank in range(N):
-        judge.feed(rank, told(rank).encode())
+        judge.feed(rank, (told(rank) + loop).encode())
     judge.read()
-    for rank in range(N):
-        judge.feed(rank, loop.encode())
-        if not at_once:
-            judge.read()
-    judge.look()
-    assert not any(judge._new)  # all was taken
     return judge
 
 
-def test_what_is_counted_comes_to_the_same_as_what_is_read() -> None:
-    loop = "0\nr\n1\nr\n2\nr\n" * 50 + "1\nr\n"
-    counted, read = judged(loop, at_once=True), judged(loop, at_once=False)
-    for judge in (counted, read):
-        calls = sorted(judge.calls(), key=lambda each: (each.place, each.ranks))
-        assert [each.count for each in calls] == [50, 51, 51, 51, 51, 50, 50]
-        group = judge.matcher.group((2, 3), "gloo", 0)
-        assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
-        assert judge.matcher.in_step
-        for rank in range(N):
-            judge.feed(rank, b"3\n")
-        found = [judge.look(), judge.look()][-1]
-        assert found is not None
-        assert (found.kind, found.ranks) == ("reduce_op", (1, 2, 3))
-        assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
-
-
-@pytest.mark.parametrize("loop", ["0\n" * 40, "9\nr\n" * 40, "3\nr\n" * 40])
-def test_what_is_not_alike_is_not_counted(loop: str) -> None:
-    """Calls that are not over, that nobody knows, that differ."""
-    counted, read = judged(loop, at_once=True), judged(loop, at_once=False)
-    assert counted.matcher.off == read.matcher.off == (loop[0] == "9")
-    assert counted.finding == read.finding
-    assert not counted.matcher.in_step
+def test_what_was_called_is_counted() -> None:
+    judge = judged("0\nr\n1\nr\n2\nr\n" * 50 + "1\nr\n")
+    calls = sorted(judge.calls(), key=lambda each: (each.place, each.ranks))
+    assert [each.count for each in calls] == [50, 51, 51, 51, 51, 50, 50]
+    group = judge.matcher.group((2, 3), "gloo", 0)
+    assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
+    for rank in range(N):
+        judge.feed(rank, b"3\n")
+    found = judge.look()
+    assert found is not None
+    assert (found.kind, found.ranks) == ("reduce_op", (1, 2, 3))
+    assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
 
 
 def test_a_ring_hands_on_all_that_is_written_though_it_is_small() -> None:
@@ -102,7 +85,7 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
     for line in (*lines, "0", "r", "1", "w 1", "r", "0"):
         writer.write(line)
     writer.write(texts.end_line(texts.Ended("returned")))
-    with Timeline(tmp_path / "calls.json") as timeline:
+    with closing(Timeline(tmp_path / "calls.json")) as timeline:
         for at, note in Reader().read(b"".join(kept)):
             timeline.take(1, at, note)
     events = json.loads((tmp_path / "calls.json").read_text())
@@ -121,3 +104,94 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
         "bytes": 32,
     }
     assert events[-1]["args"]["unfinished"]
+
+
+def test_sends_that_pile_up_are_paired_in_their_order() -> None:
+    judge, count = Judge(2), 20_000
+    sides = {0: ("send", 1), 1: ("recv", 0)}
+    for rank, (op, peer) in sides.items():
+        lines = ["G 0 0 gloo [0, 1]"]
+        for tag in (0, 7):
+            made = Call(op, Place("t.py", 1), "float32", (1,), 1, peer=peer, tag=tag, sync=False)
+            lines.append(call_line(tag, 0, made))
+        lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
+        judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
+        assert judge.look() is None
+    (left,) = judge.matcher.unmatched()
+    assert (left.rank, left.call.tag) == (0, 7)
+
+
+def test_what_fails_in_the_judge_is_not_taken_twice() -> None:
+    class Full(Timeline):
+        def __init__(self) -> None:
+            pass
+
+        def take(self, rank: int, at: int, note: texts.Note) -> None:
+            raise OSError("the disk is full")
+
+    judge = Judge(N, Full())
+    for rank in range(N):
+        judge.feed(rank, told(rank).encode() + b"0\nr\n")
+    with pytest.raises(OSError, match="full"):
+        judge.read()
+    judge.give_up("the disk is full")
+    assert judge.look() is None
+    assert [(each.ranks, each.count) for each in judge.calls()] == [((0, 1, 2, 3), 1)]
+    assert judge.matcher.stopped == "the disk is full"
+
+
+def test_calls_that_are_too_many_to_be_told_apart_are_counted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distdemo.sanitizer.judge.MOST_KNOWN", N)
+    judge = Judge(N)
+    for rank in range(N):  # the rank's first call is one of N that are told apart
+        judge.feed(rank, told(rank).encode() + b"0\nr\n")
+    judge.read()
+    for rank in range(N):
+        judge.feed(rank, b"1\nr\n2\nr\n")
+    judge.read()
+    everyone = tuple(range(N))
+    assert [(each.did, each.ranks, each.count) for each in judge.calls()] == [
+        ("all_reduce(SUM, float32[8])", everyone, 1),
+        ("other calls", everyone, 2),
+    ]
+
+
+def test_a_note_that_no_ring_holds_is_refused() -> None:
+    ring = Ring(memoryview(bytearray(HEAD + 7)))
+    with pytest.raises(ValueError, match="8 bytes"):
+        ring.write(b"1234567\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (texts.stop_line("it said so"), "rank 1: it said so"),
+        ("9", "rank 1: its notes can't be read"),
+    ],
+)
+def test_why_nothing_is_compared_is_known(line: str, why: str) -> None:
+    judge = judged("0\nr\n")
+    judge.feed(1, f"{line}\n1\n".encode())
+    for rank in (0, 2, 3):
+        judge.feed(rank, b"3\n")
+    assert judge.look() is judge.conclude({}) is None
+    assert judge.matcher.stopped == why
+
+
+def test_calls_that_differ_get_their_time_anew_if_those_before_were_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    judge = judged("0\nr\n")
+    for _ in range(2):
+        judge.feed(0, b"0\n")
+        judge.feed(1, b"3\n")
+        assert judge.look() is None
+        judge.feed(1, b"u\n0\n")
+        judge.feed(2, b"0\nr\n")
+        judge.feed(3, b"0\nr\n")
+        assert judge.look() is None
+        now[0] += 100.0

@@ -46,7 +46,7 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
     world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
     with ExitStack() as held:
         held.enter_context(patch.object(workers, "LOOK", 0.03))
-        inspector = held.enter_context(Inspector(world))
+        inspector = Inspector(world)
         files = []
         for rank in range(size):
             files.append(held.enter_context((folder / f"rank-{rank}.notes").open("wb")))

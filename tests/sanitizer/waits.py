@@ -10,6 +10,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -810,3 +811,47 @@ def destroys_its_group_and_leaves(rank: int, size: int) -> None:
     dist.destroy_process_group()
     if rank == 3:
         total.mul_(2)
+
+
+@right
+def sends_by_keywords(rank: int, size: int) -> None:
+    world, box = dist.distributed_c10d._get_default_group(), torch.tensor([float(rank)])
+    if rank == 0:
+        world.send([box], dstRank=1, tag=3).wait()
+    elif rank == 1:
+        world.recv([box], srcRank=0, tag=3).wait()
+        assert box == 0
+
+
+@right
+def a_group_that_one_rank_is_refused(rank: int, size: int) -> None:
+    if rank == 0:
+        with suppress(ValueError, RuntimeError):
+            dist.new_group([0, size + 95])
+    compute() if rank == 1 else None
+    dist.barrier()
+
+
+@right
+def a_receive_that_is_refused_and_made_again(rank: int, size: int) -> None:
+    box = torch.zeros(3, 2)
+    if rank == 0:
+        dist.send(torch.ones(3, 2), 1)
+    elif rank == 1:
+        compute()  # the send is noted by now
+        with suppress(RuntimeError, ValueError):
+            dist.recv(box.t(), 0)
+        dist.recv(box, 0)
+        assert box.sum() == 6
+
+
+@right
+def gives_up_a_barrier_for_which_others_do_not_come(rank: int, size: int) -> None:
+    """So its private group is of no more use, but the others' are."""
+    pair = dist.new_group([0, 1])
+    if rank == 0:
+        with suppress(RuntimeError):
+            dist.monitored_barrier(pair, timeout=timedelta(seconds=1))
+        dist.send(torch.ones(1), 1)
+    elif rank == 1:
+        dist.recv(torch.ones(1), 0)
