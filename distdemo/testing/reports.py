@@ -73,8 +73,8 @@ def _decided(
     failing = {rank: each for rank, told in reports.items() for each in told[::-1] if _ends(each)}
     if verdict is None:
         return None
-    raised = [o for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
-    causes = [o.rank for o in sorted(raised, key=lambda o: o.at) if o.rank in failing]
+    raised = [o.rank for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
+    causes = [rank for rank in raised if rank in failing]
     told = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
     if not causes:  # a finding, a death, or time ran out
         started = any(
