@@ -114,7 +114,7 @@ def _decided(
             add("the ranks' calls", "\n".join(told))
     else:
         report.longrepr = f"{head}\n{report.longreprtext}"
-    report.sections = _sections(reports, {*PHASES})
+    report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
     return report
 
 
