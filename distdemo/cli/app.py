@@ -91,6 +91,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         AROUND,
         "Draw an operation: who holds what, which way it moves; its cost and the usual mistake.",
     ),
+    "mistakes": (
+        "distdemo.mistakes.command:mistakes",
+        AROUND,
+        "Run the usual mistakes: what comes of each, what the sanitizer says, and the repair.",
+    ),
     "doctor": (
         "distdemo.doctor.command:doctor",
         AROUND,

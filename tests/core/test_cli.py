@@ -37,6 +37,7 @@ CHEAP = {
     "doctor": "--only torch",
     "ops": "",
     "explain": "scatter",
+    "mistakes": "",
 }
 """A command line of each command that takes little time. OLD: a file that bench wrote; NOTES: its
 folder, where a rank has left its notes."""

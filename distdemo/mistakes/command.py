@@ -1,0 +1,106 @@
+"""``distdemo mistakes``: what the usual mistakes do, and exercises made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distdemo import backends
+from distdemo.cli.contract import Error, Result, command
+from distdemo.cli.session import Session
+from distdemo.cli.types import offer, one_of, unknown
+from distdemo.errors import UsageError
+from distdemo.mistakes.catalogue import MISTAKES, program_of
+from distdemo.mistakes.records import MistakeList, MistakeReport
+
+VIEW = "distdemo.mistakes.view"
+DEADLINE = 60.0  # seconds of a program that does not hang
+
+
+class Names(tuple[str, ...]):
+    """The names of some backends."""
+
+    __slots__ = ()
+
+
+def parse_backends(text: str) -> Names:
+    """One or several backends, each once: ``gloo,mpi``."""
+    known = one_of(backends.REGISTRY)
+    return Names(dict.fromkeys(known(each) for each in text.split(",")))
+
+
+@command(
+    record="distdemo.mistakes.records:MistakeList distdemo.mistakes.records:MistakeReport "
+    "distdemo.mistakes.records:ExerciseFolder",
+    epilog="Try: distdemo mistakes; distdemo mistakes shape --explain; distdemo mistakes root "
+    "--backend gloo,mpi; distdemo mistakes --exercises lesson",
+)
+def mistakes(
+    session: Session,
+    *,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The mistake to run; by default all are listed.",
+            show_default=False,
+            autocompletion=offer(MISTAKES),
+        ),
+    ] = None,
+    backend: Annotated[
+        Names | None,
+        typer.Option(
+            metavar="NAME,...",
+            parser=parse_backends,
+            help="One or several backends, side by side: gloo,mpi. By default gloo.",
+            show_default=False,
+            autocompletion=offer(backends.REGISTRY),
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why it happens.")] = False,
+    exercises: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write all, or NAME, as exercises to a new folder: programs, tests and hints.",
+        ),
+    ] = None,
+) -> Result:
+    """Run the usual mistakes: what comes of each, what the sanitizer says, and the repair.
+
+    A program with the mistake runs on real ranks. One that hangs is stopped after two seconds. Exit
+    code 0 if it did what is documented, and the repaired program is right on every rank.
+    """
+    mistake = None if name is None else MISTAKES.get(name.lower().replace("_", "-"))
+    if name is not None and mistake is None:
+        raise unknown("mistake", MISTAKES, name, "distdemo mistakes")
+    if (mistake is None or exercises is not None) and (explain or backend):
+        raise UsageError(
+            f"{'--explain' if explain else '--backend'} means nothing here.",
+            "It belongs to one mistake that is run.",
+            "Try distdemo mistakes shape --backend gloo,mpi --explain.",
+        )
+    if exercises is not None:
+        from distdemo.mistakes.exercises import write_exercises
+
+        chosen = list(MISTAKES.values()) if mistake is None else [mistake]
+        return Result(write_exercises(exercises, chosen), VIEW)
+    if mistake is None:
+        return Result(MistakeList(tuple(MISTAKES.values())), VIEW)
+    worlds = [
+        session.world(mistake.world_size, each, None, DEADLINE) for each in backend or ("gloo",)
+    ]
+    with session.waiting(f"{mistake.name} on {mistake.world_size} ranks", *worlds):
+        from distdemo.mistakes.trial import try_mistake
+        from distdemo.versions import versions
+
+        worlds = [backends.prepared(world) for world in worlds]
+        trials = tuple(try_mistake(mistake, world) for world in worlds)
+    found = versions()
+    for world in worlds:
+        found |= backends.versions_of(world)
+    report = MistakeReport(mistake, program_of(mistake), trials, found)
+    errors = [Error(f"Over {each.backend}: {text}") for each in trials for text in each.problems]
+    return Result(report, VIEW, errors=tuple(errors), shown={"explain": explain})
