@@ -256,12 +256,29 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     work = assignment.work
     target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from the program that started us
     gpu.take(rank.device)
+    _keep_reducers()
     if world.user_program is not None and not world.user_program.group:
         rank.announce(here.rendezvous)
     else:
         rank.join(here.rendezvous)
     rank.startup_seconds = time.monotonic() - born
     return target(rank, *args)
+
+
+def _keep_reducers() -> None:
+    """Free no DDP model's reducer before this process ends.
+
+    One that is freed after ``destroy_process_group`` frees the group, and joins gloo's thread while
+    it keeps the GIL, for which that thread may wait (torch 2.13).
+    """
+    make: Any = vars(dist)["Reducer"]
+    kept = []
+
+    def reducer(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+        kept.append(make(*args, **named))
+        return kept[-1]
+
+    vars(dist)["Reducer"] = reducer  # DDP asks for it by this name
 
 
 def _packed(value: Any) -> bytes:  # noqa: ANN401 - the user's value

@@ -151,7 +151,7 @@ def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
     elif entry.call.peer not in (None, -1):
         rows.append(_end_of(matcher, entry.group.members[entry.call.peer or 0]))
         ranks.append(entry.group.members[entry.call.peer or 0])
-    return Finding("p2p", what, tuple(rows), "", RULES["p2p"], tuple(sorted(ranks)))
+    return Finding("p2p", what, tuple(rows), "", RULES["p2p"], tuple(sorted({*ranks})))
 
 
 def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
