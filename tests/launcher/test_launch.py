@@ -20,7 +20,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from helpers import LOOPBACK, children, tcp_addresses, wait_until
+from helpers import LOOPBACK, own_children, tcp_addresses, wait_until
 
 import distdemo
 from distdemo.launcher.records import Died, Raised, Returned, Stopped, TimedOut
@@ -38,7 +38,7 @@ def failing(fn, *, world_size=3, timeout=20.0, **options):
     with pytest.raises(distdemo.WorldError) as caught:
         launch(fn, world_size=world_size, timeout=timeout, **options)
     assert time.monotonic() - began < ENDS_WITHIN + (timeout if timeout == SOON else 0)
-    assert children(os.getpid()) == []
+    assert own_children() == []
     return caught.value
 
 
@@ -102,7 +102,7 @@ def test_worlds_leave_no_descriptor_no_process_and_the_handlers_as_they_were():
     error = failing(fail, world_size=2)
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert children(os.getpid()) == []
+    assert own_children() == []
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert (copy.what, copy.rank) == (error.what, error.rank)
 
@@ -297,7 +297,7 @@ def test_ctrl_c_reaches_the_program_with_where_ranks_were_once_they_are_gone():
 
     with pytest.raises(KeyboardInterrupt) as caught:
         launch(wait, args=(os.getpid(),), world_size=3)
-    assert children(os.getpid()) == []
+    assert own_children() == []
     report = report_of(caught.value)
     assert report
     assert report.interrupted_by == signal.SIGINT
@@ -324,4 +324,4 @@ def test_a_signal_whose_handler_returns_ends_in_an_error_of_its_own():
     finally:
         signal.signal(signal.SIGTERM, before)
     assert seen == [signal.SIGTERM]
-    assert wait_until(lambda: children(os.getpid()) == [])
+    assert wait_until(lambda: own_children() == [])

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from helpers import children
+from helpers import own_children
 
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Raised, Stopped, TimedOut, UserProgram, WorldSpec
@@ -108,7 +108,7 @@ def test_a_listener_ends_a_world_wherever_its_ranks_wait_and_hears_no_more():
     assert all(isinstance(outcome, Stopped) for outcome in report.outcomes)
     assert report.verdict
     assert report.verdict.what == "The run was ended early."
-    assert children(os.getpid()) == []
+    assert own_children() == []
 
 
 def test_a_listener_that_raises_is_heard_once_all_ranks_are_gone():
@@ -122,7 +122,7 @@ def test_a_listener_that_raises_is_heard_once_all_ranks_are_gone():
     before = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(LookupError, match="what the listener raised"):
         run_world(world(2), tell, hear=fail)
-    assert children(os.getpid()) == []
+    assert own_children() == []
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
