@@ -721,7 +721,7 @@ def _misfit(calls: dict[int, Call], members: Sequence[int]) -> str:
             gives = _part(calls[one], i, j, len(members))
             takes = _taken(calls[other], j, i, len(members))
             if i != j and gives is not None and takes is not None and gives != takes:
-                return f"Rank {one} gives rank {other} {gives} elements, which takes {takes}."
+                return f"Rank {one} gives {gives} elements to rank {other}, which takes {takes}."
     return ""
 
 

@@ -53,14 +53,15 @@ def read(mark: pytest.Mark) -> Asked:
         raise ValueError("ranks takes one number, or one list: ranks(4), ranks([1, 2, 4])")
     given = mark.args[0]
     sizes = (given,) if isinstance(given, int) else tuple(given)
-    try:
-        asked = Asked(sizes, **mark.kwargs)
-    except TypeError as error:
-        raise ValueError(f"ranks takes timeout, sanitize, backend and device: {error}") from None
+    if unknown := mark.kwargs.keys() - {"timeout", "sanitize", "backend", "device"}:
+        raise ValueError(f"ranks takes timeout, sanitize, backend and device, not {unknown.pop()}")
+    asked = Asked(sizes, **mark.kwargs)
     if not sizes or any(type(size) is not int or size < 1 for size in sizes):
         raise ValueError(f"ranks takes whole numbers from 1 on, not {given!r}")
-    if not asked.timeout > 0:
+    if not isinstance(asked.timeout, int | float) or not asked.timeout > 0:
         raise ValueError(f"timeout is seconds, more than 0, not {asked.timeout!r}")
+    if asked.sanitize not in (True, False):
+        raise ValueError(f"sanitize is True or False, not {asked.sanitize!r}")
     return asked
 
 
@@ -97,7 +98,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         asked = read(mark)
     except ValueError as error:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
+        pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
     if not isinstance(mark.args[0], int):
         metafunc.fixturenames.append(SIZE)
         metafunc.parametrize(SIZE, asked.sizes, ids=[f"ranks{size}" for size in asked.sizes])

@@ -103,6 +103,8 @@ def run_test(
     try:
         with noting(notes, rank.rank, rank.world_size):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+            if isinstance(listener.error, SystemExit):  # an error like any other in a test
+                raise RuntimeError("sys.exit in a test") from listener.error  # noqa: TRY004 - no type
             if listener.error is not None:
                 raise listener.error
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,7 +50,9 @@ def merged(item: pytest.Item, ended: Ended, size: int, *, whole: bool) -> list[p
                 break
             continue
         of_all = [each for told in reports.values() for each in told if each.when == when]
-        if of_all:
+        if failed := [each for each in of_all if each.failed]:
+            merged.append(failed[0])
+        elif of_all:
             merged.append(_best(of_all, reports))
         elif when == "teardown" or (decided is not None and when == "setup"):
             merged.append(_passed(item, when))
@@ -98,22 +101,22 @@ def _decided(
         alike.setdefault(_crash(failing[rank]), []).append(rank)
     first, *others = map(sorted, alike.values())
     suffered = sorted(set(range(size)) - set(causes))
-    head = f"{ranks_of(first)} failed{' alike' * (len(first) > 1)}."
+    head = f"{ranks_of(causes)} failed{' alike' * (len(first) == len(causes) > 1)}."
     ran = [r for r in suffered if reports.get(r) and reports[r][-1].when == "teardown"]
     well = [rank for rank in ran if rank not in failing]
     left = [rank for rank in suffered if rank not in well]
-    head += f" {ranks_of(left)} lost {'it' if len(first) == 1 else 'them'}." if left else ""
+    head += f" {ranks_of(left)} lost their peer{'s' * (len(causes) > 1)}." if left else ""
     chain = report.longrepr
     if isinstance(chain, ExceptionChainRepr):
         said = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
         chain.chain = [(said, None, None), *chain.chain]
         add = chain.addsection
         for group in others:
-            add(ranks_of(group), _text(failing[group[0]], whole=whole))
+            add(ranks_of(group), _text(item, failing[group[0]], whole=whole))
         if any(not {*each.ranks} <= {*causes} for each in ended.findings):
             add("the ranks' calls", "\n".join(told))
     else:
-        report.longrepr = f"{head}\n{report.longreprtext}"
+        report.longrepr = f"{report.longreprtext}\n{head}"
     report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
     return report
 
@@ -130,11 +133,12 @@ def _crash(report: pytest.TestReport) -> tuple[Any, ...]:
     return crash.path, crash.lineno, crash.message
 
 
-def _text(report: pytest.TestReport, *, whole: bool) -> str:
+def _text(item: pytest.Item, report: pytest.TestReport, *, whole: bool) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     if whole or crash is None:
         return report.longreprtext
-    return f"{crash.path}:{crash.lineno}: {crash.message.splitlines()[0]}"
+    path = os.path.relpath(crash.path, item.config.invocation_params.dir)
+    return f"{path}:{crash.lineno}: {crash.message.splitlines()[0]}"
 
 
 def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]]:
