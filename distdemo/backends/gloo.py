@@ -45,6 +45,8 @@ class Gloo(Backend):
             return (
                 "gloo's all_to_all takes parts of one length; all_to_all_single takes uneven ones."
             )
+        if op.name == "gather" and spec.variant == "single":
+            return "gloo has no gather_single; its gather fills a list."
         if op.name == "gather" and spec.dtype.startswith("complex") and not spec.objects:
             return "gloo's gather takes no complex tensors, though its all_gather does."
         return super()._reason(op, spec)

@@ -326,9 +326,10 @@ def list_ops() -> Result:
     from distdemo.demo.records import OpEntry, OpList
 
     entries = [
-        OpEntry(op.command, form.flags, form.calls, form.summary or op.words.summary)
+        OpEntry(op.command, form.flags, form.call, form.summary or op.words.summary)
         for op in ops.REGISTRY.values()
         for form in op.all_forms
+        if form.lacking() is None
     ]
     return Result(OpList(tuple(entries)), VIEW)
 

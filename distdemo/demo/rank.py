@@ -307,7 +307,7 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport
         spec=spec,
         groups=tuple(each.members for each in specs if each.members is not None),
         form=form.name,
-        calls=form.calls,
+        calls=form.call,
         traffic=op.traffic(spec),
         world=world,
         ranks=tuple(_since_the_first(results, world.hosts)) if world.ok else (),

@@ -202,6 +202,7 @@ class Explanation:
         ranks: those that are shown.
         moves: (from, to) for each pair between which data moves.
         meets: nothing moves; the ranks wait for each other.
+        names: in which releases of torch its calls have which names, in sentences.
     """
 
     spec: OpSpec
@@ -210,6 +211,7 @@ class Explanation:
     ranks: tuple[ExplainedRank, ...]
     moves: tuple[tuple[int, int], ...]
     meets: bool = False
+    names: tuple[str, ...] = ()
     ok: ClassVar[bool] = True
 
 

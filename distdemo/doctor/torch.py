@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distdemo import backends
-from distdemo.backends.capabilities import release_of
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.versions import release_of
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
