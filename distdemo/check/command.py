@@ -91,6 +91,12 @@ def check(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop at the first failure.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Count what is known to be wrong in this torch as a failure."
+        ),
+    ] = False,
     backend: Backend = "auto",
     junit_xml: Annotated[
         Path | None,
@@ -113,7 +119,8 @@ def check(
 ) -> Result:
     """The smoke check for CI: every operation, form and type, each verified exactly.
 
-    Exit code 0 only if all that the backend supports passed.
+    Exit code 0 only if all that the backend supports passed. What is known to be wrong in this
+    release of torch is shown, and not run or counted, unless --strict is given.
     """
     place = session.placement
     begins_once = place is not None and place.one_world_only
@@ -172,6 +179,7 @@ def check(
             fail_fast=fail_fast or begins_once,
             isolate=isolate,
             gpus=gpus,
+            strict=strict,
         )
         report = controller.check(plan, start, progress.advance)
     from distdemo.check.ci import github_annotations
@@ -182,6 +190,9 @@ def check(
         # GitHub's runner reads both streams, and shows these beside the change.
         sys.stderr.write("".join(f"{line}\n" for line in github_annotations(report)))
     errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
+    if strict:
+        known = dict.fromkeys(case.why for case in report.of("known wrong"))
+        errors += [Error("Some cases are known to be wrong.", why) for why in known]
     not_run = dict.fromkeys(case.why for case in report.of("not run"))
     errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import get_args
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -37,6 +38,7 @@ STYLES: dict[Status, str] = {
     "passed": colours.RIGHT,
     "failed": colours.WRONG,
     "not run": "yellow",
+    "known wrong": "yellow",
     "not supported": colours.QUIET,
 }
 Record = CheckReport | BackendList | MapReport
@@ -87,8 +89,12 @@ def verdict(record: Record) -> str:
         return f"{start}{failed:,} of {due} failed{f'; {left:,} not run' if left else ''}."
     if left:
         return f"{start}{left:,} of {due} not run."
-    skipped = counts["not_supported"]
-    return f"{start}{due} passed." + (f" {skipped:,} not supported." if skipped else "")
+    known, skipped = counts["known_wrong"], counts["not_supported"]
+    if known and record.strict:
+        return f"{start}{known:,} of {plural(passed + known, 'case')} known to be wrong."
+    told = f"{start}{due} passed."
+    told += f" {known:,} known to be wrong in this torch." if known else ""
+    return told + (f" {skipped:,} not supported." if skipped else "")
 
 
 def why_none(report: CheckReport) -> str:
@@ -96,6 +102,10 @@ def why_none(report: CheckReport) -> str:
     if not report.cases:
         return "none was selected"
     reasons = [result.why for result in report.of("not run")]
+    if not reasons and report.of("known wrong"):
+        return (
+            f"{plural(len(report.cases), 'case')} known to be wrong in this torch, or unsupported"
+        )
     if not reasons:
         number = plural(len(report.cases), "selected case")
         return f"{report.backend} on {report.device} supports none of the {number}"
@@ -111,17 +121,18 @@ def _check(report: CheckReport, console: Console) -> Group:
     cases = plural(len(report.cases), "case")
     title = f" {sign.dot} ".join(("check", report.scope, cases, report.backend, report.device))
     parts: list[RenderableType] = [heading(title)]
+    # Most releases do nothing wrong: no word of it then.
+    told = [each for each in STYLES if each != "known wrong" or report.of(each)]
     if report.cases:
         parts += _by_dtype(_tallies(report, sign), console)
-        legend = "  ".join(f"{_mark(status, sign)} {status}" for status in STYLES)
+        legend = "  ".join(f"{_mark(status, sign)} {status}" for status in told)
         parts.append(Text(f"{legend}  2/12: 2 of 12 cases", style=colours.QUIET))
-    below = [*_reasons(report, "not supported", sign), *_reasons(report, "not run", sign)]
+    untried: tuple[Status, ...] = ("not supported", "known wrong", "not run")
+    below = [line for status in untried for line in _reasons(report, status, sign)]
     below += _failures(report, console)
     parts += [Text(), *below, Text()] if below else []
-    counts = ", ".join(
-        f"{report.counts[status.replace(' ', '_')]:,} {status}"
-        for status in ("passed", "failed", "not supported", "not run")
-    )
+    ended = [status for status in get_args(Status) if status in told]
+    counts = ", ".join(f"{report.counts[each.replace(' ', '_')]:,} {each}" for each in ended)
     worlds = f"{plural(report.worlds, 'world')} started, {duration(report.time_s)}"
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     footer = f"{counts}.\n{worlds}, seed {report.seed}.\n{versions}".rstrip()
@@ -137,7 +148,8 @@ def _tallies(report: CheckReport, sign: Signs) -> Cells:
 
     def tally(counts: Counter[Status]) -> Text:
         bad: list[Status] = [status for status in ("failed", "not run") if counts[status]]
-        good: Status = "passed" if counts["passed"] else "not supported"
+        rest: tuple[Status, ...] = ("passed", "known wrong", "not supported")
+        good = next((status for status in rest if counts[status]), rest[-1])
         lines = []
         for status in bad or [good]:
             number, total = counts[status], counts.total()
@@ -193,7 +205,8 @@ def _dtype_table(cells: Cells, dtypes: Sequence[str]) -> Table:
 
 
 def _mark(status: Status, sign: Signs) -> str:
-    return {"passed": sign.right, "failed": sign.wrong, "not supported": sign.none}.get(status, "?")
+    marks: dict[Status, str] = {"passed": sign.right, "failed": sign.wrong, "known wrong": "!"}
+    return {**marks, "not supported": sign.none}.get(status, "?")
 
 
 def _ordered(dtypes: Iterable[str]) -> list[str]:
@@ -214,7 +227,10 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Rende
         return ", ".join(every[:NAMES]) + more
 
     for why, results in ranked[:REASONS]:
-        ops = names(sorted({result.op for result in results}))
+        forms = sorted({f"{each.op}/{each.form}".removesuffix("/tensor") for each in results})
+        ops = names(forms if len(forms) <= NAMES else sorted({each.op for each in results}))
+        if status == "known wrong":
+            ops += "; " + ", ".join(dict.fromkeys(result.reduce_op for result in results))
         dtypes = names([short(dtype) for dtype in _ordered(each.dtype for each in results)])
         line = f"{_mark(status, sign)} {plural(len(results), 'case')} {status}: {why.rstrip('.')}"
         yield Text(f"{line} ({ops}; {dtypes})", style=STYLES[status])

@@ -242,7 +242,7 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
             errors.append(Error(what, why, ranks=(each.rank,)))
         elif not each.verification.ok:
             what = f"Rank {each.rank} holds {each.verification.wrong} wrong {specs[0].noun}s."
-            why = "The result differs from plain arithmetic on the inputs."
+            why = report.warning or "The result differs from plain arithmetic on the inputs."
             errors.append(Error(what, why, ranks=(each.rank,)))
     return Result(report, VIEW, errors=tuple(errors), shown=shown)
 

@@ -226,6 +226,7 @@ class OpReport:
         calls: the function of torch.distributed.
         ranks: empty if the world failed.
         explanation: if it was asked for.
+        warning: that this is known to be wrong in this release of torch; else empty.
     """
 
     spec: OpSpec
@@ -237,6 +238,7 @@ class OpReport:
     ranks: tuple[RankResult, ...]
     versions: dict[str, str] = field(default_factory=dict)
     explanation: Explanation | None = None
+    warning: str = ""
 
     @property
     def ok(self) -> bool:
