@@ -120,13 +120,13 @@ class Backend(ABC):
             if seen is None or self.wrong(op, spec, device) is not None:
                 return None
             return (
-                self._reason(op, spec)
+                self.reason(op, spec)
                 or self._until(op, spec, device)
                 or (f"Tried with torch {known.torch}: {seen}")
             )
         if spec.monitored and op.meets and not self.monitors:
             return f"monitored_barrier is gloo's; {self.name} has none."
-        return self._reason(op, spec)
+        return self.reason(op, spec)
 
     def wrong(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
         """Why its result is wrong in this release of torch, though it is right in a later one.
@@ -137,7 +137,7 @@ class Backend(ABC):
         if known is None or every is None or refusal(known, op, spec) != WRONG:
             return None
         mended = every.mended(op, spec, known.torch)
-        if mended is None or self._reason(op, spec) is not None:
+        if mended is None or self.reason(op, spec) is not None:
             return None
         note = every.note(key(op, spec), spec.dtype, mended)
         source = f" ({note.source})" if note else ""
@@ -178,7 +178,7 @@ class Backend(ABC):
             return False
         return True if spec.dtype == "float32" else None
 
-    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+    def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Why not, in words, where the reason is known; None where none is."""
         if spec.objects or op.meets:
             return None

@@ -43,7 +43,12 @@ def survey(start: Start) -> BackendList:
     found = []
     for backend in backends.REGISTRY.values():
         missing = backend.missing()
-        entry = BackendEntry(backend.name, backend.summary, backend.devices)
+        entry = BackendEntry(
+            backend.name,
+            backend.summary,
+            backend.devices,
+            implementation=backend.implementation(),
+        )
         if missing:
             found.append(replace(entry, missing=missing, get=backend.get))
         else:

@@ -16,6 +16,12 @@ Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
 """Known wrong: by the map it gives a wrong result in this release of torch, and is mended later."""
 
 
+Change = Literal["new", "renamed", "meaning", "works", "mended", "wrong", "raises", "fails"]
+"""``works``: since then; ``mended``: was wrong before; ``wrong``: in the oldest release that was
+probed, not in later ones; ``raises``: instead of a wrong result; ``fails``: worked before, or the
+call is new and the backend has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """How one case of ``check`` went.
@@ -103,6 +109,7 @@ class BackendEntry:
         version: of the library behind it, if it has one of its own.
         works: whether it did when it was tried; None if it was not.
         tried: what came of that.
+        implementation: which one its name means in this torch, where there are several.
     """
 
     name: str
@@ -113,6 +120,7 @@ class BackendEntry:
     version: str = ""
     works: bool | None = None
     tried: str = ""
+    implementation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +156,42 @@ class MapReport:
     tried: int
     worlds: int
     time_s: float
+    ok: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseChange:
+    """What changed with a release of torch.
+
+    Attributes:
+        about: a backend, or ``torch.distributed``.
+        forms: of the operations, ``reduce_scatter/single``.
+        reduce_ops: none where they have none, or all are meant.
+        text: in words, what a backend does, or what a name means.
+        source: PyTorch's issue or pull request, where one is known; ``link`` leads to it.
+    """
+
+    release: str
+    about: str
+    change: Change
+    forms: tuple[str, ...] = ()
+    reduce_ops: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    text: str = ""
+    source: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseList:
+    """What changed from release to release.
+
+    Attributes:
+        torch: the one that is installed.
+        probed: the releases on which gloo was tried.
+    """
+
+    torch: str
+    probed: tuple[str, ...]
+    changes: tuple[ReleaseChange, ...]
     ok: ClassVar[bool] = True

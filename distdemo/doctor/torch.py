@@ -41,7 +41,11 @@ def build(around: Surroundings) -> Finding:
 def built_in(around: Surroundings) -> Finding:
     """The backends that this torch was built with."""
     found = around.torch().backends
-    listed = ", ".join(f"{name} {version}".strip() for name, version in found.items())
+    meant = around.torch().implementations
+    listed = ", ".join(
+        f"{name} {version}".strip() + (f" ({name} means {meant[name]})" if name in meant else "")
+        for name, version in found.items()
+    )
     usual = backends.automatic(1, "cpu").name
     if usual not in found:
         return broken(

@@ -146,8 +146,8 @@ class Form:
         """Since which release of torch it has which name, in a sentence; empty: all have it."""
         if not self.since:
             return ""
-        before = f"before that {self.older}, which warns now" if self.older else "new there"
-        return f"{self.calls} is in torch since {self.since}; {before}."
+        before = f"; before that it was {self.older}, which warns now" if self.older else ""
+        return f"{self.calls} is in torch since {self.since}{before}."
 
     def lacking(self) -> str | None:
         """Why the installed torch doesn't have it; None if it does."""

@@ -16,9 +16,12 @@ from distdemo.check.records import (
     CaseResult,
     CheckReport,
     MapReport,
+    ReleaseChange,
+    ReleaseList,
     Status,
 )
 from distdemo.check.view import summary, table, verdict
+from distdemo.dtypes import DTYPES
 from distdemo.encoding import encode
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,7 +62,14 @@ FOUND = BackendList(
         BackendEntry(
             "gloo", "CPU tensors over TCP.", ("cpu",), works=True, tried="all_reduce verified"
         ),
-        BackendEntry("nccl", "GPUs.", ("cuda",), missing="No NCCL here.", get="Install it."),
+        BackendEntry(
+            "nccl",
+            "GPUs.",
+            ("cuda",),
+            missing="No GPU here.",
+            get="Buy one.",
+            implementation="nccl2",
+        ),
         BackendEntry("odd", "Registered.", ("cpu",), works=False, tried="Rank 0 raised an error."),
         BackendEntry("xpu", "Registered.", ("xpu",)),
     )
@@ -82,10 +92,28 @@ MAP = MapReport(
     time_s=2.5,
 )
 
+HISTORY = ReleaseList(
+    "2.9.1",
+    ("2.8", "2.9"),
+    (
+        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("max",), ("float32", "int8")),
+        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("band",), ("int8",)),
+        ReleaseChange("2.9", "gloo", "mended", ("scan/tensor",), (), tuple(DTYPES), "", "issue 1"),
+        ReleaseChange("2.9", "torch.distributed", "renamed", ("scan/x",), text="It is new."),
+        ReleaseChange("2.9", "nccl", "meaning", text="nccl means nccl3."),
+    ),
+)
+
 
 @pytest.mark.parametrize(
     ("name", "record"),
-    [("check", MIXED), ("passed", report(case(1), case(2))), ("backends", FOUND), ("map", MAP)],
+    [
+        ("check", MIXED),
+        ("passed", report(case(1), case(2))),
+        ("backends", FOUND),
+        ("map", MAP),
+        ("releases", HISTORY),
+    ],
 )
 def test_the_table(name: str, record: Any) -> None:
     golden(GOLDEN / f"{name}.txt", lambda console: table(record, console))

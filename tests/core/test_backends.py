@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import FORMS, example
 
-from distdemo import backends, ops
+from distdemo import backends, ops, versions
 from distdemo.backends import Backend, capabilities, contract, gpus, mpi_library
 from distdemo.backends.capabilities import (
     FOLDER,
@@ -389,6 +389,25 @@ def test_it_is_said_why_there_is_no_gpu(machine: Machine) -> None:
         assert error.what == "--device cuda needs a GPU."
         assert error.why.count(why) == 1
         assert hint in error.hint
+
+
+def test_nccl_says_what_its_name_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.distributed.Backend, "_plugins", {}, raising=False)
+    for installed, asked, meant in (
+        ("2.13.0", None, ""),
+        ("2.14.1", None, "nccl-legacy"),
+        ("2.14.1", "1", "nccl2"),
+        ("2.15.0", None, "nccl2"),
+        ("2.15.0", "0", "nccl-legacy"),
+    ):
+        monkeypatch.setattr(versions, "torch_version", lambda it=installed: it)
+        if asked is None:
+            monkeypatch.delenv("TORCH_DIST_USE_NCCL2", raising=False)
+        else:
+            monkeypatch.setenv("TORCH_DIST_USE_NCCL2", asked)
+        assert NCCL.implementation() == meant
+    assert GLOO.implementation() == ""
 
 
 # ---------------------------------------------------------------------------------------- MPI
