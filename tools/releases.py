@@ -17,8 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distdemo.backends.capabilities import CapabilityMap
 
 ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
@@ -33,6 +38,9 @@ WHO = (
 def main() -> int:
     """Every release in turn; a table at the end."""
     asked = arguments()
+    if asked.fold:
+        fold_maps(asked.fold)
+        return 0
     missing = [
         each for each in asked.releases or RELEASES if not (asked.cache / each / ".ok").exists()
     ]
@@ -44,7 +52,7 @@ def main() -> int:
         rows.append([release, *one_release(release, asked)])
         print(flush=True)
     if asked.maps:
-        fold_maps(asked.cache / "maps")
+        fold_maps(sorted((asked.cache / "maps").glob("gloo-*.json")))
     heads = ["torch", "installed", "tests", "check", *(["map"] if asked.maps else [])]
     widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
     for row in [heads, *rows]:
@@ -64,6 +72,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("releases", metavar="RELEASE", nargs="*", help="2.8.0; default: all")
     parser.add_argument("--cache", type=Path, default=home / "distdemo" / "releases")
     parser.add_argument("--again", action="store_true", help="make what is there anew")
+    parser.add_argument(
+        "--fold",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="put these probes into the maps: no more",
+    )
     parser.add_argument("--maps", action="store_true", help="probe gloo, and fold the maps")
     parser.add_argument(
         "--tests", nargs="*", default=TESTS, help="what pytest is given; none: none"
@@ -146,21 +161,24 @@ def step(command: Sequence[str | Path], log: Path) -> str:
     return told
 
 
-def fold_maps(folder: Path) -> None:
-    """Put what was probed in the place of what the map has of these releases."""
+def fold_maps(files: Iterable[Path]) -> None:
+    """Put what was probed in the place of what the maps have of these backends and releases."""
     sys.path.insert(0, str(ROOT))
-    from distdemo.backends.capabilities import fold, read, read_releases, written
+    from distdemo.backends import REGISTRY
+    from distdemo.backends.capabilities import by_release, fold, read, written
 
-    for name in ("gloo",):
+    probed: defaultdict[str, dict[str, CapabilityMap]] = defaultdict(dict)
+    for found in map(read, files):
+        probed[REGISTRY[found.backend].map_name(found.device)][found.torch] = found
+    for name, own in probed.items():
+        known = by_release(name)
+        before = {release: known.of(release) for release in known.releases} if known else {}
         file = MAPS / f"{name}.json"
-        known = read_releases(file)
-        maps = {release: known.of(release) for release in known.releases}
-        probed = map(read, sorted(folder.glob(f"{name}-*.json")))
-        maps |= {found.torch: found for found in probed}
-        text = written(fold(maps.values(), known.notes))
-        same = text == file.read_text("utf-8")
-        print(f"{file.relative_to(ROOT)} is {'as it was' if same else 'new: see git diff'}.\n")
+        old = file.read_text("utf-8") if known else ""
+        text = written(fold((before | own).values(), known.notes if known else ()))
         file.write_text(text, encoding="utf-8")
+        told = "as it was" if text == old else "new: see git diff"
+        print(f"{file.relative_to(ROOT)} is {told}.\n")
 
 
 if __name__ == "__main__":
