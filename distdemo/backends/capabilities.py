@@ -1,9 +1,14 @@
-"""What a backend was seen to take: data that the probe has written, one file a backend and release.
+"""What a backend was seen to take, release by release: data that the probe has written.
 
-``maps/gloo-2.13.json`` (``gloo@cuda-2.13.json`` would be the one for GPUs) holds, for every op,
-form and reduce op, a row with a number for each dtype: the place of what happened in ``findings``,
-0 being right. ``shapes`` holds what happened to the scalar (0-d) and the empty tensors of a form,
-where that was not right either.
+``maps/gloo.json`` (``gloo@cuda.json`` would be the one for GPUs) holds all releases of torch that
+were probed. For every op, form and reduce op it has a row with a number for each dtype: the place
+of what happened in ``findings``, 0 being right. ``shapes`` holds what happened to the scalar (0-d)
+and the empty tensors of a form. Each is written down for the releases at which it changed::
+
+    "broadcast/tensor": {"2.8": [0, 1], "2.9": [0, 0]}
+
+An empty row says that there is no such call from that release on. ``notes`` name PyTorch's issue
+or change behind what works since a release.
 
 Read with the standard library alone: no torch.
 """
@@ -12,24 +17,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence  # the schema of the map needs them
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence  # the schema of the map needs them
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from distdemo.versions import torch_version
+from distdemo.versions import release_of, torch_version
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
 
 FOLDER = Path(__file__).parent / "maps"
+WRONG = "gives a wrong result"
+"""The finding of a call that returns as if all were well."""
+
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilityMap:
-    """What a backend takes, as the probe found it.
+    """What a backend takes with one release of torch, as the probe found it.
 
     Attributes:
         backend: its name.
@@ -48,6 +57,133 @@ class CapabilityMap:
     findings: tuple[str, ...]
     rows: Mapping[str, Sequence[int]]
     shapes: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is known of a change beside that it was seen.
+
+    Attributes:
+        rows: what the names of the rows begin with.
+        release: the one that brought it.
+        source: the issue or pull request of PyTorch, ``PyTorch issue 162338``.
+        link: to it.
+        dtypes: for which it holds; none: all.
+    """
+
+    rows: tuple[str, ...]
+    release: str
+    source: str
+    link: str
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMap:
+    """What a backend takes with every release of torch that was probed.
+
+    Attributes:
+        releases: those that were, the oldest first.
+        rows: of each the releases at which it changed, and what it was from then on.
+        shapes: likewise; an empty finding is right.
+    """
+
+    backend: str
+    device: str
+    releases: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    findings: tuple[str, ...]
+    rows: Mapping[str, Mapping[str, Sequence[int]]]
+    shapes: Mapping[str, Mapping[str, Mapping[str, str]]]
+    notes: tuple[Note, ...] = ()
+
+    def of(self, release: str) -> CapabilityMap:
+        """The map of a release; of the newest older one that was probed, else of the oldest."""
+        older = [each for each in self.releases if release_of(each) <= release_of(release)]
+        chosen = older[-1] if older else self.releases[0]
+        rows = {name: at(changes, chosen) for name, changes in self.rows.items()}
+        there = {name: row for name, row in rows.items() if row}
+        used = list(dict.fromkeys([0, *(place for row in there.values() for place in row)]))
+        return CapabilityMap(
+            self.backend,
+            chosen,
+            self.device,
+            self.dtypes,
+            tuple(self.findings[place] for place in used),
+            {name: [used.index(place) for place in row] for name, row in there.items()},
+            {
+                kind: {name: bad for name, own in forms.items() if (bad := at(own, chosen))}
+                for kind, forms in self.shapes.items()
+            },
+        )
+
+    def mended(self, op: Op, spec: OpSpec, release: str) -> str | None:
+        """The first release after this one in which it goes well; None: in none of them."""
+        for each in self.releases:
+            if release_of(each) > release_of(release):
+                known = self.of(each)
+                if key(op, spec) in known.rows and refusal(known, op, spec) is None:
+                    return each
+        return None
+
+    def note(self, row: str, dtype: str, release: str) -> Note | None:
+        """What is known of the change of this row and dtype with this release."""
+        for each in self.notes:
+            holds = each.release == release and row.startswith(each.rows)
+            if holds and dtype in (each.dtypes or (dtype,)):
+                return each
+        return None
+
+
+def at(changes: Mapping[str, Each], release: str) -> Each | None:
+    """What holds in a release, of what is written down for the releases at which it changed."""
+    held = [each for each in changes if release_of(each) <= release_of(release)]
+    return changes[max(held, key=release_of)] if held else None
+
+
+def fold(maps: Iterable[CapabilityMap], notes: Iterable[Note] = ()) -> ReleaseMap:
+    """The maps of several releases in one, each fact with the releases at which it changed.
+
+    Raises:
+        ValueError: they are not of one backend, device and set of dtypes.
+    """
+    ordered = sorted(maps, key=lambda each: release_of(each.torch))
+    kinds = {(each.backend, each.device, each.dtypes) for each in ordered}
+    if len(kinds) != 1:
+        raise ValueError("maps of several backends, devices or dtypes can't be folded")
+    ((backend, device, dtypes),) = kinds
+    findings = tuple(dict.fromkeys(finding for each in ordered for finding in each.findings))
+    newest_first = [name for each in reversed(ordered) for name in each.rows]
+    rows: dict[str, dict[str, list[int]]] = {name: {} for name in dict.fromkeys(newest_first)}
+    kinds_of_shape = dict.fromkeys(kind for each in ordered for kind in each.shapes)
+    shapes: dict[str, dict[str, dict[str, str]]] = {kind: {} for kind in kinds_of_shape}
+    for each in ordered:
+        for name, changes in rows.items():
+            row = [findings.index(each.findings[place]) for place in each.rows.get(name, ())]
+            if row != (at(changes, each.torch) or []):
+                changes[each.torch] = row
+        for kind, forms in shapes.items():
+            here = each.shapes.get(kind, {})
+            for name in [*forms, *(other for other in here if other not in forms)]:
+                finding = here.get(name, "")
+                if finding != (at(forms.get(name, {}), each.torch) or ""):
+                    forms.setdefault(name, {})[each.torch] = finding
+    releases = tuple(each.torch for each in ordered)
+    return ReleaseMap(backend, device, releases, dtypes, findings, rows, shapes, tuple(notes))
+
+
+def written(found: ReleaseMap) -> str:
+    """The file of this map: a row on a line."""
+    text = json.dumps(
+        {
+            "written_by": "distdemo backends --probe on each release, folded by tools/releases.py",
+            **asdict(found),
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+    rows = re.sub(r"\[[\d,\s]*\]", lambda row: " ".join(row[0].split()).replace(" ]", "]"), text)
+    return rows.replace("[ ", "[") + "\n"
 
 
 def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
@@ -76,32 +212,40 @@ def key(op: Op, spec: OpSpec) -> str:
 
 
 @cache
+def by_release(name: str) -> ReleaseMap | None:
+    """The map of this name, of all releases; None if there is none.
+
+    Names are those of ``Backend.map_name``.
+    """
+    file = FOLDER / f"{name}.json"
+    return read_releases(file) if file.exists() else None
+
+
+@cache
 def capabilities(name: str) -> CapabilityMap | None:
     """The map of this name for the installed torch; None if there is none.
 
-    Names are those of ``Backend.map_name``. Of several releases the installed one's, else the
-    newest that is older, else the oldest.
+    Of several releases the installed one's, else the newest that is older, else the oldest.
     """
-    paths = FOLDER.glob(f"{name}-*.json")
-    files = {release_of(path.stem.rpartition("-")[2]): path for path in paths}
-    if not files:
-        return None
-    installed = release_of(torch_version()) if len(files) > 1 else (0, 0)
-    older = [release for release in files if release <= installed]
-    return read(files[max(older) if older else min(files)])
+    found = by_release(name)
+    return None if found is None else found.of(torch_version())
 
 
 def read(path: Path) -> CapabilityMap:
-    """The map in a file, which may be what ``backends --probe gloo --output FILE`` wrote."""
+    """The map of one release: what ``backends --probe gloo --output FILE`` wrote."""
     found = json.loads(path.read_text(encoding="utf-8"))
     found = found.get("map", found)
-    found.pop("written_by", None)
     for name in ("dtypes", "findings"):
         found[name] = tuple(found[name])
     return CapabilityMap(**found)
 
 
-def release_of(version: str) -> tuple[int, int]:
-    """``(2, 13)`` of ``2.13.0+cpu``; (0, 0) of what is no version."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+def read_releases(path: Path) -> ReleaseMap:
+    """The map in a file of ``maps``."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    found.pop("written_by", None)
+    for name in ("releases", "dtypes", "findings"):
+        found[name] = tuple(found[name])
+    notes = [{**each, "rows": tuple(each["rows"])} for each in found.pop("notes", ())]
+    notes = [{**each, "dtypes": tuple(each.get("dtypes", ()))} for each in notes]
+    return ReleaseMap(**found, notes=tuple(Note(**each) for each in notes))

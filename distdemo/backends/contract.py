@@ -12,12 +12,13 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from distdemo.backends.capabilities import capabilities, refusal
+from distdemo.backends.capabilities import WRONG, by_release, capabilities, key, refusal
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.reduction import why_undefined
 
 if TYPE_CHECKING:
+    from distdemo.backends.capabilities import CapabilityMap, ReleaseMap
     from distdemo.launcher.records import MpiStart
     from distdemo.ops.contract import Op
     from distdemo.ops.spec import OpSpec
@@ -50,6 +51,7 @@ class Backend(ABC):
         monitors: whether it has monitored_barrier, by its documentation.
         get: how to get it where it is missing.
         provider: the module that gives torch this backend; empty where torch has it by itself.
+        history: what changed in it from release to release by PyTorch's source: pairs.
         engines: the launchers whose ranks it can run on, beside our own; None: any.
         rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number, and a
             rank's group is bound to its GPU.
@@ -64,6 +66,7 @@ class Backend(ABC):
     monitors: ClassVar[bool] = False
     get: ClassVar[str] = ""
     provider: ClassVar[str] = ""
+    history: ClassVar[tuple[tuple[str, str], ...]] = ()
     engines: ClassVar[tuple[str, ...] | None] = None
     rank_per_gpu: ClassVar[bool] = False
     transport: ClassVar[Transport] = Transport.TCP
@@ -108,15 +111,56 @@ class Backend(ABC):
             spec: its settings.
             device: where the tensors are; None: the backend's default.
         """
+        lacking = op.form(spec).lacking()
+        if lacking is not None:
+            return lacking
         known = capabilities(self.map_name(device))
         if known is not None:
             seen = refusal(known, op, spec)
-            if seen is None:
+            if seen is None or self.wrong(op, spec, device) is not None:
                 return None
-            return self._reason(op, spec) or f"Tried with torch {known.torch}: {seen}"
+            return (
+                self.reason(op, spec)
+                or self._until(op, spec, device)
+                or (f"Tried with torch {known.torch}: {seen}")
+            )
         if spec.monitored and op.meets and not self.monitors:
             return f"monitored_barrier is gloo's; {self.name} has none."
-        return self._reason(op, spec)
+        return self.reason(op, spec)
+
+    def wrong(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
+        """Why its result is wrong in this release of torch, though it is right in a later one.
+
+        In a sentence or two; None if that is not so, as far as is known. ``refuses`` takes it.
+        """
+        known, every = self._maps(device)
+        if known is None or every is None or refusal(known, op, spec) != WRONG:
+            return None
+        mended = every.mended(op, spec, known.torch)
+        if mended is None or self.reason(op, spec) is not None:
+            return None
+        note = every.note(key(op, spec), spec.dtype, mended)
+        source = f" ({note.source})" if note else ""
+        return f"Known to be wrong in torch {known.torch}: {WRONG}. Mended in {mended}{source}."
+
+    def _until(self, op: Op, spec: OpSpec, device: str | None) -> str | None:
+        """That it works from a later release of torch on; None if it does not."""
+        known, every = self._maps(device)
+        if known is None or every is None:
+            return None
+        mended = every.mended(op, spec, known.torch)
+        if mended is None:
+            return None
+        return f"Not supported by {self.name} in torch {known.torch}; torch {mended} takes it."
+
+    def _maps(self, device: str | None) -> tuple[CapabilityMap | None, ReleaseMap | None]:
+        """What is known of the installed release, and of all of them."""
+        name = self.map_name(device)
+        return capabilities(name), by_release(name)
+
+    def implementation(self) -> str:
+        """What its name means in this torch, where that has changed; else empty. Imports torch."""
+        return ""
 
     def documented(self, op: Op, spec: OpSpec) -> bool | None:
         """Whether it works by PyTorch's documentation; None where that is silent.
@@ -134,7 +178,7 @@ class Backend(ABC):
             return False
         return True if spec.dtype == "float32" else None
 
-    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+    def reason(self, op: Op, spec: OpSpec) -> str | None:
         """Why not, in words, where the reason is known; None where none is."""
         if spec.objects or op.meets:
             return None
@@ -169,7 +213,9 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
         name for name in DTYPES if backend.refuses(op, replace(spec, dtype=name), device) is None
     ]
     hint = "Try another --backend."
-    if spec.shape == () and backend.refuses(op, replace(spec, shape=(1,)), device) is None:
+    if op.form(spec).lacking() is not None:
+        hint = "Update torch, or take another form: distdemo ops lists them."
+    elif spec.shape == () and backend.refuses(op, replace(spec, shape=(1,)), device) is None:
         hint = "Try --shape 1: a scalar is what it can't do."
     elif other_dtypes:
         hint = f"These dtypes work: {', '.join(other_dtypes)}."

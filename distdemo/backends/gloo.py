@@ -39,15 +39,17 @@ class Gloo(Backend):
             return "gloo sends and receives CPU tensors alone; its collectives take CUDA tensors."
         return super().refuses(op, spec, device)
 
-    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+    def reason(self, op: Op, spec: OpSpec) -> str | None:
         """As the contract says, and some that are gloo's own."""
         if spec.splits is not None and spec.variant == "list":
             return (
                 "gloo's all_to_all takes parts of one length; all_to_all_single takes uneven ones."
             )
+        if op.name == "gather" and spec.variant == "single":
+            return "gloo has no gather_single; its gather fills a list."
         if op.name == "gather" and spec.dtype.startswith("complex") and not spec.objects:
             return "gloo's gather takes no complex tensors, though its all_gather does."
-        return super()._reason(op, spec)
+        return super().reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op == "premul_sum":

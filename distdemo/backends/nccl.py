@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 from distdemo.backends.gpus import count_gpus, gpus_in_sight, nccl_version, why_none
+from distdemo.versions import torch_is_before
 
 if TYPE_CHECKING:
     from distdemo.ops.contract import Op
@@ -23,6 +25,12 @@ _SERIAL = (
 """Source: "unbatched P2P ops are treated as independent collective ops, and are thus serialized",
 what ProcessGroupNCCL warns of in a group that is bound to a device, as ours are."""
 
+_BESIDE = (
+    "nccl2, a new implementation, stands beside the old one, which is nccl-legacy too. nccl means "
+    "the old one, or the new one where TORCH_DIST_USE_NCCL2=1."
+)
+_NEW = "nccl means nccl2. TORCH_DIST_USE_NCCL2=0, or the name nccl-legacy, brings the old one back."
+
 
 class Nccl(Backend):
     """NCCL takes one rank a GPU: two ranks on one GPU are refused by the library itself."""
@@ -35,6 +43,8 @@ class Nccl(Backend):
     refused_reductions = _BITWISE
     # NCCL 2.24's types; complex ones are sent as pairs of real ones.
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
+    # register_backend in torch/distributed/distributed_c10d.py of 2.13, 2.14 and 2.15.
+    history = (("2.14", _BESIDE), ("2.15", _NEW))
     get = "It is in the CUDA wheels of torch: install one on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:
@@ -50,7 +60,21 @@ class Nccl(Backend):
         """Of the NCCL that torch brings."""
         return nccl_version()
 
-    def _reason(self, op: Op, spec: OpSpec) -> str | None:
+    def implementation(self) -> str:
+        """What torch registered under this name; empty before 2.14, where there was one alone."""
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_nccl_available()) or torch_is_before("2.14"):
+            return ""
+        plugins = getattr(dist.Backend, "_plugins", {})  # empty until a group was made
+        made_by = getattr(getattr(plugins.get("NCCL"), "creator_fn", None), "__name__", "")
+        asked = os.environ.get("TORCH_DIST_USE_NCCL2")
+        new = asked == "1" if torch_is_before("2.15") else asked != "0"
+        if made_by:
+            new = made_by == "_create_nccl2_process_group"
+        return "nccl2" if new else "nccl-legacy"
+
+    def reason(self, op: Op, spec: OpSpec) -> str | None:
         """As the contract says, and what is NCCL's own."""
         if spec.objects or op.meets:
             return None
@@ -60,7 +84,7 @@ class Nccl(Backend):
             return _SERIAL
         if spec.reduce_op == "premul_sum" and spec.dtype not in _FACTORS:
             return f"NCCL's premul_sum multiplies {', '.join(sorted(_FACTORS))} alone."
-        return super()._reason(op, spec)
+        return super().reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op in _BITWISE:

@@ -65,7 +65,7 @@ PLACEMENTS = ("both", "out", "in")
 OF_SOME_OPS = {
     "reduce_op": "sum",
     "root": 0,
-    "variant": "single",  # what the libraries below have, without copies around it
+    "variant": None,  # single, which the libraries below have, without copies around it
     "pattern": "pair",
     "src": None,
     "dst": None,
@@ -164,7 +164,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     src: Sender = None,
     dst: Destination = None,
     pattern: Pattern = "pair",
-    variant: Variant = "single",
+    variant: Variant = None,
     placement: Annotated[
         str | None,
         typer.Option(
@@ -360,7 +360,7 @@ def _all_series(
         for op in chosen:
             template = _template(op, world, asked)
             form = op.form(template.smallest)
-            template = replace(template, form=form.name, calls=form.calls)
+            template = replace(template, form=form.name, calls=form.call)
             try:
                 if template.group_size < op.smallest_world:
                     why = "One can't send to itself."
@@ -391,6 +391,7 @@ def _template(op: Op, world: WorldSpec, asked: SeriesSpec) -> SeriesSpec:
         name: getattr(asked, name) if name in op.takes else None for name in OF_SOME_OPS
     }
     dtype = None if op.meets else asked.dtype
+    takes["variant"] = takes["variant"] or op.joined_variant()
     made = replace(
         asked, op=op.name, backend=world.backend, device=world.device, dtype=dtype, **takes
     )

@@ -8,7 +8,8 @@ JUnit XML has no standard; this keeps to what all readers take:
   https://docs.gitlab.com/ci/testing/unit_test_reports
 - Readers of GitHub show ``message`` as the headline and the text below it.
 
-A case that did not run is an ``error``: a ``skipped`` one would pass for green.
+A case that did not run is an ``error``: a ``skipped`` one would pass for green. What is known to be
+wrong in this release of torch is skipped, or a failure under ``--strict``.
 
 GitHub's annotations: docs.github.com, "Workflow commands for GitHub Actions", and ``command.ts`` of
 actions/toolkit for the escapes. More than ten of a kind in one step have been seen to get lost.
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from distdemo.check.records import CaseResult, CheckReport
+from distdemo.check.records import CaseResult, CheckReport, Status
 from distdemo.check.view import verdict, why_none
 from distdemo.view.format import plural
 
@@ -29,14 +31,20 @@ from distdemo.view.format import plural
 _FORBIDDEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
+SKIPPED: tuple[Status, ...] = ("known wrong", "not supported")
 LIMIT = 10  # annotations of one kind in a step
 LINES = 5  # of a failure's details; the log and the JUnit report have all
 
 
 def junit_xml(report: CheckReport) -> str:
     """The document as text, to be written as UTF-8. A suite to each op."""
-    cases = list(report.cases)
-    if not (report.ok or report.of("failed") or report.of("not run")):
+    # Failures under --strict: a suite's counts and its cases agree by their status alone.
+    strict: Status = "failed" if report.strict else "known wrong"
+    cases = [
+        replace(case, status=strict) if case.status == "known wrong" else case
+        for case in report.cases
+    ]
+    if not (report.ok or any(case.status in ("failed", "not run") for case in cases)):
         # Nothing else would say that this is no success.
         name = "at least one case runs"
         cases.append(CaseResult(name, "check", "any", "none", 0, "not run", why=why_none(report)))
@@ -57,7 +65,7 @@ def junit_xml(report: CheckReport) -> str:
             name=op,
             time=f"{sum(case.time_s for case in mine):.3f}",
             **_counts(mine),
-            skipped=str(sum(case.status == "not supported" for case in mine)),
+            skipped=str(sum(case.status in SKIPPED for case in mine)),
         )
         listed = _child(suite, "properties")
         for name, value in properties.items():
@@ -73,8 +81,8 @@ def _add_case(suite: ET.Element, case: CaseResult) -> None:
     name = f"distdemo.check.{case.op}.{case.form}"
     time = f"{case.time_s:.3f}"
     element = _child(suite, "testcase", classname=name, name=case.id, time=time)
-    if case.status == "not supported":
-        _child(element, "skipped", message=case.why or "not supported")
+    if case.status in SKIPPED:
+        _child(element, "skipped", message=case.why or case.status)
     elif case.status != "passed":
         failed = case.status == "failed"
         message = case.why or ("failed" if failed else "no reason was given")
@@ -116,7 +124,8 @@ def github_annotations(report: CheckReport) -> list[str]:
         lines += [f"Run it alone: {case.command}"] if case.command else []
         errors.append(_annotation("error", f"distdemo check: {case.id}", "\n".join(lines)))
     not_run = report.of("not run")
-    if errors and len(errors) <= LIMIT and not not_run:
+    told = not (not_run or (report.strict and report.of("known wrong")))
+    if errors and len(errors) <= LIMIT and told:
         return errors
     shown = errors[: LIMIT - 1]
     lines = [verdict(report)]
@@ -124,6 +133,8 @@ def github_annotations(report: CheckReport) -> list[str]:
         lines.append(f"{plural(len(errors) - len(shown), 'more failure')} in the log.")
     reasons = dict.fromkeys(case.why for case in not_run)
     lines += [f"Not run: {why}" for why in reasons if why][:LINES]
+    if report.strict:
+        lines += list(dict.fromkeys(case.why for case in report.of("known wrong")))[:LINES]
     return [*shown, _annotation("error", where, "\n".join(lines))]
 
 

@@ -91,6 +91,12 @@ def check(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop at the first failure.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Count what is known to be wrong in this torch as a failure."
+        ),
+    ] = False,
     backend: Backend = "auto",
     junit_xml: Annotated[
         Path | None,
@@ -113,7 +119,8 @@ def check(
 ) -> Result:
     """The smoke check for CI: every operation, form and type, each verified exactly.
 
-    Exit code 0 only if all that the backend supports passed.
+    Exit code 0 only if all that the backend supports passed. What is known to be wrong in this
+    release of torch is shown, and not run or counted, unless --strict is given.
     """
     place = session.placement
     begins_once = place is not None and place.one_world_only
@@ -172,6 +179,7 @@ def check(
             fail_fast=fail_fast or begins_once,
             isolate=isolate,
             gpus=gpus,
+            strict=strict,
         )
         report = controller.check(plan, start, progress.advance)
     from distdemo.check.ci import github_annotations
@@ -182,6 +190,9 @@ def check(
         # GitHub's runner reads both streams, and shows these beside the change.
         sys.stderr.write("".join(f"{line}\n" for line in github_annotations(report)))
     errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
+    if strict:
+        known = dict.fromkeys(case.why for case in report.of("known wrong"))
+        errors += [Error("Some cases are known to be wrong.", why) for why in known]
     not_run = dict.fromkeys(case.why for case in report.of("not run"))
     errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:
@@ -264,8 +275,9 @@ def _count_gpus() -> int:
 
 
 @command(
-    epilog="Try: distdemo backends; distdemo backends --probe gloo --output map.json",
-    record="distdemo.check.records:BackendList distdemo.check.records:MapReport",
+    epilog="Try: distdemo backends; distdemo backends --releases; distdemo backends --probe gloo",
+    record="distdemo.check.records:BackendList distdemo.check.records:MapReport "
+    "distdemo.check.records:ReleaseList",
 )
 def list_backends(
     session: Session,
@@ -280,16 +292,27 @@ def list_backends(
             help="Try every operation × dtype × reduce op on one, and draw the map.",
         ),
     ] = None,
+    releases: Annotated[
+        bool,
+        typer.Option("--releases", help="What changed from release to release of torch."),
+    ] = False,
     device: Device = None,
     stall: Stall = None,
 ) -> Result:
     """Which backends are here, by trying each; why not, and how to get them."""
     from distdemo.view.progress import Progress
 
+    if releases and probe is not None:
+        why = "--releases shows what was found on each release; --probe tries the installed one."
+        raise UsageError("--releases and --probe don't go together.", why, "Leave out one of them.")
     if probe is None:
         if device is not None or stall is not None:
             flag = "--stall" if device is None else "--device"
             raise UsageError(f"{flag} means nothing without --probe.", "", "Add --probe gloo.")
+        if releases:
+            from distdemo.check.releases import release_list
+
+            return Result(release_list(), VIEW)
         with session.waiting("looking at the backends"):
             from distdemo.check.probe import survey
 

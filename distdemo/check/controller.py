@@ -46,7 +46,9 @@ class CheckPlan:
         scope: ``quick`` or ``full``.
         fail_fast: stop at the first failure.
         isolate: a world for each case.
-        skip_refused: leave out what the backend's map says it does not take.
+        skip_refused: leave out what the backend's map says it does not take, or does wrongly in
+            this release of torch.
+        strict: of the report.
         gpus: how many there are, if a world can't have more ranks than that.
     """
 
@@ -58,6 +60,7 @@ class CheckPlan:
     isolate: bool = False
     skip_refused: bool = True
     gpus: int | None = None
+    strict: bool = False
 
 
 def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> CheckReport:
@@ -83,6 +86,7 @@ def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> Ch
         worlds=run.worlds,
         versions=versions() | backends.versions_of(plan.world),
         interrupted=interrupted,
+        strict=plan.strict,
     )
 
 
@@ -103,11 +107,13 @@ class _Run:
         """Every case, world after world."""
         sizes: dict[int, list[int]] = {}
         for number, case in enumerate(self.plan.cases):
-            reason = self._refusal(case)
-            if reason is None:
-                sizes.setdefault(case.world_size, []).append(number)
-            else:
+            reason, wrong = self._refusal(case), self._known_wrong(case)
+            if reason is not None:
                 self.results[number] = self.result(number, "not supported", why=reason)
+            elif wrong is not None:
+                self.results[number] = self.result(number, "known wrong", why=wrong)
+            else:
+                sizes.setdefault(case.world_size, []).append(number)
         for world_size, left in sorted(sizes.items()):
             while left and not ((self.plan.fail_fast or self._lost) and self._failed):
                 left = self._one_world(world_size, left)  # noqa: PLW2901 - what is left of it
@@ -119,6 +125,12 @@ class _Run:
         if not self.plan.skip_refused:
             return None
         return backends.REGISTRY[world.backend].refuses(case.op, case.spec, world.device)
+
+    def _known_wrong(self, case: Case) -> str | None:
+        world = self.plan.world
+        if not self.plan.skip_refused:
+            return None
+        return backends.REGISTRY[world.backend].wrong(case.op, case.spec, world.device)
 
     def result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
@@ -137,6 +149,7 @@ class _Run:
             why=why,
             command=case.command(world.backend, "" if world.device == usual else world.device),
             details=details,
+            reduce_op=case.spec.reduce_op or "",
         )
 
     def _one_world(self, world_size: int, numbers: list[int]) -> list[int]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch.distributed as dist
 
 from distdemo import backends, ops
-from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key, release_of
+from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key
 from distdemo.check import matrix
 from distdemo.check.controller import LOST, CheckPlan, Progress, Start, check
 from distdemo.check.matrix import Case
@@ -25,7 +25,7 @@ from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
-from distdemo.versions import torch_version
+from distdemo.versions import release_of, torch_version
 
 BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
 """What torch brings itself; any other was registered by a third party."""
@@ -43,7 +43,12 @@ def survey(start: Start) -> BackendList:
     found = []
     for backend in backends.REGISTRY.values():
         missing = backend.missing()
-        entry = BackendEntry(backend.name, backend.summary, backend.devices)
+        entry = BackendEntry(
+            backend.name,
+            backend.summary,
+            backend.devices,
+            implementation=backend.implementation(),
+        )
         if missing:
             found.append(replace(entry, missing=missing, get=backend.get))
         else:
@@ -99,7 +104,11 @@ def probe(
     Raises:
         KeyboardInterrupt: half a map is none.
     """
-    cases = [case for case in matrix.pairs(world.world_size) if wanted is None or wanted(case)]
+    cases = [
+        case
+        for case in matrix.pairs(world.world_size)
+        if case.form.lacking() is None and (wanted is None or wanted(case))
+    ]
     plan = CheckPlan(cases, world, "probe", isolate=isolate, skip_refused=False)
     report = check(plan, start, progress)
     if report.interrupted:

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from distdemo.backends.capabilities import CapabilityMap
 from distdemo.encoding import derived
 
-Status = Literal["passed", "failed", "not supported", "not run"]
+Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
+"""Known wrong: by the map it gives a wrong result in this release of torch, and is mended later."""
+
+
+Change = Literal["new", "renamed", "meaning", "works", "mended", "wrong", "raises", "fails"]
+"""``works``: since then; ``mended``: was wrong before; ``wrong``: in the oldest release that was
+probed, not in later ones; ``raises``: instead of a wrong result; ``fails``: worked before, or the
+call is new and the backend has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,7 @@ class CaseResult:
         time_s: from the moment the first rank entered it until the last one had verified it; 0
             for a case that did not run.
         why: one line: what was wrong, why it is not supported, or why it was not run.
+        reduce_op: empty where there is none.
         command: a command line that runs this case alone.
         details: further lines: wrong elements, how each rank ended.
     """
@@ -42,6 +50,7 @@ class CaseResult:
     why: str = ""
     command: str = ""
     details: tuple[str, ...] = ()
+    reduce_op: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class CheckReport:
         seed: of the order of the cases and of their values.
         worlds: how many worlds were started for it.
         interrupted: a signal ended it early; what was left counts as not run.
+        strict: what is known to be wrong in this release counts as a failure.
     """
 
     scope: str
@@ -64,13 +74,13 @@ class CheckReport:
     worlds: int
     versions: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
+    strict: bool = False
 
     @derived
     def counts(self) -> dict[str, int]:
         """How many cases ended how."""
         found = Counter(case.status for case in self.cases)
-        names: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
-        tallies = {name.replace(" ", "_"): found[name] for name in names}
+        tallies = {name.replace(" ", "_"): found[name] for name in get_args(Status)}
         return {"total": len(self.cases), **tallies}
 
     def of(self, status: Status) -> list[CaseResult]:
@@ -79,7 +89,12 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether at least one case ran, and all that the backend supports ran and passed."""
+        """Whether at least one case ran, and all that the backend supports ran and passed.
+
+        What is known to be wrong in this release does not count, unless it is ``strict``.
+        """
+        if self.strict and self.of("known wrong"):
+            return False
         return bool(self.of("passed")) and not (self.of("failed") or self.of("not run"))
 
 
@@ -94,6 +109,7 @@ class BackendEntry:
         version: of the library behind it, if it has one of its own.
         works: whether it did when it was tried; None if it was not.
         tried: what came of that.
+        implementation: which one its name means in this torch, where there are several.
     """
 
     name: str
@@ -104,6 +120,7 @@ class BackendEntry:
     version: str = ""
     works: bool | None = None
     tried: str = ""
+    implementation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +156,42 @@ class MapReport:
     tried: int
     worlds: int
     time_s: float
+    ok: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseChange:
+    """What changed with a release of torch.
+
+    Attributes:
+        about: a backend, or ``torch.distributed``.
+        forms: of the operations, ``reduce_scatter/single``.
+        reduce_ops: none where they have none, or all are meant.
+        text: in words, what a backend does, or what a name means.
+        source: PyTorch's issue or pull request, where one is known; ``link`` leads to it.
+    """
+
+    release: str
+    about: str
+    change: Change
+    forms: tuple[str, ...] = ()
+    reduce_ops: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    text: str = ""
+    source: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseList:
+    """What changed from release to release.
+
+    Attributes:
+        torch: the one that is installed.
+        probed: the releases on which gloo was tried.
+    """
+
+    torch: str
+    probed: tuple[str, ...]
+    changes: tuple[ReleaseChange, ...]
     ok: ClassVar[bool] = True

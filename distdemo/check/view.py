@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import get_args
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -16,8 +17,11 @@ from distdemo.check.records import (
     BackendEntry,
     BackendList,
     CaseResult,
+    Change,
     CheckReport,
     MapReport,
+    ReleaseChange,
+    ReleaseList,
     Status,
 )
 from distdemo.dtypes import DTYPES, short
@@ -37,9 +41,10 @@ STYLES: dict[Status, str] = {
     "passed": colours.RIGHT,
     "failed": colours.WRONG,
     "not run": "yellow",
+    "known wrong": "yellow",
     "not supported": colours.QUIET,
 }
-Record = CheckReport | BackendList | MapReport
+Record = CheckReport | BackendList | MapReport | ReleaseList
 Cells = Mapping[str, Mapping[str, Text]]
 """What to show of each row (``all_gather single``) and dtype."""
 
@@ -48,6 +53,8 @@ def table(record: Record, console: Console) -> Group:
     """The whole report."""
     if isinstance(record, BackendList):
         return _backends(record, console)
+    if isinstance(record, ReleaseList):
+        return _releases(record, console)
     return _map(record, console) if isinstance(record, MapReport) else _check(record, console)
 
 
@@ -68,6 +75,13 @@ FILES = {".xml": _junit}
 
 def verdict(record: Record) -> str:
     """Whether all is well, in a sentence or two; a case that did not run is never a pass."""
+    if isinstance(record, ReleaseList):
+        tried = (
+            f", gloo tried on {record.probed[0]} to {record.probed[-1]}" if record.probed else ""
+        )
+        return (
+            f"{plural(len(record.changes), 'change')} known{tried}; torch {record.torch} is here."
+        )
     if isinstance(record, MapReport):
         tried = f"{plural(record.tried, 'combination')} tried in {duration(record.time_s)}"
         return f"{tried}, in {plural(record.worlds, 'world')}."
@@ -87,8 +101,12 @@ def verdict(record: Record) -> str:
         return f"{start}{failed:,} of {due} failed{f'; {left:,} not run' if left else ''}."
     if left:
         return f"{start}{left:,} of {due} not run."
-    skipped = counts["not_supported"]
-    return f"{start}{due} passed." + (f" {skipped:,} not supported." if skipped else "")
+    known, skipped = counts["known_wrong"], counts["not_supported"]
+    if known and record.strict:
+        return f"{start}{known:,} of {plural(passed + known, 'case')} known to be wrong."
+    told = f"{start}{due} passed."
+    told += f" {known:,} known to be wrong in this torch." if known else ""
+    return told + (f" {skipped:,} not supported." if skipped else "")
 
 
 def why_none(report: CheckReport) -> str:
@@ -96,6 +114,10 @@ def why_none(report: CheckReport) -> str:
     if not report.cases:
         return "none was selected"
     reasons = [result.why for result in report.of("not run")]
+    if not reasons and report.of("known wrong"):
+        return (
+            f"{plural(len(report.cases), 'case')} known to be wrong in this torch, or unsupported"
+        )
     if not reasons:
         number = plural(len(report.cases), "selected case")
         return f"{report.backend} on {report.device} supports none of the {number}"
@@ -111,17 +133,18 @@ def _check(report: CheckReport, console: Console) -> Group:
     cases = plural(len(report.cases), "case")
     title = f" {sign.dot} ".join(("check", report.scope, cases, report.backend, report.device))
     parts: list[RenderableType] = [heading(title)]
+    # Most releases do nothing wrong: no word of it then.
+    told = [each for each in STYLES if each != "known wrong" or report.of(each)]
     if report.cases:
         parts += _by_dtype(_tallies(report, sign), console)
-        legend = "  ".join(f"{_mark(status, sign)} {status}" for status in STYLES)
+        legend = "  ".join(f"{_mark(status, sign)} {status}" for status in told)
         parts.append(Text(f"{legend}  2/12: 2 of 12 cases", style=colours.QUIET))
-    below = [*_reasons(report, "not supported", sign), *_reasons(report, "not run", sign)]
+    untried: tuple[Status, ...] = ("not supported", "known wrong", "not run")
+    below = [line for status in untried for line in _reasons(report, status, sign)]
     below += _failures(report, console)
     parts += [Text(), *below, Text()] if below else []
-    counts = ", ".join(
-        f"{report.counts[status.replace(' ', '_')]:,} {status}"
-        for status in ("passed", "failed", "not supported", "not run")
-    )
+    ended = [status for status in get_args(Status) if status in told]
+    counts = ", ".join(f"{report.counts[each.replace(' ', '_')]:,} {each}" for each in ended)
     worlds = f"{plural(report.worlds, 'world')} started, {duration(report.time_s)}"
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     footer = f"{counts}.\n{worlds}, seed {report.seed}.\n{versions}".rstrip()
@@ -137,7 +160,8 @@ def _tallies(report: CheckReport, sign: Signs) -> Cells:
 
     def tally(counts: Counter[Status]) -> Text:
         bad: list[Status] = [status for status in ("failed", "not run") if counts[status]]
-        good: Status = "passed" if counts["passed"] else "not supported"
+        rest: tuple[Status, ...] = ("passed", "known wrong", "not supported")
+        good = next((status for status in rest if counts[status]), rest[-1])
         lines = []
         for status in bad or [good]:
             number, total = counts[status], counts.total()
@@ -193,7 +217,8 @@ def _dtype_table(cells: Cells, dtypes: Sequence[str]) -> Table:
 
 
 def _mark(status: Status, sign: Signs) -> str:
-    return {"passed": sign.right, "failed": sign.wrong, "not supported": sign.none}.get(status, "?")
+    marks: dict[Status, str] = {"passed": sign.right, "failed": sign.wrong, "known wrong": "!"}
+    return {**marks, "not supported": sign.none}.get(status, "?")
 
 
 def _ordered(dtypes: Iterable[str]) -> list[str]:
@@ -214,7 +239,10 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Rende
         return ", ".join(every[:NAMES]) + more
 
     for why, results in ranked[:REASONS]:
-        ops = names(sorted({result.op for result in results}))
+        forms = sorted({f"{each.op}/{each.form}".removesuffix("/tensor") for each in results})
+        ops = names(forms if len(forms) <= NAMES else sorted({each.op for each in results}))
+        if status == "known wrong":
+            ops += "; " + ", ".join(dict.fromkeys(result.reduce_op for result in results))
         dtypes = names([short(dtype) for dtype in _ordered(each.dtype for each in results)])
         line = f"{_mark(status, sign)} {plural(len(results), 'case')} {status}: {why.rstrip('.')}"
         yield Text(f"{line} ({ops}; {dtypes})", style=STYLES[status])
@@ -263,6 +291,8 @@ def _backends(listed: BackendList, console: Console) -> Group:
     grid = Grid([Column(name, folds=name == "What was found") for name in heads])
     for each in listed.backends:
         found = f"{each.missing} {each.get}" if each.missing else f"{each.summary} {each.tried}."
+        if each.implementation:
+            found = f"{each.name} means {each.implementation} in this torch. {found}"
         grid.rows.append(
             [
                 Text(each.name, style="bold"),
@@ -284,6 +314,51 @@ def _here(entry: BackendEntry, sign: Signs) -> Text:
     if entry.works:
         return Text(f"{sign.right} works", style=colours.RIGHT)
     return Text(f"{sign.wrong} fails", style=colours.WRONG)
+
+
+CHANGES: dict[Change, str] = {
+    "new": "is new",
+    "renamed": "has a new name",
+    "meaning": "what it means",
+    "works": "works",
+    "mended": "was wrong, is right",
+    "wrong": "is wrong",
+    "raises": "was wrong, raises",
+    "fails": "does not work",
+}
+
+
+def _releases(listed: ReleaseList, console: Console) -> Group:
+    """A row for each change, under the release that brought it."""
+    grid = Grid([Column(name, folds=name == "Which") for name in ("torch", "Of", "What", "Which")])
+    alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
+    for each in listed.changes:
+        alike[each.release, each.about, each.change, each.forms, each.text, each.source].append(
+            each
+        )
+    for together in alike.values():
+        each = together[0]
+        release = Text(each.release, style="bold")
+        grid.rows.append([release, each.about, CHANGES[each.change], _which(together)])
+    hint = "Of gloo: by trying each release. distdemo check shows what is wrong in the one here."
+    return Group(
+        fitting(console, lambda _: grid),
+        Text(hint, style=colours.QUIET),
+        summary(listed, console),
+    )
+
+
+def _which(together: Sequence[ReleaseChange]) -> str:
+    """The forms, reduce ops and dtypes, or the words of changes that are told in one row."""
+    each = together[0]
+    if each.about == "torch.distributed" or not each.forms:
+        return each.text
+    parts = [", ".join(form.removesuffix("/tensor") for form in each.forms)]
+    reduce_ops = dict.fromkeys(name for one in together for name in one.reduce_ops)
+    parts += [", ".join(reduce_ops)] if reduce_ops else []
+    dtypes = _ordered(dtype for one in together for dtype in one.dtypes)
+    parts.append("every dtype" if len(dtypes) == len(DTYPES) else ", ".join(map(short, dtypes)))
+    return "; ".join(parts) + "".join(f" ({each})" for each in (each.text, each.source) if each)
 
 
 def _map(report: MapReport, console: Console) -> Group:

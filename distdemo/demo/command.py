@@ -242,7 +242,7 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
             errors.append(Error(what, why, ranks=(each.rank,)))
         elif not each.verification.ok:
             what = f"Rank {each.rank} holds {each.verification.wrong} wrong {specs[0].noun}s."
-            why = "The result differs from plain arithmetic on the inputs."
+            why = report.warning or "The result differs from plain arithmetic on the inputs."
             errors.append(Error(what, why, ranks=(each.rank,)))
     return Result(report, VIEW, errors=tuple(errors), shown=shown)
 
@@ -326,9 +326,10 @@ def list_ops() -> Result:
     from distdemo.demo.records import OpEntry, OpList
 
     entries = [
-        OpEntry(op.command, form.flags, form.calls, form.summary or op.words.summary)
+        OpEntry(op.command, form.flags, form.call, form.summary or op.words.summary)
         for op in ops.REGISTRY.values()
         for form in op.all_forms
+        if form.lacking() is None
     ]
     return Result(OpList(tuple(entries)), VIEW)
 

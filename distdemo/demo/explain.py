@@ -27,7 +27,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     named = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
     ranks = sorted(named | set(range(min(spec.group_size, RANKS))))
     form = op.form(spec)
-    call = op.words.call if form == op.all_forms[0] else f"dist.{form.calls}"
+    call = op.words.call if form == op.all_forms[0] else f"dist.{form.call}"
     words = replace(
         op.words,
         call=call.replace("{OP}", (spec.reduce_op or "sum").upper()),
@@ -58,6 +58,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
             sorted((spec.member(giver), spec.member(to)) for giver, to in moves if giver != to)
         ),
         meets=op.meets,
+        names=tuple(form.names for form in op.all_forms if form.since),
     )
 
 

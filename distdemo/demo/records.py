@@ -202,6 +202,7 @@ class Explanation:
         ranks: those that are shown.
         moves: (from, to) for each pair between which data moves.
         meets: nothing moves; the ranks wait for each other.
+        names: in which releases of torch its calls have which names, in sentences.
     """
 
     spec: OpSpec
@@ -210,6 +211,7 @@ class Explanation:
     ranks: tuple[ExplainedRank, ...]
     moves: tuple[tuple[int, int], ...]
     meets: bool = False
+    names: tuple[str, ...] = ()
     ok: ClassVar[bool] = True
 
 
@@ -224,6 +226,7 @@ class OpReport:
         calls: the function of torch.distributed.
         ranks: empty if the world failed.
         explanation: if it was asked for.
+        warning: that this is known to be wrong in this release of torch; else empty.
     """
 
     spec: OpSpec
@@ -235,6 +238,7 @@ class OpReport:
     ranks: tuple[RankResult, ...]
     versions: dict[str, str] = field(default_factory=dict)
     explanation: Explanation | None = None
+    warning: str = ""
 
     @property
     def ok(self) -> bool:

@@ -186,7 +186,7 @@ def _refuse_lacking(op: Op, base: OpSpec, options: OpOptions) -> None:
     for name in sorted(form.lacks):
         if options.is_given(name):
             flag = FLAGS.get(name, "--" + name.replace("_", "-"))
-            raise _clash(flag, form.flags, f"{form.calls} has nothing of the kind.")
+            raise _clash(flag, form.flags, f"{form.call} has nothing of the kind.")
     if options.shape is not None and base.variant == "uneven":
         raise _clash("--shape", form.flags, "The lengths differ: say them with --sizes 3,0,7.")
     data = {"--values": options.values, "--fill": options.fill, "--seed": options.seed}

@@ -83,6 +83,8 @@ def summary(record: Report, console: Console) -> Text:
     verdict = _op_verdict(record, sign) if isinstance(record, OpReport) else _hello_verdict(record)
     if record.ok:
         return Text(f"{sign.right} {verdict}", style=colours.RIGHT)
+    if isinstance(record, OpReport) and record.warning:
+        verdict += f" {record.warning}"
     return Text(f"{sign.wrong} {verdict}", style=colours.WRONG)
 
 
@@ -187,7 +189,10 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
             ]
         )
 
-    parts += [heading(_title(report, sign)), fitting(console, draw)]
+    parts.append(heading(_title(report, sign)))
+    if report.warning:
+        parts.append(Text(f"! {report.warning}", style="yellow"))
+    parts.append(fitting(console, draw))
     events = sorted((e for each in report.ranks for e in each.events), key=lambda e: e.at_s)
     if events:
         if len(events) > 2 * MANY:

@@ -120,6 +120,8 @@ def _facts(explanation: Explanation) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("Call", words.call)
+    for name in explanation.names:
+        table.add_row("Name", name)
     table.add_row("Used to", words.when)
     if not explanation.meets:
         factor = f"busbw factor {traffic.busbw_formula}{ratio}"

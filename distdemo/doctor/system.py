@@ -112,6 +112,7 @@ class TorchFacts:
         cuda: the CUDA release that it was built for; empty for none; ``rocm`` likewise.
         distributed: torch.distributed is part of it.
         backends: those that it was built with, each with the version of the library behind it.
+        implementations: what the name of one of them means in this torch, where that has changed.
         threads: how many threads an operation on the CPU takes.
     """
 
@@ -120,6 +121,7 @@ class TorchFacts:
     rocm: str = ""
     distributed: bool = True
     backends: Mapping[str, str] = field(default_factory=lambda: {"gloo": ""})
+    implementations: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
 
 
@@ -304,12 +306,14 @@ def torch() -> TorchFacts:
     here = dist.is_available()
     known = {name: getattr(dist, f"is_{name}_available", None) for name in backends.REGISTRY}
     built = [name for name, available in known.items() if here and available and available()]
+    meant = {name: backends.REGISTRY[name].implementation() for name in built}
     return TorchFacts(
         version=str(torch.__version__),
         cuda=str(torch.version.cuda or ""),
         rocm=str(torch.version.hip or ""),
         distributed=here,
         backends={name: backends.REGISTRY[name].version() for name in built},
+        implementations={name: each for name, each in meant.items() if each},
         threads=torch.get_num_threads(),
     )
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distdemo import backends
-from distdemo.backends.capabilities import release_of
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldReport, WorldSpec
+from distdemo.versions import release_of
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -41,7 +41,11 @@ def build(around: Surroundings) -> Finding:
 def built_in(around: Surroundings) -> Finding:
     """The backends that this torch was built with."""
     found = around.torch().backends
-    listed = ", ".join(f"{name} {version}".strip() for name, version in found.items())
+    meant = around.torch().implementations
+    listed = ", ".join(
+        f"{name} {version}".strip() + (f" ({name} means {meant[name]})" if name in meant else "")
+        for name, version in found.items()
+    )
     usual = backends.automatic(1, "cpu").name
     if usual not in found:
         return broken(

@@ -38,10 +38,12 @@ class AllGather(Op):
         Form("list", "all_gather", {"objects": False, "variant": "list"}),
         Form(
             "single",
-            "all_gather_into_tensor",
+            "all_gather_single",
             {"objects": False, "variant": "single"},
             "--variant single",
             summary="Every rank gets all tensors, one after the other in a single one.",
+            since="2.13",
+            older="all_gather_into_tensor",  # warns from then on
         ),
         Form(
             "uneven",
@@ -111,9 +113,7 @@ class AllGather(Op):
             return partial(_gather_uneven, buffers, group)
         own, how = buffers.send[0], {"group": group, "async_op": async_op}
         if buffers.recv_joined is not None:
-            # From torch 2.13 on the old name warns.
-            single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-            return partial(single, buffers.recv_joined, own, **how)
+            return partial(getattr(dist, self.form(spec).call), buffers.recv_joined, own, **how)
         return partial(dist.all_gather, buffers.recv, own, **how)
 
 

@@ -314,7 +314,7 @@ def _room(
 ) -> tuple[Tensor | None, list[Tensor]]:
     """A tensor for each shape; joined: one after the other in a single one, which comes first."""
     dtype = torch_dtype(spec)
-    if not (joined and spec.is_joined):
+    if not (joined and spec.is_joined and shapes):
         return None, [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
     if not shapes[0]:
         whole = torch.empty(len(shapes), dtype=dtype, device=device)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from distdemo.versions import torch_is_before, torch_version
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup, Work
@@ -114,7 +116,9 @@ class Form:
 
     Attributes:
         name: ``list``, ``single``, ``objects``, ...; ``tensor`` where there is nothing to choose.
-        calls: the function of torch.distributed.
+        calls: the function of torch.distributed, by its newest name.
+        since: the release of torch that brought this name; empty: all have it.
+        older: what it was called before; empty: there was none.
         settings: the fields of the spec that choose it.
         flags: the command's flags that choose it.
         lacks: options of the op that this form does not have.
@@ -129,6 +133,27 @@ class Form:
     lacks: frozenset[str] = frozenset()
     summary: str = ""
     uneven: bool = False
+    since: str = ""
+    older: str = ""
+
+    @property
+    def call(self) -> str:
+        """The function by the name that the installed torch prefers."""
+        return self.older if self.older and torch_is_before(self.since) else self.calls
+
+    @property
+    def names(self) -> str:
+        """Since which release of torch it has which name, in a sentence; empty: all have it."""
+        if not self.since:
+            return ""
+        before = f"; before that it was {self.older}, which warns now" if self.older else ""
+        return f"{self.calls} is in torch since {self.since}{before}."
+
+    def lacking(self) -> str | None:
+        """Why the installed torch doesn't have it; None if it does."""
+        if self.older or not self.since or not torch_is_before(self.since):
+            return None
+        return f"torch has {self.calls} since {self.since}; this is torch {torch_version()}."
 
     def fits(self, spec: OpSpec) -> bool:
         """Whether the spec chooses this form."""
@@ -273,7 +298,7 @@ class Op(ABC):
         """What torch calls its forms, and the flags that choose each: the usual form's first."""
         found: dict[str, list[str]] = {}
         for form in self.all_forms:
-            for name in form.calls.split("/"):
+            for name in (*form.calls.split("/"), form.older):
                 if name.isidentifier():
                     found.setdefault(name, form.flags.split())
         return found
@@ -281,6 +306,16 @@ class Op(ABC):
     def form(self, spec: OpSpec) -> Form:
         """The form that this spec chooses; the usual one if it says nothing."""
         return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
+
+    def joined_variant(self) -> str | None:
+        """``single`` where all releases of torch have such a call, else ``list``; None: no choice.
+
+        So that what one release did can be compared with what another does.
+        """
+        if "variant" not in self.takes:
+            return None
+        forms = [form for form in self.all_forms if form.settings.get("variant") == "single"]
+        return "single" if any(form.older or not form.since for form in forms) else "list"
 
     # ------------------------------------------------------------------------- declarations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from distdemo.ops.contract import (
     Buffers,
@@ -25,12 +27,22 @@ class Gather(Op):
 
         [ 0,  1]  # rank 0    [0, 1], [10, 11]  # rank 0
         [10, 11]  # rank 1    nothing           # rank 1
+
+    The single form, since torch 2.14, gets them in one tensor, ``[0, 1, 10, 11]``.
     """
 
     name = "gather"
-    takes = frozenset({"root", "async_op", "objects"})
+    takes = frozenset({"root", "async_op", "variant", "objects"})
     forms = (
-        Form("list", "gather", {"objects": False}),
+        Form("list", "gather", {"objects": False, "variant": "list"}),
+        Form(
+            "single",
+            "gather_single",
+            {"objects": False, "variant": "single"},
+            "--variant single",
+            summary="The root gets all tensors, one after the other in a single one.",
+            since="2.14",
+        ),
         objects_form("gather_object", "The root gets every rank's object."),
     )
     list_after = True
@@ -60,11 +72,15 @@ class Gather(Op):
         return (0, root) if rank == root and not spec.objects else None
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.gather``, ``dist.gather_object``."""
+        """``dist.gather``, or the call of another form."""
         import torch.distributed as dist
 
         root = spec.root or 0
         give, take = buffers.send[0], buffers.recv or None
         if spec.objects:
             return partial(dist.gather_object, give, take, group=group, group_dst=root)
-        return partial(dist.gather, give, take, group=group, group_dst=root, async_op=async_op)
+        how: dict[str, Any] = {"group": group, "group_dst": root, "async_op": async_op}
+        if spec.variant == "single":
+            single: Callable[..., Any] = getattr(dist, self.form(spec).call)
+            return partial(single, give, buffers.recv_joined, **how)
+        return partial(dist.gather, give, take, **how)

@@ -34,10 +34,12 @@ class ReduceScatter(Op):
         Form("list", "reduce_scatter", {"variant": "list"}),
         Form(
             "single",
-            "reduce_scatter_tensor",
+            "reduce_scatter_single",
             {"variant": "single"},
             "--variant single",
             summary="The pieces that are reduced lie one after the other in a single tensor.",
+            since="2.13",
+            older="reduce_scatter_tensor",  # warns from then on
         ),
     )
     list_before = True
@@ -82,7 +84,5 @@ class ReduceScatter(Op):
         how = {"op": torch_reduce_op(spec), "group": group, "async_op": async_op}
         own = buffers.recv[0]
         if buffers.send_joined is not None:
-            # From torch 2.13 on the old name warns.
-            single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-            return partial(single, own, buffers.send_joined, **how)
+            return partial(getattr(dist, self.form(spec).call), own, buffers.send_joined, **how)
         return partial(dist.reduce_scatter, own, buffers.send, **how)

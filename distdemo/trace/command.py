@@ -326,7 +326,7 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         shape=(1,),
         reduce_op=reduce_op if "reduce_op" in kind.takes else None,
         root=check_rank("--root", root, n) if "root" in kind.takes else None,
-        variant=("list" if mode == RUN else "single") if "variant" in kind.takes else None,
+        variant="list" if mode == RUN and "variant" in kind.takes else kind.joined_variant(),
         factor=factor,
         seed=seed,
     )

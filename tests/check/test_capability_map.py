@@ -8,14 +8,14 @@ import re
 import pytest
 from forked import in_a_child
 
-from distdemo.backends.capabilities import capabilities, refusal, release_of
+from distdemo.backends.capabilities import capabilities, refusal
 from distdemo.backends.starting import run_prepared
 from distdemo.check import matrix
 from distdemo.check.controller import CheckPlan, check
 from distdemo.check.matrix import Case
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
-from distdemo.versions import torch_version
+from distdemo.versions import release_of, torch_version
 
 
 def kind_of(finding: str) -> str:
@@ -31,13 +31,13 @@ def test_the_map_of_the_installed_release_is_true():
         pytest.skip(f"nobody has probed torch {torch_version()} yet: the map is of {known.torch}")
     works: list[Case] = []
     fails: dict[str, Case] = {}
-    for case in matrix.pairs():
+    for case in (each for each in matrix.pairs() if each.form.lacking() is None):
         finding = refusal(known, case.op, case.spec)
         if finding is None:
             works.append(case)
         else:
             fails.setdefault(kind_of(finding), case)
-    assert len(works) > 400
+    assert len(works) > 300
     assert len(fails) > 5
     world = WorldSpec(matrix.PROBE_RANKS, start_method="fork", stall=30.0)
     report = check(CheckPlan([*works, *fails.values()], world, skip_refused=False), run_world)
@@ -52,7 +52,8 @@ def test_what_works_by_the_map_of_mpi_works():
     def work():
         known = capabilities("mpi")
         assert known is not None
-        works = [each for each in matrix.pairs() if not refusal(known, each.op, each.spec)]
+        there = [each for each in matrix.pairs() if each.form.lacking() is None]
+        works = [each for each in there if not refusal(known, each.op, each.spec)]
         assert len(works) > 700
         world = WorldSpec(matrix.PROBE_RANKS, "mpi", stall=30.0)
         # Every fifth: of the 17 dtypes and 9 reduce ops each is met in each form.

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,12 +17,12 @@ from distdemo.check.records import CaseResult, CheckReport, Status
 @cache
 def schema() -> Any:
     """The schema of Jenkins' xunit plugin, the strictest of the readers. Its licence is in it."""
-    import xmlschema  # takes as long to import as all of these tests
+    xmlschema = pytest.importorskip("xmlschema")  # takes as long to import as all of these tests
 
     return xmlschema.XMLSchema(Path(__file__).parents[1] / "schemas" / "junit-10.xsd")
 
 
-STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported", "not run")
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 NASTY = ["\x00\x1b[31mred\x1b[0m", "]]>", "<a>&\"'", "\ud800\udc00\udcff", "\ufffe\uffff", "a\r\nb"]
 TEXTS = st.one_of(st.text(st.characters(), max_size=20), st.sampled_from(NASTY))
@@ -48,6 +48,7 @@ REPORTS = st.builds(
     seed=st.integers(),
     cases=st.lists(CASES, max_size=6).map(tuple),
     time_s=TIMES,
+    strict=st.booleans(),
     worlds=st.integers(0, 9),
     versions=st.dictionaries(TEXTS, TEXTS, max_size=2),
 )
@@ -125,6 +126,15 @@ def test_a_case_that_did_not_run_is_an_error_and_an_unsupported_one_is_skipped()
     assert only(root, ".//skipped").attrib == {"message": "no AVG"}
 
 
+def test_what_is_known_to_be_wrong_is_skipped_and_under_strict_a_failure() -> None:
+    known = case(1, "known wrong", why="wrong in torch 2.8")
+    root = read(known, case(2))
+    assert only(root, ".//skipped").attrib == {"message": "wrong in torch 2.8"}
+    assert (root.get("failures"), root.get("errors")) == ("0", "0")
+    report = CheckReport("quick", "gloo", "cpu", 7, (known, case(2)), 1.5, 2, {}, strict=True)
+    assert only(valid(report), ".//failure").get("message") == "wrong in torch 2.8"
+
+
 @pytest.mark.parametrize("status", [None, "not supported"])
 def test_a_check_in_which_nothing_ran_is_no_success(status: Status | None) -> None:
     root = read(*[case(1, status)] if status else [])
@@ -144,6 +154,8 @@ def test_every_report_is_valid_and_its_counts_add_up(report: CheckReport) -> Non
     for key in ("tests", "failures", "errors"):
         assert int(root.get(key, "")) == sum(int(suite.get(key, "")) for suite in root)
     counts = Counter(result.status for result in report.cases)
-    assert root.get("failures") == str(counts["failed"])
-    assert len(list(root.iter("skipped"))) == counts["not supported"]
+    known = counts["known wrong"]
+    assert root.get("failures") == str(counts["failed"] + known * report.strict)
+    skipped = counts["not supported"] + known * (not report.strict)
+    assert len(list(root.iter("skipped"))) == skipped
     assert report.ok == (root.get("failures") == root.get("errors") == "0")

@@ -7,9 +7,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import pytest
+
 from distdemo import ops
-from distdemo.backends.capabilities import CapabilityMap, read
+from distdemo.backends import capabilities
+from distdemo.backends.capabilities import WRONG, CapabilityMap, read
 from distdemo.check import matrix
+from distdemo.check import probe as probing
 from distdemo.check.matrix import Case
 from distdemo.check.probe import differences, finding_of, map_of, probe, undocumented
 from distdemo.check.records import CaseResult, MapReport
@@ -227,3 +231,25 @@ def test_a_probe_tries_what_is_wanted_on_real_ranks() -> None:
     row = dict(zip(found.dtypes, found.rows["broadcast/tensor"], strict=True))
     assert (report.tried, row["float32"]) == (4, 0)
     assert "Invalid scalar type" in found.findings[row["int16"]]
+
+
+def test_a_wrong_entry_of_the_map_is_found_by_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = capabilities.capabilities("gloo")
+    assert known is not None
+    float32 = known.dtypes.index("float32")
+    row = list(known.rows["broadcast/tensor"])
+    row[float32] = known.findings.index(WRONG)
+    planted = replace(known, rows={**known.rows, "broadcast/tensor": row})
+    for built_in, lines in (
+        (known, ()),
+        (planted, ("broadcast/tensor, float32: works; on the map: gives a wrong result",)),
+    ):
+        monkeypatch.setattr(probing, "capabilities", lambda _, it=built_in: it)
+        report = probe(
+            replace(WORLD, start_method="fork", stall=30.0),
+            run_world,
+            isolate=False,
+            wanted=lambda case: case.id.startswith("broadcast/tensor/float32"),
+        )
+        # Of the other dtypes nothing was tried here: only what was is compared.
+        assert [line for line in report.built_in_differs if ", float32: " in line] == [*lines]

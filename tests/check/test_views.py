@@ -16,9 +16,12 @@ from distdemo.check.records import (
     CaseResult,
     CheckReport,
     MapReport,
+    ReleaseChange,
+    ReleaseList,
     Status,
 )
 from distdemo.check.view import summary, table, verdict
+from distdemo.dtypes import DTYPES
 from distdemo.encoding import encode
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -31,7 +34,7 @@ def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
         "form": "tensor",
         "dtype": "float32",
         "world_size": 2,
-        "time_s": 0.0 if status in ("not run", "not supported") else 0.01,
+        "time_s": 0.01 if status in ("passed", "failed") else 0.0,
         "command": "distdemo all-reduce -n 2 --dtype float32 --shape 7 --backend gloo",
     }
     return CaseResult(status=status, **{**fields, **more})
@@ -41,11 +44,16 @@ def report(*cases: CaseResult, **more: Any) -> CheckReport:
     return CheckReport("quick", "gloo", "cpu", 3, cases, 1.25, 2, {"torch": "2.13"}, **more)
 
 
+KNOWN = "Known to be wrong in torch 2.8: gives a wrong result. Mended in 2.9 (PyTorch issue 1)."
 WHY = "Rank 1: 3 of 7 elements are wrong."
 MIXED = report(
     case(1),
     case(2, "failed", why=WHY, details=("rank 1, piece 0, index 0: got 1, expected 2",)),
     case(3, "not supported", dtype="int16", why="gloo takes no int16 tensors."),
+    *(
+        case(n, "known wrong", op="scan", dtype=dtype, reduce_op=name, why=KNOWN)
+        for n, (dtype, name) in enumerate([("float32", "max"), ("int8", "max"), ("int8", "min")], 6)
+    ),
     case(4, op="barrier", form="plain", dtype="none"),
     case(5, op="gather", form="objects", dtype="object", status="not run", why="An earlier one."),
 )
@@ -54,7 +62,14 @@ FOUND = BackendList(
         BackendEntry(
             "gloo", "CPU tensors over TCP.", ("cpu",), works=True, tried="all_reduce verified"
         ),
-        BackendEntry("nccl", "GPUs.", ("cuda",), missing="No NCCL here.", get="Install it."),
+        BackendEntry(
+            "nccl",
+            "GPUs.",
+            ("cuda",),
+            missing="No GPU here.",
+            get="Buy one.",
+            implementation="nccl2",
+        ),
         BackendEntry("odd", "Registered.", ("cpu",), works=False, tried="Rank 0 raised an error."),
         BackendEntry("xpu", "Registered.", ("xpu",)),
     )
@@ -77,10 +92,28 @@ MAP = MapReport(
     time_s=2.5,
 )
 
+HISTORY = ReleaseList(
+    "2.9.1",
+    ("2.8", "2.9"),
+    (
+        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("max",), ("float32", "int8")),
+        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("band",), ("int8",)),
+        ReleaseChange("2.9", "gloo", "mended", ("scan/tensor",), (), tuple(DTYPES), "", "issue 1"),
+        ReleaseChange("2.9", "torch.distributed", "renamed", ("scan/x",), text="It is new."),
+        ReleaseChange("2.9", "nccl", "meaning", text="nccl means nccl3."),
+    ),
+)
+
 
 @pytest.mark.parametrize(
     ("name", "record"),
-    [("check", MIXED), ("passed", report(case(1), case(2))), ("backends", FOUND), ("map", MAP)],
+    [
+        ("check", MIXED),
+        ("passed", report(case(1), case(2))),
+        ("backends", FOUND),
+        ("map", MAP),
+        ("releases", HISTORY),
+    ],
 )
 def test_the_table(name: str, record: Any) -> None:
     golden(GOLDEN / f"{name}.txt", lambda console: table(record, console))
@@ -97,6 +130,13 @@ def test_a_case_that_did_not_run_is_never_a_pass() -> None:
         (report(case(1)), True, "1 case passed."),
         (report(case(1), case(2, "not supported")), True, "1 case passed. 1 not supported."),
         (report(case(1), case(2, "failed")), False, "1 of 2 cases failed."),
+        (report(case(1), case(2, "known wrong")), True, "1 case passed. 1 known to be wrong in"),
+        (
+            report(case(1), case(2, "known wrong"), strict=True),
+            False,
+            "1 of 2 cases known to be wrong.",
+        ),
+        (report(case(1, "known wrong")), False, "No case ran: 1 case known to be wrong in this"),
         (report(case(1), case(2, "not run")), False, "1 of 2 cases not run."),
         (report(case(1, "not supported")), False, "No case ran: gloo on cpu supports none"),
         (report(), False, "No case ran: none was selected."),
@@ -111,9 +151,10 @@ def test_a_case_that_did_not_run_is_never_a_pass() -> None:
 def test_the_document_counts_how_cases_ended() -> None:
     found = encode(MIXED)
     assert found["counts"] == {
-        "total": 5,
+        "total": 8,
         "passed": 2,
         "failed": 1,
+        "known_wrong": 3,
         "not_supported": 1,
         "not_run": 1,
     }
@@ -122,6 +163,10 @@ def test_the_document_counts_how_cases_ended() -> None:
 
 def test_annotations_name_each_failure() -> None:
     matches(GOLDEN / "annotations.txt", "\n".join(github_annotations(MIXED)) + "\n")
+    strict = report(case(1), case(2, "known wrong", why=KNOWN), strict=True)
+    (line,) = github_annotations(strict)
+    assert line.startswith("::error title=")
+    assert KNOWN in line
     assert github_annotations(report(case(1))) == [
         "::notice title=distdemo check%3A gloo on cpu::1 case passed."
     ]

@@ -8,24 +8,39 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import torch
 from helpers import warmed
+from hypothesis import given
+from hypothesis import strategies as st
 from strategies import FORMS, example
 
-from distdemo import backends, ops
-from distdemo.backends import Backend, capabilities, gpus, mpi_library
-from distdemo.backends.capabilities import FOLDER, CapabilityMap, read, refusal
+from distdemo import backends, ops, versions
+from distdemo.backends import Backend, capabilities, contract, gpus, mpi_library
+from distdemo.backends.capabilities import (
+    FOLDER,
+    CapabilityMap,
+    Note,
+    fold,
+    read_releases,
+    refusal,
+    written,
+)
 from distdemo.backends.mpi_library import MpiLibrary
+from distdemo.check.probe import differences
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
+from distdemo.versions import release_of
 
 ALL = list(backends.REGISTRY.values())
 GLOO, NCCL, MPI = (backends.REGISTRY[name] for name in ("gloo", "nccl", "mpi"))
@@ -126,17 +141,22 @@ MAP = CapabilityMap(
 )
 
 
-def text(found: CapabilityMap) -> str:
-    return json.dumps(asdict(found))
-
-
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the maps of this test are."""
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Makes these maps those of the package: of several releases of gloo, and the installed one."""
+
+    def kept(*maps: CapabilityMap, installed: str = "2.13.0", notes: tuple[Note, ...] = ()) -> None:
+        (tmp_path / "gloo.json").write_text(written(fold(maps, notes)), encoding="utf-8")
+        monkeypatch.setattr(capabilities, "torch_version", lambda: installed)
+        capabilities.capabilities.cache_clear()
+        capabilities.by_release.cache_clear()
+
     monkeypatch.setattr(capabilities, "FOLDER", tmp_path)
     capabilities.capabilities.cache_clear()
-    yield tmp_path
+    capabilities.by_release.cache_clear()
+    yield kept
     capabilities.capabilities.cache_clear()
+    capabilities.by_release.cache_clear()
 
 
 def test_a_refusal_is_what_happened_when_it_was_tried() -> None:
@@ -157,20 +177,58 @@ def test_a_refusal_is_what_happened_when_it_was_tried() -> None:
         assert refusal(MAP, *request) == finding
 
 
-def test_without_a_map_the_documentation_counts_and_with_one_what_was_found(folder: Path) -> None:
+def test_without_a_map_the_documentation_counts_and_with_one_what_was_found(
+    keep: Callable[..., None],
+) -> None:
     tried = asked("broadcast", dtype="int8")
     assert GLOO.refuses(*tried) is None
     assert GLOO.refuses(*asked("broadcast", dtype="int16"))
-    (folder / "gloo-2.13.json").write_text(text(MAP), encoding="utf-8")
-    capabilities.capabilities.cache_clear()
+    keep(MAP)
     assert GLOO.refuses(*tried) == f"Tried with torch 2.13: {RAISES}"
     assert GLOO.refuses(*asked("broadcast")) is None
 
 
+def words_of(found: CapabilityMap) -> tuple[dict[str, list[str]], dict[str, dict[str, str]]]:
+    """What a map says, however its findings are numbered."""
+    rows = {name: [found.findings[at] for at in row] for name, row in found.rows.items()}
+    return rows, {kind: dict(forms) for kind, forms in found.shapes.items()}
+
+
+FACTS = st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 2), min_size=2, max_size=2))
+SHAPES = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["hangs", "dies"]))
+
+
+@given(st.lists(st.tuples(FACTS, SHAPES), min_size=1, max_size=5))
+def test_maps_of_several_releases_are_one_file_that_gives_each_back(facts: Any) -> None:
+    maps = [
+        replace(MAP, torch=f"2.{8 + n}", rows=rows, shapes={"scalar": shapes, "empty": {}})
+        for n, (rows, shapes) in enumerate(facts)
+    ]
+    folded = fold(reversed(maps), (NOTE,))
+    assert folded.releases == tuple(each.torch for each in maps)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "gloo.json"
+        file.write_text(written(folded), encoding="utf-8")
+        assert words_of(read_releases(file).of("2.8")) == words_of(maps[0])
+        assert read_releases(file).notes == (NOTE,)
+    for each in maps:
+        found = folded.of(each.torch)
+        assert words_of(found) == words_of(each)
+        assert differences(found, each) == differences(each, found) == []
+    for changes in folded.rows.values():
+        held = list(changes.values())
+        assert all(one != other for one, other in pairwise(held)), "only what changed is kept"
+
+
+def test_maps_of_different_things_are_not_folded() -> None:
+    for other in (replace(MAP, backend="mpi"), replace(MAP, device="cuda")):
+        with pytest.raises(ValueError, match="can't be folded"):
+            fold([MAP, other])
+
+
 def test_the_map_is_that_of_the_installed_release_or_of_the_nearest_older_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    keep: Callable[..., None],
 ) -> None:
-    (folder / "mpi-2.12.json").write_text("not to be read", encoding="utf-8")
     for releases, installed, chosen in (
         (["2.13"], "2.8.0", "2.13"),
         (["2.8", "2.9", "2.13"], "2.12.0a0+git1234", "2.9"),
@@ -178,30 +236,87 @@ def test_the_map_is_that_of_the_installed_release_or_of_the_nearest_older_one(
         (["2.9", "2.13"], "not installed", "2.9"),
         (["2.9", "2.10"], "2.10.2+cpu", "2.10"),
     ):
-        for file in folder.glob("gloo-*"):
-            file.unlink()
-        for release in releases:
-            made = replace(MAP, torch=release)
-            (folder / f"gloo-{release}.json").write_text(text(made), encoding="utf-8")
-        monkeypatch.setattr(capabilities, "torch_version", lambda it=installed: it)
-        capabilities.capabilities.cache_clear()
-        assert capabilities.capabilities("gloo") == replace(MAP, torch=chosen), releases
+        keep(*(replace(MAP, torch=each) for each in releases), installed=installed)
+        found = capabilities.capabilities("gloo")
+        assert found is not None
+        assert (found.torch, words_of(found)) == (chosen, words_of(MAP)), releases
+
+
+NOTE = Note(("reduce/tensor max",), "2.10", "PyTorch issue 1", "https://example.org/1")
+
+
+def test_what_is_mended_later_is_wrong_in_this_release_or_not_supported_by_it(
+    keep: Callable[..., None],
+) -> None:
+    said = ("", capabilities.WRONG, "hangs")
+    old = replace(
+        MAP,
+        torch="2.9",
+        findings=said,
+        rows={"reduce/tensor max": [1, 1], "reduce/tensor avg": [1, 1], "gather/list": [2, 2]},
+        shapes={"scalar": {"broadcast/tensor": "dies"}, "empty": {}},
+    )
+    rows = {"reduce/tensor max": [0, 1], "reduce/tensor avg": [0, 2], "gather/list": [0, 2]}
+    new = replace(old, torch="2.10", rows=rows, shapes={"scalar": {}, "empty": {}})
+    wrong, never = asked("reduce", reduce_op="max"), asked("reduce", reduce_op="max", dtype="int8")
+    undefined = asked("reduce", reduce_op="avg", dtype="int8")
+    missing, scalar = asked("gather"), asked("broadcast", shape=())
+    keep(old, new, installed="2.9.1", notes=(NOTE,))
+    assert GLOO.wrong(*wrong) == (
+        "Known to be wrong in torch 2.9: gives a wrong result. Mended in 2.10 (PyTorch issue 1)."
+    )
+    assert GLOO.refuses(*wrong) is None
+    assert GLOO.refuses(*never) == "Tried with torch 2.9: gives a wrong result"
+    assert "average" in (GLOO.refuses(*undefined) or "")
+    later = "Not supported by gloo in torch 2.9; torch 2.10 takes it."
+    keep(old, replace(new, rows={**rows, "broadcast/tensor": [0, 0]}), installed="2.9.1")
+    assert [GLOO.refuses(*each) for each in (missing, scalar)] == [later, later]
+    for request in (never, undefined, missing, scalar):
+        assert GLOO.wrong(*request) is None
+    keep(old, new, installed="2.10.0")
+    assert [GLOO.wrong(*wrong), GLOO.refuses(*wrong), GLOO.refuses(*missing)] == [None] * 3
+    keep(old, installed="2.9.0")
+    assert (GLOO.wrong(*wrong), GLOO.refuses(*wrong)) == (
+        None,
+        "Tried with torch 2.9: gives a wrong result",
+    ), "nobody knows yet whether it will be mended"
+
+
+def test_of_torch_2_8_gloo_reduces_wrongly_in_reduce_scatter_and_has_no_all_to_all_of_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every = capabilities.by_release("gloo")
+    assert every is not None
+    for release, wrong in (("2.8", True), ("2.9", False), ("2.15", False)):
+        monkeypatch.setattr(contract, "capabilities", lambda _, it=release: every.of(it))
+        maximum = asked("reduce_scatter", reduce_op="max")
+        assert ("162338" in (GLOO.wrong(*maximum) or "")) == wrong
+        assert GLOO.wrong(*asked("reduce_scatter", reduce_op="sum")) is None
+        assert (GLOO.refuses(*asked("broadcast", dtype="complex64")) is not None) == wrong
+        said = GLOO.refuses(*asked("all_to_all"))
+        assert (said is None) == (release == "2.15")
 
 
 def test_the_maps_of_the_package_are_whole() -> None:
-    wanted = {
-        f"{op.name}/{form.name}" + (f" {reduce_op}" if reduce_op else "")
-        for op, form in FORMS
-        for reduce_op in (REDUCTIONS if "reduce_op" in op.takes - form.lacks else ("",))
-    }
     for file in FOLDER.glob("*.json"):
-        found = read(file)
-        assert file.stem == f"{found.backend}-{found.torch}"
-        assert set(found.rows) == wanted
-        assert found.dtypes == tuple(DTYPES)
-        assert {len(row) for row in found.rows.values()} == {len(DTYPES)}
-        used = {number for row in found.rows.values() for number in row} | {0}
-        assert used == set(range(len(found.findings)))
+        every = read_releases(file)
+        assert file.stem == every.backend
+        assert list(every.releases) == sorted(every.releases, key=release_of)
+        assert every.dtypes == tuple(DTYPES)
+        assert {each.release for each in every.notes} <= set(every.releases)
+        for release in every.releases:
+            wanted = {
+                f"{op.name}/{form.name}" + (f" {reduce_op}" if reduce_op else "")
+                for op, form in FORMS
+                if form.older or release_of(form.since) <= release_of(release)
+                for reduce_op in (REDUCTIONS if "reduce_op" in op.takes - form.lacks else ("",))
+            }
+            found = every.of(release)
+            assert found.torch == release
+            assert set(found.rows) == wanted
+            assert {len(row) for row in found.rows.values()} == {len(DTYPES)}
+        places = (row for changes in every.rows.values() for row in changes.values())
+        assert {at for row in places for at in row} | {0} == set(range(len(every.findings)))
 
 
 # --------------------------------------------------------------------------------------- GPUs
@@ -274,6 +389,25 @@ def test_it_is_said_why_there_is_no_gpu(machine: Machine) -> None:
         assert error.what == "--device cuda needs a GPU."
         assert error.why.count(why) == 1
         assert hint in error.hint
+
+
+def test_nccl_says_what_its_name_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.distributed.Backend, "_plugins", {}, raising=False)
+    for installed, asked, meant in (
+        ("2.13.0", None, ""),
+        ("2.14.1", None, "nccl-legacy"),
+        ("2.14.1", "1", "nccl2"),
+        ("2.15.0", None, "nccl2"),
+        ("2.15.0", "0", "nccl-legacy"),
+    ):
+        monkeypatch.setattr(versions, "torch_version", lambda it=installed: it)
+        if asked is None:
+            monkeypatch.delenv("TORCH_DIST_USE_NCCL2", raising=False)
+        else:
+            monkeypatch.setenv("TORCH_DIST_USE_NCCL2", asked)
+        assert NCCL.implementation() == meant
+    assert GLOO.implementation() == ""
 
 
 # ---------------------------------------------------------------------------------------- MPI

@@ -14,8 +14,9 @@ import pytest
 import torch.distributed as dist
 from strategies import FORMS, OPS, example
 
-from distdemo import ops
+from distdemo import ops, versions
 from distdemo.dtypes import DTYPES
+from distdemo.ops import contract
 from distdemo.ops.buffers import make_buffers
 from distdemo.ops.contract import (
     Buffers,
@@ -70,8 +71,8 @@ def test_its_words_and_forms_are_what_torch_has(op: Op) -> None:
         assert bool(form.flags) == (form != op.all_forms[0])
         assert not form.lacks & set(form.settings) - {"pattern"}
         assert op.form(example(op, form, 3)) == form
-        for name in form.calls.removesuffix(", twice").split("/"):
-            assert callable(getattr(dist, name))
+        for name in form.call.removesuffix(", twice").split("/"):
+            assert callable(getattr(dist, name, None)) == (form.lacking() is None)
 
 
 def test_nccl_tests_know_these_in_place_and_out_of_place() -> None:
@@ -148,7 +149,7 @@ class Handle:
 
 def test_nothing_of_ours_is_between_a_bound_call_and_torch_s() -> None:
     for (op, form), async_op in product(FORMS, (False, True)):
-        if "pattern" in op.takes or op.meets or "twice" in form.calls:
+        if "pattern" in op.takes or op.meets or "twice" in form.calls or form.lacking():
             continue  # these ask the group who they are, or make several calls
         spec = example(op, form, 2)
         call = op.bind(make_buffers(op, 1, spec, "cpu"), spec, None, async_op=async_op)
@@ -167,3 +168,30 @@ def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
     assert in_turn() is nothing
     assert at_once(lambda: first, lambda: None, lambda: [second])() == [first, second]
     assert Outsider().bind(Buffers(), OpSpec("x", 1), None, async_op=False)() is None
+
+
+@pytest.mark.parametrize(
+    ("installed", "calls", "lacks"),
+    [
+        ("2.8.0", {"all_gather_into_tensor", "reduce_scatter_tensor"}, True),
+        ("2.12.1+cu130", {"all_gather_into_tensor", "reduce_scatter_tensor"}, True),
+        ("2.13.0", {"all_gather_single", "reduce_scatter_single"}, True),
+        ("2.14.0a0", {"all_gather_single", "reduce_scatter_single"}, False),
+        ("not installed", {"all_gather_single", "reduce_scatter_single"}, False),
+    ],
+)
+def test_a_form_has_the_name_that_the_installed_torch_prefers(
+    monkeypatch: pytest.MonkeyPatch, installed: str, calls: set[str], lacks: bool
+) -> None:
+    monkeypatch.setattr(versions, "torch_version", lambda: installed)
+    monkeypatch.setattr(contract, "torch_version", lambda: installed)
+    assert {form.call for _, form in FORMS if form.older} == calls
+    (new,) = {form.lacking() for _, form in FORMS if form.calls == "gather_single"}
+    told = f"torch has gather_single since 2.14; this is torch {installed}."
+    assert new == (told if lacks else None)
+    assert {form.lacking() for _, form in FORMS if form.calls != "gather_single"} == {None}
+    for op, form in FORMS:
+        if form.older:
+            assert (
+                ops.resolve(form.older) == ops.resolve(form.calls) == (op, (*form.flags.split(),))
+            )

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 from distdemo import ops
+from distdemo.backends import capabilities, contract
 from distdemo.cli.session import Session
 from distdemo.cli.types import RankList, Shape, parse_split
 from distdemo.demo.command import OpOptions, Straggler
 from distdemo.demo.request import make_request
 from distdemo.errors import UsageError
 from distdemo.ops.spec import OpSpec
+
+
+@pytest.fixture(autouse=True)
+def _as_with_a_torch_that_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What older releases of torch don't do is no matter here."""
+    known = capabilities.by_release("gloo")
+    assert known is not None
+    monkeypatch.setattr(contract, "capabilities", lambda _: known.of("2.13"))
 
 
 def specs(name: str, **given: Any) -> tuple[OpSpec, ...]:

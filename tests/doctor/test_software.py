@@ -75,6 +75,12 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
     (torch.build, facts("2.7.1"), "warning", "2.7.1"),
     (torch.build, facts(distributed=False, backends={}), "broken", "without torch.distr"),
     (torch.built_in, facts(backends={"gloo": "", "nccl": "2.28"}), "fine", "gloo, nccl 2.28"),
+    (
+        torch.built_in,
+        facts(backends={"nccl": "2.3", "gloo": ""}, implementations={"nccl": "nccl2"}),
+        "fine",
+        "nccl 2.3 (nccl means nccl2), gloo",
+    ),
     (torch.built_in, facts(backends={"mpi": ""}), "broken", "gloo is not"),
     (torch.nccl_wheels, {}, "skipped", ""),
     (torch.nccl_wheels, has("nvidia-nccl-cu12"), "fine", ""),

@@ -1,0 +1,185 @@
+"""Tests distdemo on releases of torch: an environment for each, the core tests, and the check.
+
+    python tools/releases.py                  # every release that distdemo supports
+    python tools/releases.py 2.8.0 2.15.0     # these
+    python tools/releases.py --maps 2.15.0    # probes gloo there, too, and folds the maps
+
+An environment is made once, with venv and pip, which takes the network and 1 to 7 GB of disk: the
+wheels on PyPI bring CUDA. They lie in CACHE/RELEASE; one with a file ``.ok`` is ready. Exit code 1
+if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distdemo.backends.capabilities import CapabilityMap
+
+ROOT = Path(__file__).resolve().parents[1]
+RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
+TESTS = ("tests/core", "tests/check", "tests/demo")
+MAPS = ROOT / "distdemo" / "backends" / "maps"
+WHO = (
+    "import torch, importlib.util as u; print(torch.__version__, u.find_spec('xdist') is not None)"
+)
+
+
+def main() -> int:
+    """Every release in turn; a table at the end."""
+    asked = arguments()
+    if asked.fold:
+        fold_maps(asked.fold)
+        return 0
+    missing = [
+        each for each in asked.releases or RELEASES if not (asked.cache / each / ".ok").exists()
+    ]
+    if missing:
+        print(f"{len(missing)} environments are made in {asked.cache}: up to 7 GB each, once.\n")
+    rows = []
+    for release in asked.releases or RELEASES:
+        print(f"torch {release}", flush=True)
+        rows.append([release, *one_release(release, asked)])
+        print(flush=True)
+    if asked.maps:
+        fold_maps(sorted((asked.cache / "maps").glob("gloo-*.json")))
+    heads = ["torch", "installed", "tests", "check", *(["map"] if asked.maps else [])]
+    widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
+    for row in [heads, *rows]:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+    good = ("passed", "ready", "no tests")
+    return 0 if all(cell.startswith(good) for row in rows for cell in row[2:]) else 1
+
+
+def arguments() -> argparse.Namespace:
+    """Of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser.add_argument("releases", metavar="RELEASE", nargs="*", help="2.8.0; default: all")
+    parser.add_argument("--cache", type=Path, default=home / "distdemo" / "releases")
+    parser.add_argument("--again", action="store_true", help="make what is there anew")
+    parser.add_argument(
+        "--fold",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="put these probes into the maps: no more",
+    )
+    parser.add_argument("--maps", action="store_true", help="probe gloo, and fold the maps")
+    parser.add_argument(
+        "--tests", nargs="*", default=TESTS, help="what pytest is given; none: none"
+    )
+    return parser.parse_args()
+
+
+def one_release(release: str, asked: argparse.Namespace) -> list[str]:
+    """What it has installed, and how each step went: a cell of the table for each."""
+    folder: Path = asked.cache / release
+    python = folder / "bin" / "python"
+    rest = 2 + asked.maps  # steps
+    if (asked.again or not (folder / ".ok").exists()) and not make(folder, release):
+        return ["no environment", *["not run"] * rest]
+    answer = subprocess.run([python, "-c", WHO], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        return ["broken: --again makes it anew", *["not run"] * rest]
+    installed, has_xdist = answer.stdout.split()
+    cells = [installed]
+    print(f"  this is torch {installed}", flush=True)
+    if not installed.startswith(release):
+        return ["another: --again makes it anew", *["not run"] * rest]
+    at_once = ["-n", "2"] if has_xdist == "True" else []
+    tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *at_once, *asked.tests]
+    cells.append(step(tests, folder / "tests.log") if asked.tests else "no tests")
+    cells.append(step([python, "-m", "distdemo", "check"], folder / "check.log"))
+    if asked.maps:
+        file = asked.cache / "maps" / f"gloo-{'.'.join(release.split('.')[:2])}.json"
+        file.parent.mkdir(exist_ok=True)
+        probe = [python, "-m", "distdemo", "backends", "--probe", "gloo", "--output", file]
+        ready = file.exists() and not asked.again
+        cells.append("ready" if ready else step(probe, folder / "probe.log"))
+    return cells
+
+
+def make(folder: Path, release: str) -> bool:
+    """An environment with this torch, distdemo's dependencies and the tools of the tests."""
+    ready = folder / ".ok"
+    ready.unlink(missing_ok=True)
+    pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    others = [line for line in pins if not line.startswith("torch==")]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join([*others, f"torch=={release}", ""]))
+        constraints.flush()
+        pip: list[str | Path] = [
+            folder / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+        ]
+        wanted = [f"torch=={release}", "--editable", f"{ROOT}[mpi]", *TOOLS]
+        commands: tuple[list[str | Path], ...] = (
+            [sys.executable, "-m", "venv", folder],
+            [*pip, "--constraint", constraints.name, *wanted],
+        )
+        for command in commands:
+            if not step(command, folder.with_suffix(".install.log")).startswith("passed"):
+                return False
+    ready.touch()
+    return True
+
+
+def step(command: Sequence[str | Path], log: Path) -> str:
+    """Run it on this checkout, its output in a file; whether it passed, and its last line."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with log.open("w", encoding="utf-8") as output:
+        code = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False
+        ).returncode
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    how = "passed" if code == 0 else f"failed ({code})"
+    told = f"{how} in {time.monotonic() - began:.0f} s"
+    name = " ".join(str(word) for word in command[1:4])
+    print(f"  {name}: {told}: {lines[-1] if lines else ''}", flush=True)
+    if code:
+        print(f"  {log} has all of it", flush=True)
+    return told
+
+
+def fold_maps(files: Iterable[Path]) -> None:
+    """Put what was probed in the place of what the maps have of these backends and releases."""
+    sys.path.insert(0, str(ROOT))
+    from distdemo.backends import REGISTRY
+    from distdemo.backends.capabilities import by_release, fold, read, written
+
+    probed: defaultdict[str, dict[str, CapabilityMap]] = defaultdict(dict)
+    for found in map(read, files):
+        probed[REGISTRY[found.backend].map_name(found.device)][found.torch] = found
+    for name, own in probed.items():
+        known = by_release(name)
+        before = {release: known.of(release) for release in known.releases} if known else {}
+        file = MAPS / f"{name}.json"
+        old = file.read_text("utf-8") if known else ""
+        text = written(fold((before | own).values(), known.notes if known else ()))
+        file.write_text(text, encoding="utf-8")
+        told = "as it was" if text == old else "new: see git diff"
+        print(f"{file.relative_to(ROOT)} is {told}.\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
