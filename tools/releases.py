@@ -39,6 +39,7 @@ print(torch.__version__, u.find_spec("xdist") is not None, distdemo.__file__)
 def main() -> int:
     """Every release in turn; a table at the end."""
     asked = arguments()
+    asked.cache = asked.cache.resolve()  # the steps run elsewhere
     if asked.fold:
         fold_maps(asked.fold)
         return 0
@@ -147,7 +148,7 @@ def make(folder: Path, release: str) -> bool:
 
 
 def step(command: Sequence[str | Path], log: Path) -> str:
-    """Run it, its output in a file, and print its last line; whether it passed, and in what time."""
+    """Run it, its output in a file; whether it passed, and in what time."""
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
