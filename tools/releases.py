@@ -30,14 +30,16 @@ RELEASES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", 
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "jsonschema", "hypothesis", "xmlschema")
 TESTS = ("tests/core", "tests/check", "tests/demo")
 MAPS = ROOT / "distdemo" / "backends" / "maps"
-WHO = (
-    "import torch, importlib.util as u; print(torch.__version__, u.find_spec('xdist') is not None)"
-)
+WHO = """
+import importlib.util as u, torch, distdemo
+print(torch.__version__, u.find_spec("xdist") is not None, distdemo.__file__)
+"""
 
 
 def main() -> int:
     """Every release in turn; a table at the end."""
     asked = arguments()
+    asked.cache = asked.cache.resolve()  # the steps run elsewhere
     if asked.fold:
         fold_maps(asked.fold)
         return 0
@@ -93,14 +95,17 @@ def one_release(release: str, asked: argparse.Namespace) -> list[str]:
     rest = 2 + asked.maps  # steps
     if (asked.again or not (folder / ".ok").exists()) and not make(folder, release):
         return ["no environment", *["not run"] * rest]
-    answer = subprocess.run([python, "-c", WHO], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [python, "-c", WHO], cwd=folder, capture_output=True, text=True, check=False
+    )
     if answer.returncode:
-        return ["broken: --again makes it anew", *["not run"] * rest]
-    installed, has_xdist = answer.stdout.split()
+        return ["broken: --again", *["not run"] * rest]
+    installed, has_xdist, where = answer.stdout.strip().split(" ", 2)
     cells = [installed]
     print(f"  this is torch {installed}", flush=True)
-    if not installed.startswith(release):
-        return ["another: --again makes it anew", *["not run"] * rest]
+    if not installed.startswith(release) or not Path(where).resolve().is_relative_to(ROOT):
+        print(f"  distdemo is {where}", flush=True)
+        return ["of another torch or checkout: --again", *["not run"] * rest]
     at_once = ["-n", "2"] if has_xdist == "True" else []
     tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *at_once, *asked.tests]
     cells.append(step(tests, folder / "tests.log") if asked.tests else "no tests")
@@ -143,13 +148,12 @@ def make(folder: Path, release: str) -> bool:
 
 
 def step(command: Sequence[str | Path], log: Path) -> str:
-    """Run it on this checkout, its output in a file; whether it passed, and its last line."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Run it, its output in a file; whether it passed, and in what time."""
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         code = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False
+            command, cwd=ROOT, stdout=output, stderr=output, check=False
         ).returncode
     lines = log.read_text("utf-8", "replace").strip().splitlines()
     how = "passed" if code == 0 else f"failed ({code})"

@@ -50,6 +50,7 @@ def test_torch_s_own_calls_lead_to_their_form() -> None:
         "recv": ("p2p", ()),
         "monitored-barrier": ("barrier", ("--monitored",)),
         "all_gather_into_tensor": ("all_gather", ("--variant", "single")),
+        "gather_single": ("gather", ("--variant", "single")),
         "broadcast_object_list": ("broadcast", ("--objects",)),
         "all-reduse": None,
     }.items():
