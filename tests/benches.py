@@ -30,7 +30,8 @@ SMALL = (8, 4096)
 def series(name: str = "all_reduce", ranks: int = 2, **settings: Any) -> SeriesSpec:
     """One op over gloo, with what it needs to be called at all."""
     op = ops.REGISTRY[name]
-    own: dict[str, Any] = {"reduce_op": "sum", "root": 0, "variant": "single", "pattern": "ring"}
+    variant = "list" if name == "gather" else "single"  # gloo has no gather_single
+    own: dict[str, Any] = {"reduce_op": "sum", "root": 0, "variant": variant, "pattern": "ring"}
     spec = SeriesSpec(
         name,
         "",
