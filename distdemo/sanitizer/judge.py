@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from distdemo.sanitizer.matching import Matcher
+from distdemo.sanitizer.matching import Group, Matcher
 from distdemo.sanitizer.notes import MOST_KNOWN, Made, Reader
 from distdemo.sanitizer.records import CallCount, Finding
 from distdemo.sanitizer.timeline import Timeline
 from distdemo.sanitizer.waiting import behind, missed, stuck
 
-GRACE = 1.0  # seconds that ranks get to come to a call at which others differ
+GRACE = 1.0  # seconds that ranks get to come to a call at which something is wrong
 STILL = 2  # looks in a row without a note after which what waits is taken to wait
 
 
@@ -34,7 +34,8 @@ class Judge:
         self._new = [bytearray() for _ in range(world_size)]
         self._heard = False
         self._still = 0
-        self._since = 0.0  # when calls were first seen to differ
+        self._suspects: list[tuple[Group, int]] = []
+        self._since = 0.0  # when something was first seen to be wrong
         self._timeline = timeline
         self._counts: dict[int, tuple[Made, Counter[int]]] = {}
         self._others: Counter[int] = Counter()  # calls that are one too many to be told apart
@@ -52,19 +53,26 @@ class Judge:
         self.read()
         self._still = 0 if moved else self._still + 1
         matcher = self.matcher
-        if not matcher.suspects:
-            self._since = 0.0
         if matcher.stopped:
             return None
+        if self._suspects != matcher.suspects[:1]:
+            self._suspects, self._since = matcher.suspects[:1], 0.0
         if matcher.suspects:
-            # Those that come to the same call right after show who differs from whom.
-            self._since = self._since or time.monotonic()
-            if matcher.settled(matcher.suspects[0]) or time.monotonic() > self._since + GRACE:
-                self.finding = matcher.mismatch(matcher.suspects[0])
+            found = matcher.mismatch(matcher.suspects[0])
         elif matcher.found:
             self.finding = matcher.first()
+            return self.finding
         elif self._still >= 1:
-            self.finding = stuck(matcher) if self._still >= STILL else missed(matcher)
+            found = stuck(matcher) if self._still >= STILL else missed(matcher)
+        else:
+            return None
+        if found is None:
+            self._since = 0.0
+            return None
+        # Those that come right after show who differs from whom, and who else waits.
+        self._since = self._since or time.monotonic()
+        if matcher.settled(found) or time.monotonic() > self._since + GRACE:
+            self.finding = found
         return self.finding
 
     def certain(self) -> Finding | None:

@@ -418,14 +418,14 @@ class Matcher:
             rank for calls in group.open for rank, made in calls.items() if made.call.place == line
         }
 
-    def settled(self, at: tuple[Group, int]) -> bool:
-        """Whether every member has made its call at this position, or is held up elsewhere."""
-        calls = self.calls_at(at)
-        absent = (self.ranks[each] for each in at[0].members if each not in calls)
+    def settled(self, finding: Finding) -> bool:
+        """Whether every rank that a finding doesn't name has ended, or is held up in a call."""
+        named = {rank for row in finding.rows if row.place for rank in row.ranks}
+        others = (state for rank, state in enumerate(self.ranks) if rank not in named)
         return all(
             state.ended is not None
             or (state.blocked and all(self.awaited(entry) for entry in state.blocked))
-            for state in absent
+            for state in others
         )
 
     def mismatch(self, at: tuple[Group, int]) -> Finding | None:

@@ -140,11 +140,11 @@ def test_the_debugger_has_the_terminal(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
     (tmp_path / "test_sleeps.py").write_text(
-        "import pathlib, time, pytest\n"
+        "import pathlib, threading, pytest\n"
         "@pytest.mark.ranks(2)\n"
         "def test_sleeps(rank):\n"
         f"    pathlib.Path({str(tmp_path)!r}, f'up{{rank}}').touch()\n"
-        "    time.sleep(600)\n"
+        "    threading.Event().wait(600)\n"
     )
     with pytested(tmp_path, "test_sleeps.py") as run:
         assert wait_until(lambda: (tmp_path / "up0").exists() and (tmp_path / "up1").exists())
