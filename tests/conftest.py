@@ -19,6 +19,7 @@ torch.set_num_threads(1)
 
 import gc  # noqa: E402
 import signal  # noqa: E402
+import sys  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
 
 import pytest  # noqa: E402 - as above
@@ -33,6 +34,13 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def process_without_mpi() -> Iterator[None]:
+    """See that no test loads MPI here, which the next would find: ``in_a_child`` is for that."""
+    yield
+    assert "distdemo.mpi.registration" not in sys.modules
 
 
 settings.register_profile("suite", deadline=None)  # a loaded machine is no failure

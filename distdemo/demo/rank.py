@@ -303,7 +303,8 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport
     """What came of an op on every rank."""
     spec, form = specs[0], op.form(specs[0])
     results = [each.value for each in world.outcomes if isinstance(each, Returned)]
-    backend = backends.REGISTRY.get(world.world.backend)
+    asked = world.world
+    backend = backends.REGISTRY.get(asked.backend) if asked.world_size > 1 else None
     return OpReport(
         spec=spec,
         groups=tuple(each.members for each in specs if each.members is not None),
@@ -312,8 +313,8 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport
         traffic=op.traffic(spec),
         world=world,
         ranks=tuple(_since_the_first(results, world.hosts)) if world.ok else (),
-        versions=versions() | backends.versions_of(world.world),
-        warning=backend.wrong(op, spec, world.world.device) or "" if backend else "",
+        versions=versions() | backends.versions_of(asked),
+        warning=backend.wrong(op, spec, asked.device) or "" if backend else "",
     )
 
 

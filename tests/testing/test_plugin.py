@@ -85,15 +85,16 @@ def test_the_ways_of_pytest(tmp_path: Path) -> None:
             files.append(folder / "junit.xml")
             runs.append(held.enter_context(pytested(folder, f"--junitxml={files[-1]}", *words)))
         ends = [run.finish(3 * PATIENCE) for run in runs]
-        for (code, out, err), file in zip(ends, files, strict=True):
-            assert (code, err) == (1, ""), out
+        for (code, out, _), file in zip(ends, files, strict=True):
+            assert code == 1, out
             found = outcomes(file)
             passed = found.pop("passed")
             assert found == OUTCOMES, out
             assert {"test_average", "test_sizes", "test_after_all_that"} <= passed
         for run in runs:
             assert wait_until(lambda run=run: not run.left())  # type: ignore[misc]  # mypy takes no default
-    out = ends[0][1]
+    _, out, err = ends[0]
+    assert err == ""  # xdist's workers may say that they were hurried when they ended
     matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
     assert "test_ways.py::test_warns" in out
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch.distributed as dist
+from forked import in_a_child
 from running import Numbered
 
 from distdemo import ops
@@ -159,7 +160,11 @@ def test_every_dtype_and_reduce_op_that_is_not_refused_works() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py")
 def test_every_algorithm_is_right_over_mpi() -> None:
     specs = [*cases(3, (7,)), TraceSpec(spec_of("all_reduce", 3, 1 << 18), "doubling")]
-    assert_all_right(specs, run_prepared(world(3, backend="mpi"), run_each, (specs,)))
+
+    def work() -> None:
+        assert_all_right(specs, run_prepared(world(3, backend="mpi"), run_each, (specs,)))
+
+    in_a_child(work)
 
 
 def test_a_rank_that_sends_what_it_does_not_have_is_refused_before_it_runs() -> None:
