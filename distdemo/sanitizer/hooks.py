@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -54,6 +54,11 @@ from distdemo.sanitizer.records import Call, Notes, Place
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
 POSITION_OF_SIZE = 3  # among the arguments of init_process_group
 LONGEST = 400  # characters of an exception's text
+
+
+_HOME = "torch.distributed"
+_COUNT = len(sys.modules)
+_LOADED = [module for name, module in sys.modules.items() if name.startswith(_HOME)]
 
 
 class Waited(NamedTuple):
@@ -416,9 +421,15 @@ def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
     """Replace a function of torch.distributed wherever a module of torch's has it by name."""
     original = getattr(c10d, name)
     replacement = wraps(original)(wrap(original))
-    for home, module in list(sys.modules.items()):
-        if home.startswith("torch.distributed") and vars(module).get(name) is original:
+    for module in _torch_modules():
+        if vars(module).get(name) is original:
             setattr(module, name, replacement)
+
+
+def _torch_modules() -> list[ModuleType]:
+    """Those of torch.distributed; a look at all others would copy their pages in a forked rank."""
+    new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _COUNT))
+    return [*_LOADED, *(sys.modules[name] for name in new if name.startswith(_HOME))]
 
 
 def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 STARTS = 120.0  # seconds that the process gets to load torch and the tests
 ENDS = 20.0  # seconds beyond a test's own timeout until its world is gone
+LARGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Asks for memory that can be put into large pages quickly (glibc from 2.35 on); see template."""
 NOT_FOR_RANKS: dict[str, Any] = {
     "keyword": "",
     "markexpr": "",
@@ -112,6 +114,7 @@ class Template:
                 stderr=out,
                 pass_fds=(theirs.fileno(),),
                 cwd=config.invocation_params.dir,
+                env={"GLIBC_TUNABLES": LARGE_PAGES, **os.environ},
             )
         theirs.close()
         options = {**vars(config.option), **NOT_FOR_RANKS}

@@ -7,6 +7,7 @@ made from the same options, which collects a file when the first test of it is a
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -22,10 +23,11 @@ from typing import Any
 import pytest
 from _pytest.config import Config, create_terminal_writer
 
-from distdemo.testing.client import Ended, Task
+from distdemo.testing.client import LARGE_PAGES, Ended, Task
 from distdemo.testing.plugin import IS_TEMPLATE
 
 FOREVER = 1e9  # seconds, for who debugs
+MADV_COLLAPSE = 25  # of linux/mman.h; Python has no name for it
 
 
 class Screen:
@@ -169,10 +171,29 @@ def _load(modules: Iterable[str]) -> None:
                 import_module(name)
 
 
+def _use_large_pages() -> None:
+    """Put what is loaded by now into large pages: forks are made, and end, in half the time.
+
+    Linux does it from 6.1 on (MADV_COLLAPSE, madvise(2)); others refuse, and nothing is lost.
+    """
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for line in maps.read_text().splitlines():
+        addresses, rights, _, _, file = line.split()[:5]
+        if (rights, file) == ("rw-p", "0"):
+            start, end = (int(each, 16) for each in addresses.split("-"))
+            advise(start, end - start, MADV_COLLAPSE)
+
+
 def main() -> None:
     """Load torch and the session, and serve."""
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
+    if os.environ.get("GLIBC_TUNABLES") == LARGE_PAGES:
+        del os.environ["GLIBC_TUNABLES"]  # tests see what pytest was started with
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # So that a test that asks for GPUs doesn't load their driver, which no fork survives.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -192,6 +213,7 @@ def main() -> None:
     config.pluginmanager.register(Server(connection, terminal))
     if not config.pluginmanager.hasplugin("terminalreporter"):
         config.pluginmanager.register(Screen(config), "terminalreporter")
+    _use_large_pages()
     config.hook.pytest_cmdline_main(config=config)
 
 
