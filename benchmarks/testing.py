@@ -108,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
-    ways = {"plugin": (PLUGIN, 21), "torchrun": (TORCHRUN, 2), "spawn": (SPAWN, 2)}
+    ways = {"plugin": (PLUGIN, 101), "torchrun": (TORCHRUN, 2), "spawn": (SPAWN, 2)}
     ways["pool"] = (POOL, 2)
     if importlib.util.find_spec("expecttest"):
         ways["MultiProcessTestCase"] = (INTERNAL, 2)

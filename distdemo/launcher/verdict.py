@@ -65,7 +65,7 @@ def judge(
     if late:
         what, longer = (
             f"Timed out after {world.deadline:g} s",
-            "A longer timeout gives slow ranks more time.",
+            "If they are only slow, a longer timeout gives them more time.",
         )
         if stalled and world.stall is not None:
             what = f"No progress for {world.stall:g} s"
@@ -254,10 +254,10 @@ def _doing(outcome: Outcome) -> str:
         return f"was last heard of when it had {phase}"
     if outcome.where is None:
         return f"did not answer (phase: {phase}): stopped, or stuck in the kernel"
-    at = f" at {outcome.where.place}" if outcome.where.place else ""
+    at = f"at {outcome.where.place}" if outcome.where.place else f"(phase: {phase})"
     if outcome.where.collective:
-        return f"is waiting in {outcome.where.collective}{at} (phase: {phase})"
-    return f"is{at or ' busy'} (phase: {phase})"
+        return f"is waiting in {outcome.where.collective} {at}"
+    return f"is {at}" if outcome.where.place else f"is busy {at}"
 
 
 # ------------------------------------------------------------------------------------------ words

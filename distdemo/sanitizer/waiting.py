@@ -63,7 +63,9 @@ def behind(matcher: Matcher, running: dict[int, str]) -> Finding | None:
     if not late:
         return None
     rows = rows_of({rank: entry.call for rank, entry in waiting.items()})
-    rows += [Row((rank,), "has not come", running.get(rank, "")) for rank in sorted(late)]
+    rows += [
+        Row((rank,), "has not reached this call", running.get(rank, "")) for rank in sorted(late)
+    ]
     before = matcher.before(next(iter(waiting.values())).group)
     ranks = tuple(sorted(late))
     return Finding("absent", "", tuple(rows), before, RULES["absent"], ranks, tuple(waiting))
@@ -165,7 +167,7 @@ def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
 def _end_of(matcher: Matcher, rank: int) -> Row:
     ended = matcher.ranks[rank].ended
     if ended is None:
-        return Row((rank,), "had not come")
+        return Row((rank,), "had not reached this call")
     return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
 
 
