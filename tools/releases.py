@@ -159,7 +159,7 @@ def step(command: Sequence[str | Path], log: Path) -> str:
     how = "passed" if code == 0 else f"failed ({code})"
     told = f"{how} in {time.monotonic() - began:.0f} s"
     name = " ".join(str(word) for word in command[1:4])
-    print(f"  {name}: {told}: {lines[-1] if lines else ''}", flush=True)
+    print(f"  {name}: {told}: {lines[-1][:80] if lines else ''}", flush=True)
     if code:
         print(f"  {log} has all of it", flush=True)
     return told

@@ -10,7 +10,8 @@ so every element differs by rank and by position. Where that would outgrow what 
 holds exactly (or the sum over all ranks would), the numbers wrap at a prime, which keeps
 neighbouring ranks and shifted blocks apart. Some reductions would give the same everywhere and
 prove nothing, so they get other values: a product takes small factors, a bitwise AND masks with
-one bit cleared, and an AND (or OR) of bools is decided, at every second position, by one rank.
+one bit cleared, and an AND (or OR) of bools is decided, at every second position, by one rank;
+elsewhere all ranks agree.
 
 Counting has one blind spot: the smallest and the largest number are always the first and the last
 rank's. With a seed the numbers are mixed instead, so that every rank decides somewhere.
@@ -94,6 +95,7 @@ def element(rule: ValueRule, label: Any, position: Any) -> Any:  # noqa: ANN401 
         return _mixed(label, position, rule.seed) % rule.modulus
     if rule.pattern in ("lone one", "lone zero"):
         lone = 1 * ((position % 2 == 1) & (position // 2 % rule.modulus == label))
+        lone = lone + 1 * (position % 4 == 2)  # on all ranks: a sum would not be a bool
         return lone if rule.pattern == "lone one" else 1 - lone
     if rule.pattern == "factors":
         return 1 + (label + position + rule.seed) % rule.modulus
