@@ -85,9 +85,9 @@ _ALL = (
         finding="root",
         ranks=(1, 2),
         why="src is the rank that gives, and all ranks must name the same one. With src=rank each "
-        "rank believes that it is the root, and nobody receives. gloo waits for receivers for "
-        "ever. Over MPI this may go well by luck; with another library or a larger tensor it may "
-        "not.",
+        "rank believes that it is the root, and nobody receives. gloo waits for receivers "
+        "forever. Over MPI this may go well by luck; with another library or a larger tensor it "
+        "may not.",
         hints=(
             "All ranks wait in the same call. What does each rank pass as src?",
             "Ranks 1 and 2 should receive, and they believe that they give.",

@@ -35,6 +35,7 @@ class Judge:
         self._heard = False
         self._still = 0
         self._suspects: list[tuple[Group, int]] = []
+        self._first: Finding | None = None
         self._since = 0.0  # when something was first seen to be wrong
         self._timeline = timeline
         self._counts: dict[int, tuple[Made, Counter[int]]] = {}
@@ -59,8 +60,9 @@ class Judge:
             self._suspects, self._since = matcher.suspects[:1], 0.0
         if matcher.suspects:
             found = matcher.mismatch(matcher.suspects[0])
-        elif matcher.found:
-            self.finding = matcher.first()
+        elif matcher.found:  # twice the same: a call that raises at once may be caught
+            self._first, first = matcher.first(), self._first
+            self.finding = first if first == self._first else None
             return self.finding
         elif self._still >= 1:
             found = stuck(matcher) if self._still >= STILL else missed(matcher)

@@ -81,6 +81,7 @@ class Entry:
         other: of a send or receive: the other side.
         order: how many calls its rank has made before it.
         waited: somebody waits for it, or has done so.
+        wrong: what is wrong with it whatever the others do.
     """
 
     rank: int
@@ -91,6 +92,7 @@ class Entry:
     other: Entry | None = None
     order: int = 0
     waited: bool = False
+    wrong: Finding | None = None
 
     @property
     def from_any(self) -> bool:
@@ -196,6 +198,7 @@ class RankState:
         failed: positions at which its call failed, and it went on.
         lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
+        refused: what was wrong with its last call, which raised at once: nothing, if it goes on.
     """
 
     made: int = 0
@@ -207,6 +210,7 @@ class RankState:
     failed: set[tuple[Group, int]] = field(default_factory=set)
     lost: bool = False
     ended: Ended | None = None
+    refused: Finding | None = None
 
     @property
     def blocked(self) -> list[Entry]:
@@ -255,7 +259,7 @@ class Matcher:
         if isinstance(note, Made):
             state.threads.add(note.thread)
             state.waits.pop(note.thread, None)
-            state.last = note.call
+            state.last, state.refused = note.call, None
             entry = self._made(rank, note)
             state.latest[note.thread] = entry
             if entry is not None and note.call.sync:
@@ -282,6 +286,8 @@ class Matcher:
         else:
             state.ended = note
             state.waits.clear()
+            if state.refused is not None and note.how.startswith("raised"):
+                self.found.append(state.refused)
 
     def _came(self, state: RankState, note: Came) -> None:
         entry = state.waits.pop(note.thread, None)
@@ -297,6 +303,9 @@ class Matcher:
     def _undo(self, entry: Entry) -> None:
         """Forget a call that was refused before it was made."""
         group, rank, position = entry.group, entry.rank, entry.position
+        if entry.wrong is not None and entry.wrong in self.found:
+            self.found.remove(entry.wrong)
+            self.ranks[rank].refused = entry.wrong
         if entry.call.op in P2P:
             channel, other = self._channel(entry), entry.other
             if other is None or channel is None:
@@ -326,9 +335,10 @@ class Matcher:
             self._outside(rank, call)
             return None
         wrong = alone(call, group.numbers[rank], len(members), backend)
-        if wrong is not None:
-            self._alone(rank, group, call, *wrong)
         entry = Entry(rank, group, call, order=self.ranks[rank].made)
+        if wrong is not None:
+            entry.wrong = self._alone(rank, group, call, *wrong)
+            self.found.append(entry.wrong)
         if call.op in P2P:
             self._match(entry)
             return entry
@@ -495,13 +505,13 @@ class Matcher:
         what = f"{ranks_of((rank,))}: {what}"
         self.found.append(Finding("buffers", what, tuple(rows), "", rule, (rank,)))
 
-    def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> None:
+    def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> Finding:
         name = group.name(self.world_size)
         row = Row((rank,), str(call), str(call.place))
         where = "" if name.startswith("the default") else f" in {name}"
         what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
         before = self.before(group)
-        self.found.append(Finding(kind, what, (row,), before, RULES[kind], (rank,)))
+        return Finding(kind, what, (row,), before, RULES[kind], (rank,))
 
     # --------------------------------------------------------------------- sends and receives
 

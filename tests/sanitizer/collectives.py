@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 from sanitizer.pairs import faulty, right
@@ -558,6 +559,14 @@ def root_is_the_last_rank(rank: int, size: int) -> None:
     weight = torch.full((4,), float(rank))
     dist.broadcast(weight, src=size - 1)
     assert weight[0] == size - 1
+
+
+@right
+def root_that_is_refused_is_known_to_be(rank: int, size: int) -> None:
+    weight = torch.ones(4)
+    with pytest.raises((ValueError, RuntimeError)):
+        dist.broadcast(weight, src=size)
+    dist.barrier()
 
 
 @faulty("argument", ranks=(3,))
