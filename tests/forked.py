@@ -23,7 +23,7 @@ def in_a_child(work: Callable[[], object]) -> None:
     process.start()
     there.close()
     try:
-        problem = here.recv() if here.poll(60) else "it did not end"
+        problem = here.recv() if here.poll(110) else "it did not end"
     except EOFError:
         problem = "it died"
     process.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from distdemo.sanitizer.matching import Group, Matcher
+from distdemo.sanitizer.matching import Matcher
 from distdemo.sanitizer.notes import MOST_KNOWN, Made, Reader
 from distdemo.sanitizer.records import CallCount, Finding
 from distdemo.sanitizer.timeline import Timeline
@@ -34,8 +34,7 @@ class Judge:
         self._new = [bytearray() for _ in range(world_size)]
         self._heard = False
         self._still = 0
-        self._suspects: list[tuple[Group, int]] = []
-        self._first: Finding | None = None
+        self._about: object = None  # what is wrong, by itself
         self._since = 0.0  # when something was first seen to be wrong
         self._timeline = timeline
         self._counts: dict[int, tuple[Made, Counter[int]]] = {}
@@ -56,24 +55,32 @@ class Judge:
         matcher = self.matcher
         if matcher.stopped:
             return None
-        if self._suspects != matcher.suspects[:1]:
-            self._suspects, self._since = matcher.suspects[:1], 0.0
-        if matcher.suspects:
-            found = matcher.mismatch(matcher.suspects[0])
-        elif matcher.found:  # twice the same: a call that raises at once may be caught
-            self._first, first = matcher.first(), self._first
-            self.finding = first if first == self._first else None
-            return self.finding
-        elif self._still >= 1:
-            found = stuck(matcher) if self._still >= STILL else missed(matcher)
-        else:
-            return None
-        if found is None:
+        about = next(iter((*matcher.suspects, *matcher.found)), None)
+        known, self._about = about is self._about, about
+        if not known:
             self._since = 0.0
+        found, named = None, set[int]()
+        if matcher.suspects:
+            named = {*matcher.calls_at(matcher.suspects[0])}
+        elif matcher.found:
+            if not known:  # a call that is refused at once, which the program may know
+                return None
+            found = matcher.first()
+        elif self._still >= STILL:
+            found = stuck(matcher)
+            if found is None:
+                self._since = 0.0
+        elif self._still >= 1:
+            found = missed(matcher)
+        if found is not None:
+            named = {rank for row in found.rows if row.place for rank in row.ranks}
+        elif not matcher.suspects:
             return None
         # Those that come right after show who differs from whom, and who else waits.
         self._since = self._since or time.monotonic()
-        if matcher.settled(found) or time.monotonic() > self._since + GRACE:
+        if matcher.settled(named) or time.monotonic() > self._since + GRACE:
+            if matcher.suspects:
+                found = matcher.mismatch(matcher.suspects[0])
             self.finding = found
         return self.finding
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -198,7 +198,7 @@ class RankState:
         failed: positions at which its call failed, and it went on.
         lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
-        refused: what was wrong with its last call, which raised at once: nothing, if it goes on.
+        refused: what was wrong with its last call, which raised at once; it may know, and go on.
     """
 
     made: int = 0
@@ -286,8 +286,11 @@ class Matcher:
         else:
             state.ended = note
             state.waits.clear()
-            if state.refused is not None and note.how.startswith("raised"):
-                self.found.append(state.refused)
+            refused = state.refused
+            if refused is not None and (
+                note.how.startswith("exited") or str(note.place) == refused.rows[0].place
+            ):
+                self.found.append(refused)
 
     def _came(self, state: RankState, note: Came) -> None:
         entry = state.waits.pop(note.thread, None)
@@ -428,9 +431,8 @@ class Matcher:
             rank for calls in group.open for rank, made in calls.items() if made.call.place == line
         }
 
-    def settled(self, finding: Finding) -> bool:
-        """Whether every rank that a finding doesn't name has ended, or is held up in a call."""
-        named = {rank for row in finding.rows if row.place for rank in row.ranks}
+    def settled(self, named: Collection[int]) -> bool:
+        """Whether every rank but these has ended, or is held up in a call."""
         others = (state for rank, state in enumerate(self.ranks) if rank not in named)
         return all(
             state.ended is not None

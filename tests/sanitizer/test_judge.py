@@ -195,3 +195,47 @@ def test_calls_that_differ_get_their_time_anew_if_those_before_were_not_made(
         judge.feed(3, b"0\nr\n")
         assert judge.look() is None
         now[0] += 100.0
+
+
+def test_a_deadlock_is_told_while_other_ranks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    judge = judged("0\nr\n")
+    judge.feed(0, b"2\n")  # of its pair
+    judge.feed(1, b"0\n")  # of all
+    found = []
+    for _ in range(4):
+        for rank in (2, 3):
+            judge.feed(rank, b"2\nr\n")
+        for _ in range(3):
+            now[0] += 0.2
+            found.append(judge.look())
+    assert [each.kind for each in found if each] == ["deadlock"] * 4
+    assert found[-1] is not None
+    assert found[-1].ranks == (0, 1)
+
+
+REFUSED = Place("train.py", 50, "step")
+ENDS = {
+    "caught": ("0\nr", None),
+    "raised": (texts.end_line(texts.Ended("raised RuntimeError: no", REFUSED)), "argument"),
+    "raised another": (texts.end_line(texts.Ended("raised ValueError: 3", Place("a.py", 9))), None),
+    "given up": (texts.end_line(texts.Ended("exited with 1")), "argument"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_call_that_is_refused_is_told_if_the_program_ends_by_it(how: str) -> None:
+    rest, kind = ENDS[how]
+    judge = judged("0\nr\n")
+    bad = call_line(4, 0, Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
+    for again in range(2):  # each look finds it in such a call
+        for rank in range(N):
+            judge.feed(rank, f"{'' if again else bad}\n4\n".lstrip("\n").encode())
+        assert judge.look() is None
+        for rank in range(N):
+            judge.feed(rank, b"u\n")
+    for rank in range(N):
+        judge.feed(rank, f"{rest}\n".encode())
+    found = judge.look() or judge.look() or judge.conclude({})
+    assert (found and found.kind) == kind
