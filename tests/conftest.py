@@ -23,6 +23,9 @@ import sys  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
 
 import pytest  # noqa: E402 - as above
+
+pytest.register_assert_rewrite("golden", "helpers")  # an assert there shows what differs
+
 from hypothesis import settings  # noqa: E402 - as above
 from warm import Warm  # noqa: E402 - as above
 
