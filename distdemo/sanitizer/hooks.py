@@ -45,6 +45,7 @@ from distdemo.sanitizer.notes import (
     Writer,
     call_line,
     end_line,
+    left_line,
     shared,
     stop_line,
     touched_line,
@@ -243,6 +244,20 @@ class Recorder:
                 self._writer.write(f"G {number} {nth} {name} {list(members)}")
                 numbers[device] = number
 
+    def left(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
+        """Note that this rank destroys a group; not while an error is on its way: its end tells."""
+        if sys.exc_info()[1] is not None:
+            return
+        all_of_them = group is None or group is dist.group.WORLD
+        groups = [
+            number
+            for each, numbers in self._groups.items()
+            if each is group or (all_of_them and isinstance(each, dist.ProcessGroup))
+            for number in numbers.values()
+        ]
+        if groups:
+            self._write(left_line(groups, self.place()))
+
     def knows(self, group: Any) -> bool:  # noqa: ANN401 - a group
         """Whether torch has told of this group."""
         return group in self._groups
@@ -352,6 +367,7 @@ def install(recorder: Recorder) -> Recorder:
     _everywhere("new_group", partial(_new_group, recorder))
     _everywhere("split_group", partial(_split_group, recorder))
     _everywhere("init_process_group", partial(_init, recorder))
+    _everywhere("destroy_process_group", partial(_destroy, recorder))
     for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
         setattr(dist, name, _covers_cpp(recorder, getattr(dist, name)))
     for name in ("_resolve_group", "_resolve_group_name"):  # what functional collectives call
@@ -493,6 +509,14 @@ def _split_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - to
         return _registered(recorder, original(*args, **named))
 
     return split_group
+
+
+def _destroy(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+    def destroy_process_group(group: Any = None) -> None:  # noqa: ANN401 - a group
+        safely(recorder, recorder.left, group)
+        original(group)
+
+    return destroy_process_group
 
 
 def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a group, or torch's sign for none

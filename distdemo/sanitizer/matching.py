@@ -14,7 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from distdemo.launcher.verdict import lost_peer, ranks_of
-from distdemo.sanitizer.notes import Came, Ended, GroupKey, Made, Note, Stopped, Touched, Waits
+from distdemo.sanitizer.notes import (
+    Came,
+    Ended,
+    GroupKey,
+    Left,
+    Made,
+    Note,
+    Stopped,
+    Touched,
+    Waits,
+)
 from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Place, Row
 
 P2P = ("send", "recv")
@@ -118,6 +128,7 @@ class Group:
         callers: the ranks that have made a call from a line.
         mixed: by lines: how often one call was made from these by different ranks, and the first.
         latest: by rank: the line of its last call.
+        left: by rank that has destroyed it: the line.
     """
 
     members: tuple[int, ...]
@@ -133,6 +144,7 @@ class Group:
     callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
     latest: dict[int, Place] = field(default_factory=dict)
+    left: dict[int, Place] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
         """``the default group``, or its members."""
@@ -279,6 +291,9 @@ class Matcher:
             self._came(state, note)
         elif isinstance(note, Touched):
             self._touched(rank, note)
+        elif isinstance(note, Left):
+            for key in note.groups:
+                self.group(*key).left[rank] = note.place
         elif isinstance(note, Stopped):
             self.stop(f"rank {rank}: {note.why}")
         elif lost_peer(note.how):  # it waited in vain

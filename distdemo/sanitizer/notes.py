@@ -11,6 +11,7 @@ A call that was made before from the same line with the same arguments is its nu
     f                                      # that failed; u: and so the call was not made
     X "why"                                # no more notes come, though the program goes on
     B {"what": "written", ...}             # what is wrong with the memory of a call
+    D {"groups": [0], ...}                 # the rank destroys these groups
     E {"how": "returned"}                  # its program has ended
 
 Lines are ASCII, ended by ``\n``. A line of another thread than the main one begins with ``@n``,
@@ -134,6 +135,11 @@ def stop_line(why: str) -> str:
     return f"X {json.dumps(why)}"
 
 
+def left_line(groups: list[int], place: Place) -> str:
+    """How a rank says that it destroys these groups."""
+    return f"D {json.dumps({'groups': groups, 'place': asdict(place)})}"
+
+
 def end_line(ended: Ended) -> str:
     """How a rank says that its program has ended."""
     return f"E {json.dumps(asdict(ended))}"
@@ -208,6 +214,14 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """The rank destroys its side of these groups, and makes no more calls on them."""
+
+    groups: tuple[GroupKey, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The rank's program has ended.
 
@@ -222,7 +236,7 @@ class Ended:
     inside: str = ""
 
 
-Note = Made | Waits | Came | Stopped | Touched | Ended
+Note = Made | Waits | Came | Stopped | Touched | Left | Ended
 
 
 @dataclass(slots=True)
@@ -272,6 +286,10 @@ class Reader:
             fields = json.loads(rest)
             place, then = (Place(**fields.pop(name)) for name in ("place", "then"))
             return Touched(**fields, place=place, then=then)
+        if letter == "D":
+            fields = json.loads(rest)
+            groups = tuple(self._groups[number] for number in fields["groups"])
+            return Left(groups, Place(**fields["place"]))
         if letter == "E":
             fields = json.loads(rest)
             return Ended(fields["how"], Place(**fields["place"]), fields["inside"])

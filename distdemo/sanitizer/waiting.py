@@ -16,10 +16,7 @@ def stuck(matcher: Matcher) -> Finding | None:
 
 
 def missed(matcher: Matcher) -> Finding | None:
-    """A call that lacks a rank, or a send that lacks a receive, whose program has ended."""
-    ended = {r for r, s in enumerate(matcher.ranks) if s.ended is not None}
-    if not ended:
-        return None
+    """A call that lacks a rank, or a send that lacks a receive, which will never make it."""
     for end in (state.ended for state in matcher.ranks):
         if end is not None and end.inside and end.how.startswith("raised"):
             alike = tuple(r for r, s in enumerate(matcher.ranks) if s.ended == end)
@@ -30,7 +27,7 @@ def missed(matcher: Matcher) -> Finding | None:
             return Finding("argument", what, (row,), "", RULES["argument"], alike)
     for group, position in matcher.unfinished():
         calls = matcher.calls_at((group, position))
-        gone = tuple(each for each in group.members if each not in calls and each in ended)
+        gone = tuple(r for r in group.members if r not in calls and _is_gone(matcher, group, r))
         if gone and not all(_gave_up(matcher, rank, (group, position)) for rank in calls):
             return _absent(matcher, group, position, gone)
     for entry in matcher.unmatched():
@@ -38,8 +35,9 @@ def missed(matcher: Matcher) -> Finding | None:
         members = entry.group.members
         if peer is None or not -1 <= peer < len(members):
             continue
-        others = set(members) - {entry.rank} if peer == -1 else {members[peer]}
-        if ended >= others and (entry.waited or entry.call.op == "send"):
+        others = {*members} - {entry.rank} if peer == -1 else {members[peer]}
+        in_vain = all(_is_gone(matcher, entry.group, each) for each in others)
+        if in_vain and (entry.waited or entry.call.op == "send"):
             return _unmatched(matcher, entry)
     return None
 
@@ -112,29 +110,30 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     """Some have ended, and others wait for them in a collective."""
     calls = matcher.calls_at((group, position))
     others = tuple(sorted(calls))
-    rows = [*rows_of(calls), *(_end_of(matcher, each) for each in gone)]
+    rows = [*rows_of(calls), *(_end_of(matcher, group, each) for each in gone)]
     call = calls[min(calls)]
     line = call.place
     rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # it was there with others that were elsewhere: no loop
+    ended = "left" if any(each in group.left for each in gone) else "ended"
     name, before = group.name(matcher.world_size), matcher.before(group)
     if call.op == "new_group":
-        what = f"{ranks_of(gone)} ended without making the group that others make."
+        what = f"{ranks_of(gone)} {ended} without making the group that others make."
         return Finding("group", what, tuple(rows), before, RULES["group"], gone, others)
-    returned = all(_returned(matcher, each) for each in gone)
+    returned = all(_returned(matcher, group, each) for each in gone)
     kind: Kind = "uneven" if rounds and returned else "absent"
     if returned and len(gone) > len(others):
         who = ranks_of(others).lower()
-        what = f"Call {position + 1} of {name} is made by {who}, and most ranks ended without it."
+        what = f"Call {position + 1} of {name} is made by {who}, and most ranks {ended} without it."
         return Finding(kind, what, tuple(rows), before, RULES[kind], others)
     if kind == "uneven":
         what = (
-            f"{ranks_of(gone)} ended before call {position + 1} of {name}, which the others make "
+            f"{ranks_of(gone)} {ended} before call {position + 1} of {name}, which the others make "
             f"from a line that has made {rounds} before."
         )
         return Finding(kind, what, tuple(rows), before, RULES[kind], gone, others)
-    what = f"{ranks_of(gone)} ended, and others wait in call {position + 1} of {name}."
+    what = f"{ranks_of(gone)} {ended}, and others wait in call {position + 1} of {name}."
     if call.op == "init_process_group":
         what = f"{ranks_of(gone)} ended without making the process group that others make."
     return Finding(kind, what, tuple(rows), before, RULES[kind], gone, others)
@@ -151,7 +150,7 @@ def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
         rows.append(Row((near.rank,), str(near.call), str(near.call.place)))
         ranks.append(near.rank)
     elif entry.call.peer not in (None, -1):
-        rows.append(_end_of(matcher, entry.group.members[entry.call.peer or 0]))
+        rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer or 0]))
         ranks.append(entry.group.members[entry.call.peer or 0])
     return Finding("p2p", what, tuple(rows), "", RULES["p2p"], tuple(sorted({*ranks})))
 
@@ -164,16 +163,24 @@ def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
     return None
 
 
-def _end_of(matcher: Matcher, rank: int) -> Row:
+def _is_gone(matcher: Matcher, group: Group, rank: int) -> bool:
+    """Whether a rank makes no more calls on a group."""
+    return rank in group.left or matcher.ranks[rank].ended is not None
+
+
+def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     ended = matcher.ranks[rank].ended
+    if rank in group.left and _returned(matcher, group, rank):
+        return Row((rank,), "destroyed the group", str(group.left[rank]))
     if ended is None:
         return Row((rank,), "had not reached this call")
     return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
 
 
-def _returned(matcher: Matcher, rank: int) -> bool:
+def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
+    """Whether a rank left without an error, as far as is known."""
     ended = matcher.ranks[rank].ended
-    return ended is not None and ended.how == "returned"
+    return rank in group.left if ended is None else ended.how == "returned"
 
 
 def _cycle(matcher: Matcher) -> Finding | None:

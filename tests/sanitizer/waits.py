@@ -98,6 +98,30 @@ def leaves_by_returning(rank: int, size: int) -> None:
     weights.mul_(2)
 
 
+@faulty("absent", ranks=(1,))
+def destroys_before_the_last_call(rank: int, size: int) -> None:
+    total = torch.ones(4)
+    dist.all_reduce(total)
+    if rank == 1:
+        dist.destroy_process_group()  # wrong
+        compute()  # it has not ended
+    else:
+        dist.all_reduce(total)
+
+
+@right
+def destroys_after_the_last_call(rank: int, size: int) -> None:
+    pair = dist.new_group([0, 1])
+    total = torch.ones(4)
+    if rank < 2:
+        dist.all_reduce(total, group=pair)
+        dist.destroy_process_group(pair)
+    dist.broadcast(total, src=1)
+    if rank == 1:
+        dist.destroy_process_group()  # the others may still receive
+    compute()
+
+
 @faulty("absent", ranks=(0,))
 def barrier_where_one_saves(rank: int, size: int) -> None:
     weights = torch.ones(4)
