@@ -97,7 +97,7 @@ class Recorder:
         self._lock = threading.RLock()  # a signal's handler may call, too
         self.local = threading.local()
         self._calls: dict[Any, int] = {}
-        self._kept: list[CodeType] = []  # so that the id of none is used again
+        self._kept: list[CodeType | None] = []  # so that the id of none is used again
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
         self._makers: dict[tuple[str, tuple[int, ...]], Makers] = {}
         self._alike: Counter[tuple[tuple[int, ...], str]] = Counter()
@@ -156,15 +156,16 @@ class Recorder:
         self._note(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 
     def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - what can be looked up; a group
-        code, line = self._here()
-        key = (what, id(code), line, id(group), via)
+        code, line, caller, called_at = self._here()
+        key = (what, id(code), line, id(caller), called_at, id(group), via)
         with self._lock:
             number = self._calls.get(key)
             if number is None:
-                place = Place(via=via)
-                if code is not None:
-                    place = Place(code.co_filename, line, code.co_name, via)
-                number = self._describe(key, code, group, make(place=place))
+                place = replace(_place(code, line), via=via)
+                if caller is not None:
+                    place = replace(place, caller=str(_place(caller, called_at)))
+                number = self._describe(key, group, make(place=place))
+                self._kept += (code, caller)
             self._writer.write(str(number))
             self._count += 1
             return self._count - 1
@@ -202,8 +203,8 @@ class Recorder:
 
     def place(self) -> Place:
         """The user's line that this is called from."""
-        code, line = self._here()
-        return Place() if code is None else Place(code.co_filename, line, code.co_name)
+        code, line, *_ = self._here()
+        return _place(code, line)
 
     def ended(self, error: BaseException | None, place: Place | None = None) -> None:
         """Note that the program has ended, by itself or by this; ``place``: if it has no trace."""
@@ -276,9 +277,13 @@ class Recorder:
         """The same, because of this."""
         self.stop(f"{type(error).__name__}: {error}")
 
-    def _here(self) -> tuple[CodeType | None, int]:
-        """The user's innermost line; where there is none, the innermost that isn't torch's."""
+    def _here(self) -> tuple[CodeType | None, int, CodeType | None, int]:
+        """The user's innermost line, and the one that called its function.
+
+        Where there is none, the innermost line that isn't torch's.
+        """
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way that is cheap
+        found: FrameType | None = None
         spare: FrameType | None = None
         known = self._kinds
         while frame is not None:
@@ -287,20 +292,23 @@ class Recorder:
             if kind is None:
                 kind = known[file] = _kind(file)
             if kind == "user":
-                return frame.f_code, frame.f_lineno
-            if kind == "library" and spare is None:
+                if found is not None:
+                    return found.f_code, found.f_lineno, frame.f_code, frame.f_lineno
+                found = frame
+                if frame.f_code.co_name == "<module>":
+                    break
+            elif kind == "library" and spare is None:
                 spare = frame
             frame = frame.f_back
-        if spare is None:
-            return None, 0
-        return spare.f_code, spare.f_lineno
+        found = found or spare
+        if found is None:
+            return None, 0, None, 0
+        return found.f_code, found.f_lineno, None, 0
 
-    def _describe(self, key: Any, code: CodeType | None, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
+    def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
         if len(self._calls) >= MOST_KNOWN:
             self._calls.clear()
             self._kept.clear()
-        if code is not None:
-            self._kept.append(code)
         number = self._calls[key] = len(self._calls)
         devices = self._groups[group]
         of = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
@@ -315,6 +323,10 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
     except (KeyError, RuntimeError, ValueError):
         found = ""
     return found if ":" in found else f":{dist.get_backend(group)}"
+
+
+def _place(code: CodeType | None, line: int) -> Place:
+    return Place() if code is None else Place(code.co_filename, line, code.co_name)
 
 
 def _kind(file: str) -> str:

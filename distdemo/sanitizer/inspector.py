@@ -27,7 +27,7 @@ from distdemo.launcher.records import (
     WorldSpec,
 )
 from distdemo.sanitizer.judge import Judge
-from distdemo.sanitizer.matching import RULES, rows_of
+from distdemo.sanitizer.matching import RULES
 from distdemo.sanitizer.notes import Ended, Ring, shared
 from distdemo.sanitizer.records import Finding, Notes
 from distdemo.sanitizer.text import reason, stopped_text
@@ -173,7 +173,7 @@ class Inspector:
         accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
         told = matcher.stopped or self.judge.certain() is not None
         if accuser is not None and report.verdict is not None and not told:
-            rows = rows_of({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
+            rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             what, rule = report.verdict.what, RULES["absent"]
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
         late = {o.rank: o.where for o in report.outcomes if isinstance(o, TimedOut)}

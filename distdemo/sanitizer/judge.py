@@ -11,6 +11,7 @@ from distdemo.sanitizer.records import CallCount, Finding
 from distdemo.sanitizer.timeline import Timeline
 from distdemo.sanitizer.waiting import behind, missed, stuck
 
+SOON = 0.3  # seconds that torch gets to refuse a call, before what is wrong with it is told
 GRACE = 1.0  # seconds that ranks get to come to a call at which something is wrong
 STILL = 2  # looks in a row without a note after which what waits is taken to wait
 
@@ -55,40 +56,25 @@ class Judge:
         matcher = self.matcher
         if matcher.stopped:
             return None
-        about = next(iter((*matcher.suspects, *matcher.found)), None)
-        known, self._about = about is self._about, about
-        if not known:
-            self._since = 0.0
-        found, named = None, set[int]()
-        if matcher.suspects:
-            named = {*matcher.calls_at(matcher.suspects[0])}
-        elif matcher.found:
-            if not known:  # a call that is refused at once, which the program may know
-                return None
-            found = matcher.first()
-        elif self._still >= STILL:
-            found = stuck(matcher)
-            if found is None:
-                self._since = 0.0
-        elif self._still >= 1:
-            found = missed(matcher)
-        if found is not None:
-            named = {rank for row in found.rows if row.place for rank in row.ranks}
-        elif not matcher.suspects:
+        found, about = matcher.first(), next(iter(matcher.found), None)
+        if found is None and self._still:
+            found = stuck(matcher) if self._still >= STILL else missed(matcher)
+        if about is not self._about or (found is None and self._still >= STILL):
+            self._about, self._since = about, 0.0
+        if found is None:
             return None
+        now = time.monotonic()
+        self._since = self._since or now
+        named = {rank for row in found.rows if row.place for rank in row.ranks}
         # Those that come right after show who differs from whom, and who else waits.
-        self._since = self._since or time.monotonic()
-        if matcher.settled(named) or time.monotonic() > self._since + GRACE:
-            if matcher.suspects:
-                found = matcher.mismatch(matcher.suspects[0])
+        patience = GRACE if not matcher.settled(named) else SOON if about is not None else 0.0
+        if now >= self._since + patience:
             self.finding = found
         return self.finding
 
     def certain(self) -> Finding | None:
         """What is wrong whatever will come."""
         self.read()
-        if self.matcher.suspects:
-            return self.matcher.mismatch(self.matcher.suspects[0])
         return self.matcher.first()
 
     def conclude(self, running: dict[int, str]) -> Finding | None:
@@ -118,7 +104,7 @@ class Judge:
             if backend == "init":  # the making of the default group, which files don't have
                 continue
             group = self.matcher.group(members, backend, nth).name(self.matcher.world_size)
-            key = (str(made.call), group, str(made.call.place))
+            key = (str(made.call), group, self.matcher.line(made.call.place))
             together.setdefault(key, Counter()).update(counts)
         found = []
         for (did, group, place), counts in together.items():
@@ -140,9 +126,9 @@ class Judge:
             text = bytes(piece)
             piece.clear()  # first, so that nothing is taken twice
             for at, note in reader.read(text):
-                self.matcher.take(rank, note)
                 if isinstance(note, Made):
                     self._count(rank, note)
+                self.matcher.take(rank, note)
                 if self._timeline is not None:
                     self._timeline.take(rank, at, note)
 
@@ -152,5 +138,7 @@ class Judge:
             if len(self._counts) >= MOST_KNOWN:
                 self._others[rank] += 1
                 return
+            place = made.call.place
+            self.matcher.callers[place.file, place.line].add(place.caller)
             found = self._counts[id(made.call)] = (made, Counter())
         found[1][rank] += 1

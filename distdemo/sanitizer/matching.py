@@ -154,6 +154,10 @@ class Group:
         return f"group {list(self.members)}{more}"
 
 
+At = tuple[Group, int]
+"""A position in the sequence of a group's calls."""
+
+
 class Channel(NamedTuple):
     """What can be paired: sends and receives of one group with the same ends and the same tag.
 
@@ -236,16 +240,17 @@ class Matcher:
     Attributes:
         ranks: by number.
         stopped: why nothing more is compared; empty: it is.
-        found: what is certain to be wrong.
+        found: what is wrong, the first first; a position at which calls differ stands for what the
+            ranks still to come make of it.
+        callers: by file and line: what has called the function that the line is in.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
-        self.found: list[Finding] = []
-        self.suspects: list[tuple[Group, int]] = []
-        """Positions at which calls differ; what the ranks still to come make of it is not known."""
+        self.found: list[Finding | At] = []
+        self.callers: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Waiting] = {}
 
@@ -262,6 +267,21 @@ class Matcher:
     def stop(self, why: str) -> None:
         """Compare nothing from here on, for this reason if there was none before."""
         self.stopped = self.stopped or why
+
+    def line(self, place: Place) -> str:
+        """A line as people read it, with its function's caller unless that goes without saying."""
+        callers = self.callers[place.file, place.line]
+        if not place.caller or (len(callers) < 2 and place.caller.startswith(f"{place.name}:")):
+            return str(place)
+        return f"{place}, from {place.caller}"
+
+    def rows(self, calls: dict[int, Call]) -> list[Row]:
+        """A row for all that did the same on the same line."""
+        together: dict[tuple[str, str], list[int]] = {}
+        for rank in sorted(calls):
+            key = (str(calls[rank]), self.line(calls[rank].place))
+            together.setdefault(key, []).append(rank)
+        return [Row(tuple(ranks), did, place) for (did, place), ranks in together.items()]
 
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
@@ -301,11 +321,10 @@ class Matcher:
         else:
             state.ended = note
             state.waits.clear()
-            refused = state.refused
-            if refused is not None and (
-                note.how.startswith("exited") or str(note.place) == refused.rows[0].place
-            ):
-                self.found.append(refused)
+            last = state.last.place if state.last is not None else Place()
+            raised_there = (note.place.file, note.place.line) == (last.file, last.line)
+            if state.refused is not None and (note.how.startswith("exited") or raised_there):
+                self.found.append(state.refused)
 
     def _came(self, state: RankState, note: Came) -> None:
         entry = state.waits.pop(note.thread, None)
@@ -338,8 +357,8 @@ class Matcher:
             return
         group.reached[rank] -= 1
         group.open[index].pop(rank, None)
-        if (group, position) in self.suspects and self.mismatch((group, position)) is None:
-            self.suspects.remove((group, position))
+        if (group, position) in self.found and self.mismatch((group, position)) is None:
+            self.found.remove((group, position))
 
     # ---------------------------------------------------------------------------- collectives
 
@@ -368,11 +387,11 @@ class Matcher:
             group.open.append({})
         calls = group.open[index]
         at = (group, entry.position)
-        if at not in self.suspects and self._clashes(rank, note, calls, entry):
-            self.suspects.append(at)
+        if at not in self.found and self._clashes(rank, note, calls, entry):
+            self.found.append(at)
         calls[rank] = note
         while group.open and len(group.open[0]) == len(members):
-            if (group, group.agreed) in self.suspects:
+            if (group, group.agreed) in self.found:
                 break
             self._forget(group)
         return entry
@@ -412,7 +431,7 @@ class Matcher:
                 mixed = group.mixed[together] = Mixed(calls, group.agreed)
             if mixed is not None:
                 mixed.times += 1
-        group.last = next(iter(calls.values()))
+        group.last = calls[min(calls)]
         group.agreed += 1
 
     def shifts(self) -> list[Finding]:
@@ -436,7 +455,7 @@ class Matcher:
                     what = f"Call {mixed.position + 1} of {name}, {op}, came from different lines."
                     usual = _most(dict(lines))
                     guilty = tuple(sorted(rank for rank, each in lines.items() if each != usual))
-                    rows = tuple(rows_of(mixed.calls))
+                    rows = tuple(self.rows(mixed.calls))
                     found.append(Finding("shift", what, rows, "", RULES["shift"], guilty))
         return found
 
@@ -455,7 +474,7 @@ class Matcher:
             for state in others
         )
 
-    def mismatch(self, at: tuple[Group, int]) -> Finding | None:
+    def mismatch(self, at: At) -> Finding | None:
         """What differs at a position, by what is known of it."""
         group, position = at
         calls = self.calls_at(at)
@@ -472,8 +491,8 @@ class Matcher:
         waiting = tuple(rank for rank in sorted(calls) if rank not in guilty)
         what = f"Mismatch in call {position + 1} of {name}: {DIFFER.get(kind, 'the calls differ')}."
         absent = [m for m in group.members if m not in calls]
-        rows = [*rows_of({rank: calls[rank] for rank in waiting})]
-        rows += rows_of({rank: calls[rank] for rank in guilty})
+        rows = [*self.rows({rank: calls[rank] for rank in waiting})]
+        rows += self.rows({rank: calls[rank] for rank in guilty})
         if kind == "device":
             by_device = {rank: calls[rank].device for rank in (*waiting, *guilty)}
             rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
@@ -489,10 +508,13 @@ class Matcher:
 
     def first(self) -> Finding | None:
         """What was found first, with all ranks that did it on the same line."""
-        if not self.found:
+        first = next(iter(self.found), None)
+        if isinstance(first, tuple):
+            return self.mismatch(first)
+        if first is None:
             return None
-        first = self.found[0]
-        alike = [e for e in self.found if e.kind == first.kind and len(e.rows) == 1]
+        alike = [e for e in self.found if isinstance(e, Finding)]
+        alike = [e for e in alike if e.kind == first.kind and len(e.rows) == 1]
         alike = [e for e in alike if e.rows[0].place == first.rows[0].place]
         if len(first.rows) != 1 or len(alike) < 2:
             return first
@@ -506,12 +528,13 @@ class Matcher:
         if not group.agreed or group.last is None:
             return ""
         count = f"on {group.agreed} calls; the last was" if group.agreed > 1 else "on one call,"
-        return f"Before that, all ranks agreed {count} {group.last.op} at {group.last.place}."
+        last = f"{group.last.op} at {self.line(group.last.place)}"
+        return f"Before that, all ranks agreed {count} {last}."
 
     def _outside(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
         what = f"{ranks_of((rank,))}: {op} on a group without this rank."
-        row = Row((rank,), op, str(call.place))
+        row = Row((rank,), op, self.line(call.place))
         self.found.append(Finding("group", what, (row,), "", RULES["group"], (rank,)))
 
     def _touched(self, rank: int, note: Touched) -> None:
@@ -524,7 +547,7 @@ class Matcher:
 
     def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> Finding:
         name = group.name(self.world_size)
-        row = Row((rank,), str(call), str(call.place))
+        row = Row((rank,), str(call), self.line(call.place))
         where = "" if name.startswith("the default") else f" in {name}"
         what = f"{ranks_of((rank,))}: {why[:-1]}{where}."
         before = self.before(group)
@@ -633,7 +656,7 @@ class Matcher:
             )
         else:
             return
-        rows = tuple(Row((e.rank,), str(e.call), str(e.call.place)) for e in (give, take))
+        rows = tuple(Row((e.rank,), str(e.call), self.line(e.call.place)) for e in (give, take))
         both = (give.rank, take.rank)
         self.found.append(Finding("p2p", what, rows, "", RULES["p2p"], both))
 
@@ -648,14 +671,14 @@ class Matcher:
             elif channel._replace(sender=-1) not in self._channels:
                 yield from (*waiting.sends, *waiting.receives)
 
-    def unfinished(self) -> Iterator[tuple[Group, int]]:
+    def unfinished(self) -> Iterator[At]:
         """Positions that some members have reached and others have not."""
         for group in self._groups.values():
             for index, calls in enumerate(group.open):
                 if len(calls) < len(group.members):
                     yield group, group.agreed + index
 
-    def calls_at(self, at: tuple[Group, int]) -> dict[int, Call]:
+    def calls_at(self, at: At) -> dict[int, Call]:
         """Who called what at this position."""
         group, position = at
         return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
@@ -782,11 +805,3 @@ def _evenly(parts: tuple[int, ...], other: int, n: int) -> int | None:
     if len(parts) == 2 and parts[0] == -1:
         return parts[1] // n
     return parts[other] if len(parts) == n else None
-
-
-def rows_of(calls: dict[int, Call]) -> list[Row]:
-    """A row for all that did the same on the same line."""
-    together: dict[tuple[str, str], list[int]] = {}
-    for rank in sorted(calls):
-        together.setdefault((str(calls[rank]), str(calls[rank].place)), []).append(rank)
-    return [Row(tuple(ranks), did, place) for (did, place), ranks in together.items()]

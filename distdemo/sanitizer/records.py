@@ -41,20 +41,26 @@ class Place:
         line: its number; 0: unknown.
         function: that it is in.
         via: what of torch made the call from there by itself, ``DDP's backward``; else empty.
+        caller: the user's line that called this function, ``train.py:60 in main``; empty: unknown.
     """
 
     file: str = ""
     line: int = 0
     function: str = ""
     via: str = ""
+    caller: str = ""
 
     def __str__(self) -> str:
         """``train.py:37 in step``."""
         if not self.line:
             return self.via or "an unknown line"
-        name = self.file.replace("\\", "/").rpartition("/")[2]
         where = f" in {self.function}" if self.function and self.function != "<module>" else ""
-        return f"{name}:{self.line}{where}" + (f", in {self.via}" if self.via else "")
+        return f"{self.name}:{self.line}{where}" + (f", in {self.via}" if self.via else "")
+
+    @property
+    def name(self) -> str:
+        """Of the file, without its folder."""
+        return self.file.replace("\\", "/").rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,8 @@ def _told(made: Made) -> dict[str, Any]:
     """What is said of a call when it is clicked on."""
     call: Call = made.call
     told: dict[str, Any] = {"call": str(call), "line": str(call.place)}
+    if call.place.caller:
+        told["called from"] = call.place.caller
     told["group"] = f"{list(made.group[0])} over {made.group[1]}"
     known = dtypes.DTYPES.get(call.dtype)
     if known is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, rows_of
+from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher
 from distdemo.sanitizer.records import Finding, Kind, Row
 
 WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
@@ -60,7 +60,7 @@ def behind(matcher: Matcher, running: dict[int, str]) -> Finding | None:
     late = {each for one in waiting.values() for each in matcher.awaited(one)} - set(waiting)
     if not late:
         return None
-    rows = rows_of({rank: entry.call for rank, entry in waiting.items()})
+    rows = matcher.rows({rank: entry.call for rank, entry in waiting.items()})
     rows += [
         Row((rank,), "has not reached this call", running.get(rank, "")) for rank in sorted(late)
     ]
@@ -110,7 +110,7 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     """Some have ended, and others wait for them in a collective."""
     calls = matcher.calls_at((group, position))
     others = tuple(sorted(calls))
-    rows = [*rows_of(calls), *(_end_of(matcher, group, each) for each in gone)]
+    rows = [*matcher.rows(calls), *(_end_of(matcher, group, each) for each in gone)]
     call = calls[min(calls)]
     line = call.place
     rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
@@ -144,10 +144,10 @@ def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
     near = _near(matcher, entry) or _astray(matcher, entry)
     other = "receive" if entry.call.op == "send" else "send"
     what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
-    rows = [Row((entry.rank,), str(entry.call), str(entry.call.place))]
+    rows = [Row((entry.rank,), str(entry.call), matcher.line(entry.call.place))]
     ranks = [entry.rank]
     if near is not None:
-        rows.append(Row((near.rank,), str(near.call), str(near.call.place)))
+        rows.append(Row((near.rank,), str(near.call), matcher.line(near.call.place)))
         ranks.append(near.rank)
     elif entry.call.peer not in (None, -1):
         rows.append(_end_of(matcher, entry.group, entry.group.members[entry.call.peer or 0]))
@@ -213,7 +213,7 @@ def _link(matcher: Matcher, entry: Entry) -> Row:
     name = entry.group.name(matcher.world_size)
     on = "" if name.startswith("the default") else f" on {name}"
     did = f"{entry.call}{on} waits for {ranks_of(matcher.awaited(entry)).lower()}"
-    return Row((entry.rank,), did, str(entry.call.place))
+    return Row((entry.rank,), did, matcher.line(entry.call.place))
 
 
 def _near(matcher: Matcher, entry: Entry) -> Entry | None:

@@ -150,6 +150,29 @@ def all_warm_up_whatever_they_found(rank: int, size: int) -> None:
 # ------------------------------------------------------------------------------------------ shape
 
 
+def _summed(tensor: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(tensor)
+    return tensor
+
+
+@faulty("shape", ranks=(1,))
+def sums_another_size_from_another_line(rank: int, size: int) -> None:
+    _summed(torch.ones(4))
+    if rank == 1:
+        _summed(torch.ones(5))  # wrong
+    else:
+        _summed(torch.ones(6))
+
+
+@right
+def sums_the_same_size_from_another_line(rank: int, size: int) -> None:
+    _summed(torch.ones(4))
+    if rank == 1:
+        _summed(torch.full((6,), 2.0))
+    else:
+        _summed(torch.ones(6))
+
+
 @faulty("shape", ranks=(3,))
 def last_batch_is_shorter(rank: int, size: int) -> None:
     for step in range(3):

@@ -49,7 +49,7 @@ def test_what_was_called_is_counted() -> None:
     assert (group.agreed, group.reached) == (50, {2: 50, 3: 50})
     for rank in range(N):
         judge.feed(rank, b"3\n")
-    found = judge.look()
+    found = judge.certain()
     assert found is not None
     assert (found.kind, found.ranks) == ("reduce_op", (1, 2, 3))
     assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
@@ -239,3 +239,21 @@ def test_a_call_that_is_refused_is_told_if_the_program_ends_by_it(how: str) -> N
         judge.feed(rank, f"{rest}\n".encode())
     found = judge.look() or judge.look() or judge.conclude({})
     assert (found and found.kind) == kind
+
+
+def test_who_is_refused_late_does_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All make a call that torch refuses, and go on; one is looked at in it."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    judge = judged("0\nr\n")
+    bad = call_line(4, 0, Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
+    for rank in range(N):
+        judge.feed(rank, f"{bad}\n4\n".encode() + b"u\n0\n" * (rank < N - 1))
+    for _ in range(2):
+        assert judge.look() is None
+        now[0] += 0.1
+    judge.feed(N - 1, b"u\n0\n")
+    for _ in range(3):
+        now[0] += 10.0
+        assert judge.look() is None
+    assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 2
