@@ -124,10 +124,14 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
         what = f"Rank {first.rank} raised {first.type}: {said}".rstrip(": ")
         hint = "The traceback below is from that rank."
         if first.consequence:
-            hint = "No rank reported a cause of its own. Run it again, with a longer --timeout."
+            hint = "No rank reported a cause of its own: one may have left its process group early."
         if first.type == "UsageError":  # it says why, and what to try
             _, reason, advice = (*first.message.splitlines(), "", "")[:3]
             why, hint = f"{reason} {why}".strip(), advice or hint
+    if isinstance(first, Raised) and first.consequence:
+        why += f" {ranks_of(guilty[1:])} lost a peer after it." * (len(guilty) > 1)
+        why += f" {ranks_of(others)} had not failed." * (len(others) > 0)
+        return Verdict(what, why, hint, guilty, others, trace, excerpt)
     if len(guilty) > 1:
         itself = "itself" if len(guilty) == 2 else "themselves"
         why += f" {ranks_of(guilty[1:])} failed by {itself} after it."
