@@ -183,12 +183,12 @@ def _no_such_option(option: str, command: str) -> UsageError:
             f"It belongs to: {', '.join(others)}.",
             "Leave it out.",
         )
-    near = renamed or nearest(option, own)
+    near = renamed or nearest(option, own, 0.8 if command == "run" else 0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Leave it out."
     why = f"{_named(command)} --help lists every option."
-    if command == "run" and not renamed:
+    if command == "run":
         why = "An option of your own program comes after --."
-        hint = f"Try distdemo run FILE.py -n 4 -- {option} ..."
+        hint = hint if near else f"Try distdemo run FILE.py -n 4 -- {option} ..."
     return UsageError(f"{command or 'distdemo'} has no option {option}.", why, hint)
 
 

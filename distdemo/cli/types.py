@@ -363,15 +363,15 @@ def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> Us
     )
 
 
-def nearest(given: str, names: Iterable[str]) -> list[str]:
-    """The one or two names that this may have been meant to be."""
+def nearest(given: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
+    """The one or two names that this may have been meant to be, if they are as much alike."""
     known = list(names)
 
     def letters(name: str) -> str:
         return "".join(letter for letter in name.lower() if letter.isalnum())
 
     same = [name for name in known if letters(name) == letters(given)]
-    return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=0.5)
+    return same or difflib.get_close_matches(given.lower(), known, n=2, cutoff=alike)
 
 
 def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
