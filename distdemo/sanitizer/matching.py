@@ -11,6 +11,7 @@ from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, permutations
 from typing import NamedTuple
 
 from distdemo.launcher.verdict import lost_peer, ranks_of
@@ -497,7 +498,9 @@ class Matcher:
             by_device = {rank: calls[rank].device for rank in (*waiting, *guilty)}
             rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
         rows += [Row(tuple(absent), "had not reached this call")] if absent else []
-        rule = " ".join(filter(None, (_misfit(calls, group.members), RULES[kind])))
+        rule = RULES[kind]
+        for one, other, gives, takes in islice(_misfits(calls, group.members), 1):
+            rule = f"Rank {one} gives {gives} elements to rank {other}, which takes {takes}. {rule}"
         return Finding(kind, what, tuple(rows), self.before(group), rule, guilty, waiting)
 
     def _by_another(self, calls: dict[int, Call], guilty: Sequence[int]) -> bool:
@@ -742,15 +745,7 @@ def _most(told: dict[int, object]) -> object:
 
 def _parts(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
     """Whether what each gives another is what that one takes."""
-    n = len(members)
-    clashes: list[tuple[int, int]] = []
-    places = {rank: members.index(rank) for rank in calls}
-    for one, i in places.items():
-        for other, j in places.items():
-            if i != j:
-                gives, takes = _part(calls[one], i, j, n), _taken(calls[other], j, i, n)
-                if gives is not None and takes is not None and gives != takes:
-                    clashes.append((one, other))
+    clashes = [(one, other) for one, other, _, _ in _misfits(calls, members)]
     if not clashes:
         return None
     first = next(iter(calls.values()))
@@ -764,15 +759,14 @@ def _parts(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[
     return ("splits" if first.op.startswith("all_to_all") else "shape"), guilty
 
 
-def _misfit(calls: dict[int, Call], members: Sequence[int]) -> str:
-    """The first pair of which one gives what the other doesn't take; empty if there is none."""
-    for one, i in ((rank, members.index(rank)) for rank in calls):
-        for other, j in ((rank, members.index(rank)) for rank in calls):
-            gives = _part(calls[one], i, j, len(members))
-            takes = _taken(calls[other], j, i, len(members))
-            if i != j and gives is not None and takes is not None and gives != takes:
-                return f"Rank {one} gives {gives} elements to rank {other}, which takes {takes}."
-    return ""
+def _misfits(calls: dict[int, Call], members: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Who gives whom how much, where that one takes another amount, and how much it takes."""
+    places = {rank: members.index(rank) for rank in calls}
+    for (one, i), (other, j) in permutations(places.items(), 2):
+        gives = _part(calls[one], i, j, len(members))
+        takes = _taken(calls[other], j, i, len(members))
+        if gives is not None and takes is not None and gives != takes:
+            yield one, other, gives, takes
 
 
 def _part(call: Call, own: int, other: int, n: int) -> int | None:
