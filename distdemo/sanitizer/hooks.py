@@ -55,6 +55,7 @@ from distdemo.sanitizer.records import Call, Notes, Place
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
 POSITION_OF_SIZE = 3  # among the arguments of init_process_group
 LONGEST = 400  # characters of an exception's text
+FARTHEST = 12  # frames between a user's function and its caller
 
 
 _HOME = "torch.distributed"
@@ -143,11 +144,12 @@ class Recorder:
         """
         group: Any = dist.group.WORLD
         if how:
-            group = self._makers.setdefault((how, members), Makers())
-            if group not in self._groups:
-                number = next(self._numbers)
-                self._groups[group] = {"": number}
-                self._write(f"G {number} 0 {how} {list(members)}")
+            with self._lock:
+                group = self._makers.setdefault((how, members), Makers())
+                if group not in self._groups:
+                    number = next(self._numbers)
+                    self._groups[group] = {"": number}
+                    self._writer.write(f"G {number} 0 {how} {list(members)}")
         op = "init_process_group" if how == "init" else "new_group"
         self._note((op, members), group, partial(Call, op, members=members))
 
@@ -161,9 +163,7 @@ class Recorder:
         with self._lock:
             number = self._calls.get(key)
             if number is None:
-                place = replace(_place(code, line), via=via)
-                if caller is not None:
-                    place = replace(place, caller=str(_place(caller, called_at)))
+                place = replace(_place(code, line, caller, called_at), via=via)
                 number = self._describe(key, group, make(place=place))
                 self._kept += (code, caller)
             self._writer.write(str(number))
@@ -203,8 +203,7 @@ class Recorder:
 
     def place(self) -> Place:
         """The user's line that this is called from."""
-        code, line, *_ = self._here()
-        return _place(code, line)
+        return _place(*self._here())
 
     def ended(self, error: BaseException | None, place: Place | None = None) -> None:
         """Note that the program has ended, by itself or by this; ``place``: if it has no trace."""
@@ -246,18 +245,21 @@ class Recorder:
                 numbers[device] = number
 
     def left(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
-        """Note that this rank destroys a group; not while an error is on its way: its end tells."""
-        if sys.exc_info()[1] is not None:
+        """Note that this rank destroys a group; not where Python does so at the program's end."""
+        place = self.place()
+        if self._kinds.get(place.file) != "user":
             return
         all_of_them = group is None or group is dist.group.WORLD
-        groups = [
-            number
-            for each, numbers in self._groups.items()
-            if each is group or (all_of_them and isinstance(each, dist.ProcessGroup))
-            for number in numbers.values()
-        ]
-        if groups:
-            self._write(left_line(groups, self.place()))
+        failing = sys.exc_info()[1] is not None
+        with self._lock:
+            groups = [
+                number
+                for each, numbers in self._groups.items()
+                if each is group or (all_of_them and isinstance(each, dist.ProcessGroup))
+                for number in numbers.values()
+            ]
+            if groups:
+                self._writer.write(left_line(groups, place, failing=failing))
 
     def knows(self, group: Any) -> bool:  # noqa: ANN401 - a group
         """Whether torch has told of this group."""
@@ -278,15 +280,15 @@ class Recorder:
         self.stop(f"{type(error).__name__}: {error}")
 
     def _here(self) -> tuple[CodeType | None, int, CodeType | None, int]:
-        """The user's innermost line, and the one that called its function.
+        """The user's innermost line, and the one that called its function, if it is near.
 
         Where there is none, the innermost line that isn't torch's.
         """
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way that is cheap
         found: FrameType | None = None
         spare: FrameType | None = None
-        known = self._kinds
-        while frame is not None:
+        known, left = self._kinds, FARTHEST
+        while frame is not None and left:
             file = frame.f_code.co_filename
             kind = known.get(file)
             if kind is None:
@@ -297,6 +299,10 @@ class Recorder:
                 found = frame
                 if frame.f_code.co_name == "<module>":
                     break
+            elif kind == "ours" and frame.f_code.co_name == "live":  # a rank's whole life
+                break
+            elif found is not None:
+                left -= 1
             elif kind == "library" and spare is None:
                 spare = frame
             frame = frame.f_back
@@ -325,13 +331,18 @@ def _backends(group: Any) -> str:  # noqa: ANN401 - a group
     return found if ":" in found else f":{dist.get_backend(group)}"
 
 
-def _place(code: CodeType | None, line: int) -> Place:
-    return Place() if code is None else Place(code.co_filename, line, code.co_name)
+def _place(code: CodeType | None, line: int, caller: CodeType | None, called_at: int) -> Place:
+    if code is None:
+        return Place()
+    by = "" if caller is None else str(Place(caller.co_filename, called_at, caller.co_name))
+    return Place(code.co_filename, line, code.co_name, caller=by)
 
 
 def _kind(file: str) -> str:
-    """Whose the code of a file is: the user's, a library's, or torch's, Python's or ours."""
-    if is_ours(file) or file.startswith(("<", TORCH)):
+    """Whose the code of a file is: the user's, a library's, ours, or torch's and Python's."""
+    if is_ours(file):
+        return "ours"
+    if file.startswith(("<", TORCH)):
         return "inner"
     return "library" if is_library(file) else "user"
 
@@ -464,7 +475,9 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     def init_process_group(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
-        of_all = named.get("world_size", -1) in (-1, recorder.size)
+        size = named.get("world_size", -1)
+        size = os.environ.get("WORLD_SIZE", recorder.size) if size == -1 else size
+        of_all = str(size) == str(recorder.size)
         began = recorder.size > 0 and of_all and len(args) <= POSITION_OF_SIZE
         if began:
             safely(recorder, recorder.makes_group, tuple(range(recorder.size)), "init")
@@ -600,7 +613,7 @@ def _by_user() -> bool:
         os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
     ):
         frame = frame.f_back
-    return frame is not None and _kind(frame.f_code.co_filename) != "inner"
+    return frame is not None and _kind(frame.f_code.co_filename) in {"user", "library"}
 
 
 def _follow(

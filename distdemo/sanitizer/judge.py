@@ -35,8 +35,8 @@ class Judge:
         self._new = [bytearray() for _ in range(world_size)]
         self._heard = False
         self._still = 0
-        self._about: object = None  # what is wrong, by itself
-        self._since = 0.0  # when something was first seen to be wrong
+        self._about: object = None  # what is wrong
+        self._since = 0.0  # when that was first seen
         self._timeline = timeline
         self._counts: dict[int, tuple[Made, Counter[int]]] = {}
         self._others: Counter[int] = Counter()  # calls that are one too many to be told apart
@@ -56,19 +56,20 @@ class Judge:
         matcher = self.matcher
         if matcher.stopped:
             return None
-        found, about = matcher.first(), next(iter(matcher.found), None)
-        if found is None and self._still:
-            found = stuck(matcher) if self._still >= STILL else missed(matcher)
-        if about is not self._about or (found is None and self._still >= STILL):
-            self._about, self._since = about, 0.0
+        found = matcher.first() or missed(matcher)
+        if found is None and self._still >= STILL:
+            found = stuck(matcher)
+            if found is None:
+                self._about = None
         if found is None:
             return None
         now = time.monotonic()
-        self._since = self._since or now
-        named = {rank for row in found.rows if row.place for rank in row.ranks}
+        about = matcher.found[0] if matcher.found else found.what
+        if about is not self._about and (matcher.found or about != self._about):
+            self._about, self._since = about, now
         # Those that come right after show who differs from whom, and who else waits.
-        patience = GRACE if not matcher.settled(named) else SOON if about is not None else 0.0
-        if now >= self._since + patience:
+        named = {rank for row in found.rows if row.place for rank in row.ranks}
+        if now >= self._since + (SOON if matcher.settled(named) else GRACE):
             self.finding = found
         return self.finding
 

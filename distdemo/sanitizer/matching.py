@@ -29,6 +29,7 @@ from distdemo.sanitizer.notes import (
 from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Place, Row
 
 P2P = ("send", "recv")
+FROM = ", from "  # between a line and the one that called its function
 MOST_PLACES = 1000  # lines of a group's calls that are remembered
 MOST_PENDING = 10_000  # calls of a rank that were never waited for
 
@@ -216,6 +217,7 @@ class RankState:
         lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
         refused: what was wrong with its last call, which raised at once; it may know, and go on.
+        failing: it destroyed a group while an error was on its way.
     """
 
     made: int = 0
@@ -228,6 +230,7 @@ class RankState:
     lost: bool = False
     ended: Ended | None = None
     refused: Finding | None = None
+    failing: bool = False
 
     @property
     def blocked(self) -> list[Entry]:
@@ -271,18 +274,15 @@ class Matcher:
 
     def line(self, place: Place) -> str:
         """A line as people read it, with its function's caller unless that goes without saying."""
-        callers = self.callers[place.file, place.line]
+        callers = self.callers.get((place.file, place.line), ())
         if not place.caller or (len(callers) < 2 and place.caller.startswith(f"{place.name}:")):
             return str(place)
-        return f"{place}, from {place.caller}"
+        return f"{place}{FROM}{place.caller}"
 
     def rows(self, calls: dict[int, Call]) -> list[Row]:
         """A row for all that did the same on the same line."""
-        together: dict[tuple[str, str], list[int]] = {}
-        for rank in sorted(calls):
-            key = (str(calls[rank]), self.line(calls[rank].place))
-            together.setdefault(key, []).append(rank)
-        return [Row(tuple(ranks), did, place) for (did, place), ranks in together.items()]
+        ranks = sorted(calls)
+        return merged([Row((r,), str(calls[r]), self.line(calls[r].place)) for r in ranks])
 
     def take(self, rank: int, note: Note) -> None:
         """One note of a rank; those of one rank in their order."""
@@ -313,8 +313,9 @@ class Matcher:
         elif isinstance(note, Touched):
             self._touched(rank, note)
         elif isinstance(note, Left):
+            state.failing = note.failing
             for key in note.groups:
-                self.group(*key).left[rank] = note.place
+                self.group(*key).left.setdefault(rank, note.place)
         elif isinstance(note, Stopped):
             self.stop(f"rank {rank}: {note.why}")
         elif lost_peer(note.how):  # it waited in vain
@@ -467,8 +468,13 @@ class Matcher:
         }
 
     def settled(self, named: Collection[int]) -> bool:
-        """Whether every rank but these has ended, or is held up in a call."""
-        others = (state for rank, state in enumerate(self.ranks) if rank not in named)
+        """Whether every rank but these has ended, or is held up in a call.
+
+        One of these that an error is ending has to have ended, too.
+        """
+        others = (
+            state for rank, state in enumerate(self.ranks) if rank not in named or state.failing
+        )
         return all(
             state.ended is not None
             or (state.blocked and all(self.awaited(entry) for entry in state.blocked))
@@ -516,13 +522,18 @@ class Matcher:
             return self.mismatch(first)
         if first is None:
             return None
-        alike = [e for e in self.found if isinstance(e, Finding)]
-        alike = [e for e in alike if e.kind == first.kind and len(e.rows) == 1]
-        alike = [e for e in alike if e.rows[0].place == first.rows[0].place]
+        line = first.rows[0].place.partition(FROM)[0]
+        alike = [
+            each
+            for each in self.found
+            if isinstance(each, Finding)
+            and (each.kind, len(each.rows)) == (first.kind, 1)
+            and each.rows[0].place.partition(FROM)[0] == line
+        ]
         if len(first.rows) != 1 or len(alike) < 2:
             return first
         ranks = tuple(sorted({rank for each in alike for rank in each.ranks}))
-        row = replace(first.rows[0], ranks=ranks)
+        row = replace(first.rows[0], ranks=ranks, place=line)
         what = first.what.replace(ranks_of(first.ranks), ranks_of(ranks), 1)
         return replace(first, what=what, rows=(row,), ranks=ranks)
 
@@ -674,12 +685,20 @@ class Matcher:
             elif channel._replace(sender=-1) not in self._channels:
                 yield from (*waiting.sends, *waiting.receives)
 
-    def unfinished(self) -> Iterator[At]:
-        """Positions that some members have reached and others have not."""
+    def is_gone(self, rank: int, group: Group) -> bool:
+        """Whether a rank makes no more calls on a group."""
+        return rank in group.left or self.ranks[rank].ended is not None
+
+    def lacking(self) -> Iterator[tuple[At, tuple[int, ...]]]:
+        """Positions that some members have reached, and others never will: these."""
         for group in self._groups.values():
-            for index, calls in enumerate(group.open):
-                if len(calls) < len(group.members):
-                    yield group, group.agreed + index
+            if not (group.open and group.numbers):
+                continue
+            gone = [rank for rank in group.members if self.is_gone(rank, group)]
+            first = min((group.reached[rank] for rank in gone), default=0)
+            for position in range(first, group.agreed + len(group.open)) if gone else ():
+                lack = tuple(rank for rank in gone if group.reached[rank] <= position)
+                yield (group, position), lack
 
     def calls_at(self, at: At) -> dict[int, Call]:
         """Who called what at this position."""
@@ -718,6 +737,14 @@ def alone(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | Non
     if call.aliased:
         return "buffers", f"a list of {call.op} has the same tensor several times."
     return None
+
+
+def merged(rows: Sequence[Row]) -> list[Row]:
+    """One row for all ranks of which the same is said."""
+    together: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        together.setdefault((row.did, row.place), []).extend(row.ranks)
+    return [Row(tuple(ranks), *said) for said, ranks in together.items()]
 
 
 def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:

@@ -135,9 +135,10 @@ def stop_line(why: str) -> str:
     return f"X {json.dumps(why)}"
 
 
-def left_line(groups: list[int], place: Place) -> str:
+def left_line(groups: list[int], place: Place, *, failing: bool) -> str:
     """How a rank says that it destroys these groups."""
-    return f"D {json.dumps({'groups': groups, 'place': asdict(place)})}"
+    fields = {"groups": groups, "place": asdict(place), "failing": failing}
+    return f"D {json.dumps(fields)}"
 
 
 def end_line(ended: Ended) -> str:
@@ -215,10 +216,15 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The rank destroys its side of these groups, and makes no more calls on them."""
+    """The rank destroys its side of these groups, and makes no more calls on them.
+
+    Attributes:
+        failing: an error is on its way, by which its program may end.
+    """
 
     groups: tuple[GroupKey, ...]
     place: Place
+    failing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +295,7 @@ class Reader:
         if letter == "D":
             fields = json.loads(rest)
             groups = tuple(self._groups[number] for number in fields["groups"])
-            return Left(groups, Place(**fields["place"]))
+            return Left(groups, Place(**fields["place"]), fields["failing"])
         if letter == "E":
             fields = json.loads(rest)
             return Ended(fields["how"], Place(**fields["place"]), fields["inside"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal[
@@ -42,13 +42,14 @@ class Place:
         function: that it is in.
         via: what of torch made the call from there by itself, ``DDP's backward``; else empty.
         caller: the user's line that called this function, ``train.py:60 in main``; empty: unknown.
+            It is told, and not compared.
     """
 
     file: str = ""
     line: int = 0
     function: str = ""
     via: str = ""
-    caller: str = ""
+    caller: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         """``train.py:37 in step``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher
+from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, merged
 from distdemo.sanitizer.records import Finding, Kind, Row
 
 WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
@@ -11,7 +11,7 @@ ORDER = "All ranks must make their calls in the same order, also those on differ
 
 
 def stuck(matcher: Matcher) -> Finding | None:
-    """Why a call can never be completed; None if all can."""
+    """Why a call can never be completed, where no rank does anything more; None if all can."""
     return missed(matcher) or _cycle(matcher)
 
 
@@ -25,19 +25,18 @@ def missed(matcher: Matcher) -> Finding | None:
             if "not part of group" in end.how:
                 return Finding("group", what, (row,), "", WORLD_RANKS, alike)
             return Finding("argument", what, (row,), "", RULES["argument"], alike)
-    for group, position in matcher.unfinished():
-        calls = matcher.calls_at((group, position))
-        gone = tuple(r for r in group.members if r not in calls and _is_gone(matcher, group, r))
-        if gone and not all(_gave_up(matcher, rank, (group, position)) for rank in calls):
-            return _absent(matcher, group, position, gone)
+    for at, gone in matcher.lacking():
+        if not all(_gave_up(matcher, rank, at) for rank in matcher.calls_at(at)):
+            return _absent(matcher, *at, gone)
     for entry in matcher.unmatched():
         peer = entry.call.peer
         members = entry.group.members
         if peer is None or not -1 <= peer < len(members):
             continue
         others = {*members} - {entry.rank} if peer == -1 else {members[peer]}
-        in_vain = all(_is_gone(matcher, entry.group, each) for each in others)
-        if in_vain and (entry.waited or entry.call.op == "send"):
+        if not (entry.waited or entry.call.op == "send"):
+            continue
+        if all(matcher.is_gone(each, entry.group) for each in others):
             return _unmatched(matcher, entry)
     return None
 
@@ -110,7 +109,7 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     """Some have ended, and others wait for them in a collective."""
     calls = matcher.calls_at((group, position))
     others = tuple(sorted(calls))
-    rows = [*matcher.rows(calls), *(_end_of(matcher, group, each) for each in gone)]
+    rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
     call = calls[min(calls)]
     line = call.place
     rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
@@ -163,15 +162,10 @@ def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
     return None
 
 
-def _is_gone(matcher: Matcher, group: Group, rank: int) -> bool:
-    """Whether a rank makes no more calls on a group."""
-    return rank in group.left or matcher.ranks[rank].ended is not None
-
-
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     ended = matcher.ranks[rank].ended
     if rank in group.left and _returned(matcher, group, rank):
-        return Row((rank,), "destroyed the group", str(group.left[rank]))
+        return Row((rank,), "destroyed the group", matcher.line(group.left[rank]))
     if ended is None:
         return Row((rank,), "had not reached this call")
     return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")

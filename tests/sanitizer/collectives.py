@@ -155,6 +155,15 @@ def _summed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+@faulty("buffers", ranks=(0, 1, 2, 3))
+def gathers_into_one_tensor_from_two_lines(rank: int, size: int) -> None:
+    def gather(tensor: torch.Tensor) -> None:
+        dist.all_gather([torch.empty(4)] * size, tensor)  # wrong
+
+    gather(torch.ones(4))
+    gather(torch.zeros(4))
+
+
 @faulty("shape", ranks=(1,))
 def sums_another_size_from_another_line(rank: int, size: int) -> None:
     _summed(torch.ones(4))

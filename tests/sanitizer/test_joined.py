@@ -122,7 +122,7 @@ def test_ranks_that_have_left_are_told_by_node_0_whose_own_rank_waits(
     assert [code for code, *_ in said] == [1, 1, 1]
     out = said[0][1]
     assert has_row(out, "rank 0", "barrier()", "steps.py:6")
-    assert has_row(out, "rank 2", "returned")
+    assert has_row(out, "ranks 1-2", "returned")
     assert [text for _, *texts in said[1:] for text in texts] == [""] * 4
 
 

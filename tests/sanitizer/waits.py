@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from sanitizer.pairs import compute, faulty, right
+from sanitizer.pairs import compute, faulty, looked, right
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -109,6 +109,25 @@ def destroys_before_the_last_call(rank: int, size: int) -> None:
         dist.all_reduce(total)
 
 
+@faulty("absent", ranks=(1,))
+def destroys_a_pair_while_others_go_on(rank: int, size: int) -> None:
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    total = torch.ones(4)
+    if rank == 1:
+        try:
+            next(iter(()))
+        except StopIteration:
+            dist.destroy_process_group(pairs[0])  # wrong
+        dist.destroy_process_group()
+        compute()
+    elif rank == 0:
+        dist.all_reduce(total, group=pairs[0])
+    else:
+        first = looked()
+        while looked() < first + 100:
+            dist.all_reduce(total, group=pairs[1])
+
+
 @right
 def destroys_after_the_last_call(rank: int, size: int) -> None:
     pair = dist.new_group([0, 1])
@@ -161,6 +180,28 @@ def as_many_batches_as_the_fewest(rank: int, size: int) -> None:
     for sample in samples[: int(fewest)]:
         gradient = sample * 2
         dist.all_reduce(gradient)
+
+
+def _average(value: float) -> float:
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return float(total)
+
+
+@faulty("uneven", ranks=(2,))
+def averages_twice_in_fewer_steps(rank: int, size: int) -> None:
+    for step in range(3 + (rank != 2)):
+        _average(step)  # wrong
+        _average(rank)
+
+
+@right
+def averages_alike_from_other_lines(rank: int, size: int) -> None:
+    for step in range(3):
+        if rank == 0 and step == 0:
+            assert _average(1.0) == size
+        else:
+            _average(1.0)
 
 
 @faulty("uneven", ranks=(1,))
