@@ -109,6 +109,7 @@ class Recorder:
         guard = partial(safely, self)
         self.buffers = Buffers(guard, self.touched, self.place) if buffers else None
         self.off = False
+        self._elsewhere = False  # in a world that some ranks have made anew, with other numbers
         os.register_at_fork(after_in_child=self._stop)
 
     def _stop(self) -> None:
@@ -155,7 +156,8 @@ class Recorder:
 
     def outside(self, op: str) -> None:
         """Note a collective on a group that this rank is not in, where torch does nothing."""
-        self._note(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
+        if self.knows(dist.group.WORLD):
+            self._note(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 
     def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - what can be looked up; a group
         code, line, caller, called_at = self._here()
@@ -226,9 +228,11 @@ class Recorder:
         """
         world = dist.group.WORLD
         here = None if world is None else (world.rank(), world.size())
-        if self._world is not None and group is world and here != self._world:
-            self.stop("the program numbers the ranks in another way than the launcher")
-        if group in self._groups or self.off:
+        if self._world is not None and group is world:
+            self._elsewhere = here != self._world
+            if self._elsewhere and not self._alike:
+                self.stop("the program numbers the ranks in another way than the launcher")
+        if group in self._groups or self.off or self._elsewhere:
             return
         members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - get_process_group_ranks is that
         pairs = [part.partition(":")[::2] for part in _backends(group).split(",")]
@@ -508,7 +512,7 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
         recorder.local.busy = True
         noted = False
         try:
-            if not busy:
+            if not busy and recorder.knows(dist.group.WORLD):
                 members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
                 by_all = not given.get("use_local_synchronization")
                 noted = by_all or dist.get_rank() in members

@@ -98,7 +98,7 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
 
     On others not all ranks may note it: those that have no DDP module don't come here.
     """
-    _groups.update(groups)
+    _groups.update(group for group in groups if recorder.knows(group))
     if _held:
         return
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's

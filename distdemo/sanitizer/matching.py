@@ -42,9 +42,9 @@ RULES: dict[Kind, str] = {
     "result and no error.",
     "root": "All ranks of a group must name the same root.",
     "splits": "What a rank gives another must be as much as that one takes from it.",
-    "argument": "The backend would wait for a rank that doesn't exist, or refuse the call.",
+    "argument": "The backend refuses such a call, or waits for what never comes.",
     "absent": "All ranks of a group must make the same calls before the first one leaves.",
-    "uneven": "All ranks must go through the loop equally often, or use DDP's join.",
+    "uneven": "All ranks must go through the loop equally often. DDP has join for other loops.",
     "group": "new_group must be called by all ranks of the world, in the same order and with the "
     "same members, and only members may use the group.",
     "p2p": "Every send needs a receive with the same peer, tag, dtype and size.",
@@ -89,6 +89,7 @@ class Entry:
 
     Attributes:
         position: in the sequence of its group; of a send or receive meaningless.
+        beside: the calls at that position; of a send or receive None.
         matched: of a send or receive: the other side has come, whether it is known or not.
         other: of a send or receive: the other side.
         order: how many calls its rank has made before it.
@@ -100,6 +101,7 @@ class Entry:
     group: Group
     call: Call
     position: int = 0
+    beside: Calls | None = None
     matched: bool = False
     other: Entry | None = None
     order: int = 0
@@ -110,6 +112,20 @@ class Entry:
     def from_any(self) -> bool:
         """Whether one of those that it waits for is enough."""
         return self.call.peer == -1
+
+
+class Calls(dict[int, Made]):
+    """By rank: its call at one position of a group.
+
+    Attributes:
+        unsure: how many of these torch may yet refuse.
+    """
+
+    __slots__ = ("unsure",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsure = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -126,10 +142,9 @@ class Group:
         open: the calls that not all have made yet, the oldest first.
         agreed: how many calls all have made alike.
         last: the last of them.
-        places: how often a line has made a call that all agreed on.
+        places: how often a line, called from one other, has made a call that all agreed on.
         callers: the ranks that have made a call from a line.
         mixed: by lines: how often one call was made from these by different ranks, and the first.
-        latest: by rank: the line of its last call.
         left: by rank that has destroyed it: the line.
     """
 
@@ -139,13 +154,12 @@ class Group:
     numbers: dict[int, int]
     reached: dict[int, int]
     uneven: set[int] = field(default_factory=set)
-    open: deque[dict[int, Made]] = field(default_factory=deque)
+    open: deque[Calls] = field(default_factory=deque)
     agreed: int = 0
     last: Call | None = None
-    places: Counter[Place] = field(default_factory=Counter)
+    places: Counter[tuple[Place, str]] = field(default_factory=Counter)
     callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
-    latest: dict[int, Place] = field(default_factory=dict)
     left: dict[int, Place] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
@@ -212,7 +226,7 @@ class RankState:
         threads: that have made calls, and the main one, 0.
         waits: by thread: the call that it is in.
         last: the last that it made.
-        latest: by thread: the same.
+        fresh: by thread: the same, while torch may yet refuse it.
         failed: positions at which its call failed, and it went on.
         lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
@@ -225,7 +239,7 @@ class RankState:
     threads: set[int] = field(default_factory=lambda: {0})
     waits: dict[int, Entry] = field(default_factory=dict)
     last: Call | None = None
-    latest: dict[int, Entry | None] = field(default_factory=dict)
+    fresh: dict[int, Entry] = field(default_factory=dict)
     failed: set[tuple[Group, int]] = field(default_factory=set)
     lost: bool = False
     ended: Ended | None = None
@@ -257,6 +271,7 @@ class Matcher:
         self.callers: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._groups: dict[GroupKey, Group] = {}
         self._channels: dict[Channel, Waiting] = {}
+        self._paired: set[Place] = set()
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
         """The group that these tell from all others."""
@@ -290,11 +305,13 @@ class Matcher:
             return
         state = self.ranks[rank]
         if isinstance(note, Made):
+            self._accept(state, note.thread)
             state.threads.add(note.thread)
             state.waits.pop(note.thread, None)
             state.last, state.refused = note.call, None
             entry = self._made(rank, note)
-            state.latest[note.thread] = entry
+            if entry is not None:
+                state.fresh[note.thread] = entry
             if entry is not None and note.call.sync:
                 entry.waited = True
                 state.waits[note.thread] = entry
@@ -305,6 +322,7 @@ class Matcher:
             state.made += 1
         elif isinstance(note, Waits):
             entry = state.pending.pop(note.number, None)
+            self._accept(state, note.thread)
             if entry is not None:
                 entry.waited = True
                 state.waits[note.thread] = entry
@@ -318,7 +336,13 @@ class Matcher:
                 self.group(*key).left.setdefault(rank, note.place)
         elif isinstance(note, Stopped):
             self.stop(f"rank {rank}: {note.why}")
-        elif lost_peer(note.how):  # it waited in vain
+        else:
+            self._ended(state, note)
+
+    def _ended(self, state: RankState, note: Ended) -> None:
+        for thread in list(state.fresh):
+            self._accept(state, thread)
+        if lost_peer(note.how):  # it waited in vain
             state.lost = True
         else:
             state.ended = note
@@ -328,13 +352,23 @@ class Matcher:
             if state.refused is not None and (note.how.startswith("exited") or raised_there):
                 self.found.append(state.refused)
 
+    def _accept(self, state: RankState, thread: int) -> None:
+        """Torch has not refused the last call of a thread, as that goes on, or is waited for."""
+        entry = state.fresh.pop(thread, None)
+        if entry is not None and entry.beside is not None:
+            entry.beside.unsure -= 1
+            if not entry.beside.unsure:
+                self._agree(entry.group)
+
     def _came(self, state: RankState, note: Came) -> None:
         entry = state.waits.pop(note.thread, None)
         if note.undone:
-            entry = state.latest.pop(note.thread, None)
+            entry = state.fresh.pop(note.thread, None)
             if entry is not None:
                 self._undo(entry)
-        elif entry is not None and note.failed and entry.call.op not in P2P:
+            return
+        self._accept(state, note.thread)
+        if entry is not None and note.failed and entry.call.op not in P2P:
             state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
             self._came_from(entry, note.source)
@@ -354,11 +388,10 @@ class Matcher:
             self._put_in(channel, other)
             self._settle(channel)
             return
-        index = position - group.agreed
-        if index < 0 or group.reached[rank] != position + 1:
-            return
         group.reached[rank] -= 1
-        group.open[index].pop(rank, None)
+        beside = group.open[position - group.agreed]
+        beside.pop(rank, None)
+        beside.unsure -= 1
         if (group, position) in self.found and self.mismatch((group, position)) is None:
             self.found.remove((group, position))
 
@@ -381,22 +414,29 @@ class Matcher:
         if call.op in P2P:
             self._match(entry)
             return entry
-        group.latest[rank] = call.place
+        for thread, other in list(self.ranks[rank].fresh.items()):  # of its other threads
+            if other.group is group:
+                self._accept(self.ranks[rank], thread)
         entry.position = group.reached[rank]
         group.reached[rank] += 1
         index = entry.position - group.agreed
         while len(group.open) <= index:
-            group.open.append({})
+            group.open.append(Calls())
         calls = group.open[index]
         at = (group, entry.position)
         if at not in self.found and self._clashes(rank, note, calls, entry):
             self.found.append(at)
         calls[rank] = note
-        while group.open and len(group.open[0]) == len(members):
-            if (group, group.agreed) in self.found:
-                break
-            self._forget(group)
+        calls.unsure += 1
+        entry.beside = calls
         return entry
+
+    def _agree(self, group: Group) -> None:
+        """Forget what all members have made alike."""
+        while group.open and len(group.open[0]) == len(group.members):
+            if group.open[0].unsure or (group, group.agreed) in self.found:
+                return
+            self._forget(group)
 
     def _clashes(self, rank: int, note: Made, others: dict[int, Made], entry: Entry) -> bool:
         """Whether a call does not go with those that are at its position already."""
@@ -423,9 +463,11 @@ class Matcher:
         for rank, call in calls.items():
             lines.setdefault(call.place, set()).add(rank)
         for line, ranks in lines.items():
-            if line in group.places or len(group.places) < MOST_PLACES:
-                group.places[line] += 1
+            if line in group.callers or len(group.callers) < MOST_PLACES:
                 group.callers[line] |= ranks
+        for key in {(call.place, call.place.caller) for call in calls.values()}:
+            if key in group.places or len(group.places) < MOST_PLACES:
+                group.places[key] += 1
         if len(lines) > 1:
             together = frozenset(lines)
             mixed = group.mixed.get(together)
@@ -539,11 +581,15 @@ class Matcher:
 
     def before(self, group: Group) -> str:
         """How far all agreed."""
-        if not group.agreed or group.last is None:
+        agreed, last = group.agreed, group.last
+        for calls in group.open:
+            if len(calls) < len(group.members) or (group, agreed) in self.found:
+                break
+            agreed, last = agreed + 1, calls[min(calls)].call
+        if last is None:
             return ""
-        count = f"on {group.agreed} calls; the last was" if group.agreed > 1 else "on one call,"
-        last = f"{group.last.op} at {self.line(group.last.place)}"
-        return f"Before that, all ranks agreed {count} {last}."
+        count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
+        return f"Before that, all ranks agreed {count} {last.op} at {self.line(last.place)}."
 
     def _outside(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
@@ -656,6 +702,8 @@ class Matcher:
 
     def _pair(self, give: Entry, take: Entry) -> None:
         give.matched = take.matched = True
+        if len(self._paired) < MOST_PLACES:
+            self._paired |= {give.call.place, take.call.place}
         give.other, take.other = take, give
         sent, got = give.call, take.call
         if sent.dtype != got.dtype:
@@ -684,6 +732,10 @@ class Matcher:
                 yield from (e for e in waiting.receives if e.waited and self.awaited(e))
             elif channel._replace(sender=-1) not in self._channels:
                 yield from (*waiting.sends, *waiting.receives)
+
+    def has_paired(self, entry: Entry) -> bool:
+        """Whether a send or receive of the same line has found its other side."""
+        return entry.call.place in self._paired
 
     def is_gone(self, rank: int, group: Group) -> bool:
         """Whether a rank makes no more calls on a group."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdemo.launcher.verdict import ranks_of
-from distdemo.sanitizer.matching import P2P, RULES, Entry, Group, Matcher, merged
+from distdemo.sanitizer.matching import FROM, P2P, RULES, Entry, Group, Matcher, merged
 from distdemo.sanitizer.records import Finding, Kind, Row
 
 WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_dst the group's."
@@ -112,7 +112,7 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
     rows = [*matcher.rows(calls), *merged([_end_of(matcher, group, each) for each in gone])]
     call = calls[min(calls)]
     line = call.place
-    rounds = group.places[line] if any(group.latest.get(each) == line for each in gone) else 0
+    rounds = group.places[line, line.caller]
     if rounds == 1 and any(line in lines for lines in group.mixed):
         rounds = 0  # it was there with others that were elsewhere: no loop
     ended = "left" if any(each in group.left for each in gone) else "ended"
@@ -140,7 +140,9 @@ def _absent(matcher: Matcher, group: Group, position: int, gone: tuple[int, ...]
 
 def _unmatched(matcher: Matcher, entry: Entry) -> Finding:
     """A send or receive whose other side will not come."""
-    near = _near(matcher, entry) or _astray(matcher, entry)
+    near = _near(matcher, entry)
+    if near is None and not matcher.has_paired(entry):  # else one of several peers lacks its side
+        near = _astray(matcher, entry)
     other = "receive" if entry.call.op == "send" else "send"
     what = f"No {other} matches the {entry.call.op} of rank {entry.rank}."
     rows = [Row((entry.rank,), str(entry.call), matcher.line(entry.call.place))]
@@ -165,7 +167,9 @@ def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     ended = matcher.ranks[rank].ended
     if rank in group.left and _returned(matcher, group, rank):
-        return Row((rank,), "destroyed the group", matcher.line(group.left[rank]))
+        place = group.left[rank]
+        where = f"{place}{FROM}{place.caller}" if place.caller else str(place)
+        return Row((rank,), "destroyed the group", where)
     if ended is None:
         return Row((rank,), "had not reached this call")
     return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
@@ -198,8 +202,9 @@ def _cycle(matcher: Matcher) -> Finding | None:
     others = tuple(rank for rank in waiting if rank not in path)
     ranks = tuple(sorted(path))
     what = f"Deadlock: {ranks_of(ranks).lower()} wait for each other."
-    p2p = all(waiting[rank].call.op in P2P for rank in path)
-    return Finding("deadlock", what, rows, "", RULES["deadlock"] if p2p else ORDER, ranks, others)
+    p2p = {waiting[rank].call.op in P2P for rank in path}
+    rule = ORDER if p2p == {False} else RULES["deadlock"] if p2p == {True} else RULES["p2p"]
+    return Finding("deadlock", what, rows, "", rule, ranks, others)
 
 
 def _link(matcher: Matcher, entry: Entry) -> Row:

@@ -241,19 +241,34 @@ def test_a_call_that_is_refused_is_told_if_the_program_ends_by_it(how: str) -> N
     assert (found and found.kind) == kind
 
 
-def test_who_is_refused_late_does_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All make a call that torch refuses, and go on; one is looked at in it."""
+TOO_FAR = Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9)
+
+
+@pytest.mark.parametrize(
+    ("refused", "then"), [(TOO_FAR, 0), (reduction(50), 0), (reduction(50), 4)]
+)
+def test_who_is_refused_late_does_not_differ(
+    refused: Call, then: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All make a call that torch refuses, and go on; one is looked at in it.
+
+    What they make then is another call, the same from another line, or just the same.
+    """
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     judge = judged("0\nr\n")
-    bad = call_line(4, 0, Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
+    bad = call_line(4, 0, refused)
     for rank in range(N):
-        judge.feed(rank, f"{bad}\n4\n".encode() + b"u\n0\n" * (rank < N - 1))
+        judge.feed(rank, f"{bad}\n4\n".encode() + f"u\n{then}\n".encode() * (rank < N - 1))
     for _ in range(2):
         assert judge.look() is None
         now[0] += 0.1
-    judge.feed(N - 1, b"u\n0\n")
+    judge.feed(N - 1, f"u\n{then}\n".encode())
     for _ in range(3):
         now[0] += 10.0
         assert judge.look() is None
-    assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 2
+    for rank in range(N):
+        judge.feed(rank, b"r\n0\nr\n")
+    assert judge.look() is None
+    assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 3
+    assert judge.matcher.shifts() == []
