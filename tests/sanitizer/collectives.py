@@ -894,7 +894,8 @@ def complex_numbers(rank: int, size: int) -> None:
     mine = torch.full((2,), complex(rank, 1))
     total, copied = mine.clone(), mine.clone()
     dist.all_reduce(total)
-    dist.broadcast(copied, src=1)
+    if torch.__version__ >= "2.9":  # where gloo can
+        dist.broadcast(copied, src=1)
     parts = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(parts, mine)
     dist.scatter(mine, parts if rank == 3 else None, src=3)
@@ -979,8 +980,9 @@ def gathers_tensors_that_are_laid_out_in_another_way(rank: int, size: int) -> No
     parts = [torch.zeros(2, 3) for _ in range(size)]
     dist.all_gather(parts, mine)
     assert all(torch.equal(part, expected) for part in parts)
-    dist.gather(mine, parts if rank == 0 else None, 0)
-    assert all(torch.equal(part, expected) for part in parts)
+    if torch.__version__ >= "2.9":  # 2.8 gathers the memory as it lies
+        dist.gather(mine, parts if rank == 0 else None, 0)
+        assert all(torch.equal(part, expected) for part in parts)
     whole = torch.zeros(2 * size, 3)
     getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(whole, mine)
     assert torch.equal(whole, torch.cat([expected] * size))
