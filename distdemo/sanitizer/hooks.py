@@ -230,7 +230,8 @@ class Recorder:
         here = None if world is None else (world.rank(), world.size())
         if self._world is not None and group is world:
             self._elsewhere = here != self._world
-            if self._elsewhere and not self._alike:
+            alike = here is not None and here[1] == self._world[1]  # others may be where they were
+            if self._elsewhere and (alike or not self._alike):
                 self.stop("the program numbers the ranks in another way than the launcher")
         if group in self._groups or self.off or self._elsewhere:
             return
@@ -254,7 +255,8 @@ class Recorder:
         if self._kinds.get(place.file) != "user":
             return
         all_of_them = group is None or group is dist.group.WORLD
-        failing = sys.exc_info()[1] is not None
+        error = sys.exc_info()[1]
+        failing = "" if error is None else _end(error).how
         with self._lock:
             groups = [
                 number
@@ -263,7 +265,7 @@ class Recorder:
                 for number in numbers.values()
             ]
             if groups:
-                self._writer.write(left_line(groups, place, failing=failing))
+                self._writer.write(left_line(groups, place, failing))
 
     def knows(self, group: Any) -> bool:  # noqa: ANN401 - a group
         """Whether torch has told of this group."""
@@ -604,8 +606,6 @@ def _begin_call(  # noqa: PLR0913, PLR0917 - all of a call
     if recorder.buffers is not None and _by_user():
         place = recorder.place()
         touched = Touched(str(described(found, place)), place)
-        if is_strided(args):
-            recorder.touched(touched)
     return found, number, touched
 
 
@@ -629,6 +629,8 @@ def _follow(
 ) -> None:
     """Keep an eye on the handle of a call that was made."""
     fields, number, touched = noted
+    if touched is not None and is_strided(args):  # and torch has not refused it
+        recorder.touched(touched)
     if work is None:
         recorder.came()
         return

@@ -94,7 +94,8 @@ class Entry:
         other: of a send or receive: the other side.
         order: how many calls its rank has made before it.
         waited: somebody waits for it, or has done so.
-        wrong: what is wrong with it whatever the others do.
+        wrong: what is wrong with it, or with it and the other side.
+        failed: it raised after it was made.
     """
 
     rank: int
@@ -107,6 +108,7 @@ class Entry:
     order: int = 0
     waited: bool = False
     wrong: Finding | None = None
+    failed: bool = False
 
     @property
     def from_any(self) -> bool:
@@ -231,7 +233,7 @@ class RankState:
         lost: it failed because another did.
         ended: how its program ended; None: it runs, or it failed because another did.
         refused: what was wrong with its last call, which raised at once; it may know, and go on.
-        failing: it destroyed a group while an error was on its way.
+        failing: the error that was on its way when it destroyed a group; empty: there was none.
     """
 
     made: int = 0
@@ -244,7 +246,7 @@ class RankState:
     lost: bool = False
     ended: Ended | None = None
     refused: Finding | None = None
-    failing: bool = False
+    failing: str = ""
 
     @property
     def blocked(self) -> list[Entry]:
@@ -334,6 +336,9 @@ class Matcher:
             state.failing = note.failing
             for key in note.groups:
                 self.group(*key).left.setdefault(rank, note.place)
+            for thread, entry in list(state.fresh.items()):
+                if rank in entry.group.left:
+                    self._accept(state, thread)
         elif isinstance(note, Stopped):
             self.stop(f"rank {rank}: {note.why}")
         else:
@@ -368,8 +373,10 @@ class Matcher:
                 self._undo(entry)
             return
         self._accept(state, note.thread)
-        if entry is not None and note.failed and entry.call.op not in P2P:
-            state.failed.add((entry.group, entry.position))
+        if entry is not None and note.failed:
+            entry.failed = True
+            if entry.call.op not in P2P:
+                state.failed.add((entry.group, entry.position))
         elif entry is not None and entry.from_any and not entry.matched:
             self._came_from(entry, note.source)
 
@@ -384,7 +391,7 @@ class Matcher:
             if other is None or channel is None:
                 self._take_out(entry)
                 return
-            other.matched, other.other = False, None
+            other.matched, other.other, other.wrong = False, None, None
             self._put_in(channel, other)
             self._settle(channel)
             return
@@ -720,7 +727,8 @@ class Matcher:
             return
         rows = tuple(Row((e.rank,), str(e.call), self.line(e.call.place)) for e in (give, take))
         both = (give.rank, take.rank)
-        self.found.append(Finding("p2p", what, rows, "", RULES["p2p"], both))
+        give.wrong = take.wrong = Finding("p2p", what, rows, "", RULES["p2p"], both)
+        self.found.append(give.wrong)
 
     def unmatched(self) -> Iterator[Entry]:
         """Sends and receives whose other side was never seen.

@@ -135,7 +135,7 @@ def stop_line(why: str) -> str:
     return f"X {json.dumps(why)}"
 
 
-def left_line(groups: list[int], place: Place, *, failing: bool) -> str:
+def left_line(groups: list[int], place: Place, failing: str) -> str:
     """How a rank says that it destroys these groups."""
     fields = {"groups": groups, "place": asdict(place), "failing": failing}
     return f"D {json.dumps(fields)}"
@@ -219,12 +219,12 @@ class Left:
     """The rank destroys its side of these groups, and makes no more calls on them.
 
     Attributes:
-        failing: an error is on its way, by which its program may end.
+        failing: an error that is on its way, by which its program may end; empty: there is none.
     """
 
     groups: tuple[GroupKey, ...]
     place: Place
-    failing: bool = False
+    failing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

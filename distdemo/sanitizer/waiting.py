@@ -36,6 +36,8 @@ def missed(matcher: Matcher) -> Finding | None:
         others = {*members} - {entry.rank} if peer == -1 else {members[peer]}
         if not (entry.waited or entry.call.op == "send"):
             continue
+        if entry.failed and _goes_on_by_itself(matcher, entry.rank):
+            continue
         if all(matcher.is_gone(each, entry.group) for each in others):
             return _unmatched(matcher, entry)
     return None
@@ -73,8 +75,13 @@ def _gave_up(matcher: Matcher, rank: int, at: tuple[Group, int]) -> bool:
     state = matcher.ranks[rank]
     if any((each.group, each.position) == at and each.call.limited for each in state.blocked):
         return True
-    returned = state.ended is None or state.ended.how == "returned"
-    return at in state.failed and not state.lost and returned
+    return at in state.failed and _goes_on_by_itself(matcher, rank)
+
+
+def _goes_on_by_itself(matcher: Matcher, rank: int) -> bool:
+    """Whether a rank has caught what a call raised, as far as is known."""
+    state = matcher.ranks[rank]
+    return not state.lost and (state.ended is None or state.ended.how == "returned")
 
 
 def hopeless(matcher: Matcher) -> dict[int, Entry]:
@@ -165,11 +172,11 @@ def _astray(matcher: Matcher, entry: Entry) -> Entry | None:
 
 
 def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
-    ended = matcher.ranks[rank].ended
-    if rank in group.left and _returned(matcher, group, rank):
+    ended, failing = matcher.ranks[rank].ended, matcher.ranks[rank].failing
+    if rank in group.left and (ended is None or ended.how == "returned"):
         place = group.left[rank]
         where = f"{place}{FROM}{place.caller}" if place.caller else str(place)
-        return Row((rank,), "destroyed the group", where)
+        return Row((rank,), f"{failing}{', and ' * (failing > '')}destroyed the group", where)
     if ended is None:
         return Row((rank,), "had not reached this call")
     return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
@@ -178,7 +185,9 @@ def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
 def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
     """Whether a rank left without an error, as far as is known."""
     ended = matcher.ranks[rank].ended
-    return rank in group.left if ended is None else ended.how == "returned"
+    if ended is None:
+        return rank in group.left and not matcher.ranks[rank].failing
+    return ended.how == "returned"
 
 
 def _cycle(matcher: Matcher) -> Finding | None:

@@ -128,6 +128,44 @@ def destroys_a_pair_while_others_go_on(rank: int, size: int) -> None:
             dist.all_reduce(total, group=pairs[1])
 
 
+@faulty("absent", ranks=(1,))
+def destroys_after_an_error(rank: int, size: int) -> None:
+    total = torch.ones(4)
+    try:
+        for step in range(4):
+            if rank == 1 and step == 2:
+                raise ValueError("a sample is negative")  # wrong
+            dist.all_reduce(total)
+    finally:
+        if rank == 1:
+            dist.destroy_process_group()  # wrong
+            compute()
+
+
+@right
+def goes_on_when_its_peer_has_left(rank: int, size: int) -> None:
+    if rank == 1:
+        compute()
+        dist.destroy_process_group()
+    elif rank == 0:
+        with suppress(RuntimeError):
+            dist.recv(torch.ones(4), src=1)
+    compute()
+
+
+@right
+def sends_what_is_contiguous_after_all(rank: int, size: int) -> None:
+    total = torch.ones(8)
+    if rank == 0:
+        compute()
+        try:
+            dist.send(total[::2], dst=1)
+        except (RuntimeError, ValueError):
+            dist.send(total, dst=1)
+    elif rank == 1:
+        dist.recv(total, src=0)
+
+
 @right
 def destroys_after_the_last_call(rank: int, size: int) -> None:
     pair = dist.new_group([0, 1])
