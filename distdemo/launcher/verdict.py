@@ -129,8 +129,10 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
             _, reason, advice = (*first.message.splitlines(), "", "")[:3]
             why, hint = f"{reason} {why}".strip(), advice or hint
     if isinstance(first, Raised) and first.consequence:
-        why += f" {ranks_of(sorted(guilty[1:]))} lost a peer after it." * (len(guilty) > 1)
-        why += f" {ranks_of(others)} had not failed." * (len(others) > 0)
+        if len(guilty) > 1:
+            why += f" {ranks_of(sorted(guilty[1:]))} lost a peer after it."
+        if others:
+            why += f" {ranks_of(others)} had not failed."
         return Verdict(what, why, hint, guilty, others, trace, excerpt)
     if len(guilty) > 1:
         itself = "itself" if len(guilty) == 2 else "themselves"

@@ -9,7 +9,7 @@ from distdemo.sanitizer.matching import Matcher
 from distdemo.sanitizer.notes import MOST_KNOWN, Made, Reader
 from distdemo.sanitizer.records import CallCount, Finding
 from distdemo.sanitizer.timeline import Timeline
-from distdemo.sanitizer.waiting import behind, missed, stuck
+from distdemo.sanitizer.waiting import behind, cycle, missed
 
 SOON = 0.3  # seconds that torch gets to refuse a call, before what is wrong with it is told
 GRACE = 1.0  # seconds that ranks get to come to a call at which something is wrong
@@ -58,7 +58,7 @@ class Judge:
             return None
         found = matcher.first() or missed(matcher)
         if found is None and self._still >= STILL:
-            found = stuck(matcher)
+            found = cycle(matcher)
             if found is None:
                 self._about = None
         if found is None:
@@ -90,7 +90,7 @@ class Judge:
         certain = self.certain()
         if certain is not None or self.matcher.stopped:
             return certain
-        return stuck(self.matcher) or behind(self.matcher, running)
+        return missed(self.matcher) or cycle(self.matcher) or behind(self.matcher, running)
 
     def give_up(self, why: str) -> None:
         """Something is wrong in here: from now on only take what comes."""

@@ -10,11 +10,6 @@ WORLD_RANKS = "src, dst and root count the world's ranks; group_src and group_ds
 ORDER = "All ranks must make their calls in the same order, also those on different groups."
 
 
-def stuck(matcher: Matcher) -> Finding | None:
-    """Why a call can never be completed, where no rank does anything more; None if all can."""
-    return missed(matcher) or _cycle(matcher)
-
-
 def missed(matcher: Matcher) -> Finding | None:
     """A call that lacks a rank, or a send that lacks a receive, which will never make it."""
     for end in (state.ended for state in matcher.ranks):
@@ -176,7 +171,8 @@ def _end_of(matcher: Matcher, group: Group, rank: int) -> Row:
     if rank in group.left and (ended is None or ended.how == "returned"):
         place = group.left[rank]
         where = f"{place}{FROM}{place.caller}" if place.caller else str(place)
-        return Row((rank,), f"{failing}{', and ' * (failing > '')}destroyed the group", where)
+        did = "destroyed the group"
+        return Row((rank,), f"{failing}, and {did}" if failing else did, where)
     if ended is None:
         return Row((rank,), "had not reached this call")
     return Row((rank,), ended.how, str(ended.place) if ended.place.line else "")
@@ -190,8 +186,8 @@ def _returned(matcher: Matcher, group: Group, rank: int) -> bool:
     return ended.how == "returned"
 
 
-def _cycle(matcher: Matcher) -> Finding | None:
-    """Ranks that wait for each other, in the order in which they do."""
+def cycle(matcher: Matcher) -> Finding | None:
+    """Ranks that wait for each other, in the order in which they do; no rank does anything else."""
     waiting = hopeless(matcher)
     if not waiting:
         return None

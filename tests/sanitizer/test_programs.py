@@ -123,5 +123,6 @@ def test_nothing_is_said_of_a_right_program(
 ) -> None:
     report, findings = run(program, 4, warm, tmp_path, buffers=buffers)
     assert findings == ()
-    assert judged(tmp_path).findings == ()
+    afterwards = judged(tmp_path)
+    assert (afterwards.findings, afterwards.warnings) == ((), ())
     assert report.ok, report.verdict
