@@ -396,6 +396,10 @@ class Workers:
             if gone(self._workers, patience):
                 return
 
+    def pid(self, rank: int) -> int:
+        """Return the process id of one of these ranks."""
+        return self._workers[rank - self._here.ranks.start].process.pid or 0
+
     def outcomes(self) -> tuple[Outcome, ...]:
         """How each rank ended; those that had not by then ran out of time or were stopped."""
         out_of_time = self.ended in (End.TIMED_OUT, End.STALLED)

@@ -36,6 +36,7 @@ from distdemo.launcher.joined.meeting import (
     TcpRendezvous,
     check_mpi4py,
     mpi_offers,
+    shared_segments,
 )
 from distdemo.launcher.joined.messages import (
     PAUSE,
@@ -103,7 +104,7 @@ class _Part:
         self._selector = selectors.DefaultSelector()
         self._own_address = ""  # by which this node and the others reach each other
         self._offers: list[socket.socket] = []  # where the nodes could meet, listening nowhere yet
-        self._leftovers: tuple[str, ...] = ()  # what MPI's ranks would leave in memory
+        self._leftovers: set[str] = set()  # shared memory that MPI leaves if ranks are killed
 
     def fileno(self) -> int:
         """Readable when something came from another node."""
@@ -272,7 +273,7 @@ class NodeZero(_Part):
                     listening.close()  # rank 0 has it
                 if meanwhile is not None:
                     meanwhile()
-                workers.watch(self._told, [self], look=self._look)
+                workers.watch(partial(self._told, workers), [self], look=self._look)
                 failed = self._gather(workers, world, interrupts)
             finally:
                 self._send_all(Leave(number))
@@ -350,9 +351,10 @@ class NodeZero(_Part):
             rank = self._placement.ranks_of(hello.node).start
             connection.send(Refused(f"Another process is rank {rank} of it already"))
             return
-        node.connection = connection
-        connection.host = node.host = hello.host
+        node.host = hello.host
         if hello.digest == self._request.digest:
+            node.connection = connection
+            connection.host = hello.host
             elapsed = time.monotonic() - self._others.began[1]
             connection.send(replace(self._start, elapsed_s=elapsed))
         else:
@@ -374,17 +376,22 @@ class NodeZero(_Part):
         elif isinstance(message, NodeEnded):
             self._others.ended(node, message)
         elif message.rank in node.ranks:
-            self._told(message.rank, unpack(message.value))
+            self._take(message.rank, unpack(message.value))
 
-    def _told(self, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank tells
+    def _told(self, workers: Workers, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank tells
+        """Take a value of one of this node's own ranks: only these say where the nodes meet."""
         if isinstance(value, Agreed):
-            self._leftovers += value.leftovers
+            self._leftovers |= shared_segments(workers.pid(rank))
             if not self._own_address:
                 ports = [offer.getsockname()[1] for offer in self._offers]
                 chosen = self._offers.pop(ports.index(value.port))
                 chosen.listen()
                 self._listen(chosen)
-        elif self._hear is not None and not self._enough:
+            return self._enough
+        return self._take(rank, value)
+
+    def _take(self, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank tells
+        if self._hear is not None and not self._enough:
             self._enough = self._hear(rank, value) is True
         return self._enough
 
@@ -551,7 +558,7 @@ class OtherNode(_Part):
             workers = self._workers(world, rendezvous, interrupts)
             try:
                 workers.start(target, args)
-                workers.watch(partial(self._told, interrupts), [self], look=self._look)
+                workers.watch(partial(self._told, interrupts, workers), [self], look=self._look)
                 outcomes = workers.outcomes()
                 self._look(outcomes)
                 values = tuple(pack(getattr(outcome, "value", None)) for outcome in outcomes)
@@ -576,11 +583,12 @@ class OtherNode(_Part):
     def _told(
         self,
         interrupts: Interrupts,
+        workers: Workers,
         rank: int,
         value: Any,  # noqa: ANN401 - whatever a rank tells
     ) -> None:
         if isinstance(value, Agreed):
-            self._leftovers += value.leftovers
+            self._leftovers |= shared_segments(workers.pid(rank))
             self._connect(value.host, value.port, interrupts)
         else:
             self._send(RankTold(self._world, rank, pack(value)))

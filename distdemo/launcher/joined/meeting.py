@@ -89,12 +89,10 @@ class Agreed:
     Attributes:
         host: where node 0 listens for the other nodes.
         port: likewise.
-        leftovers: files in memory that MPI's ranks share, which stay if they are killed.
     """
 
     host: str
     port: int
-    leftovers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +142,7 @@ class MpiRendezvous(Rendezvous):
         host, port = said[0], int(said[1])
         own = "" if together else interfaces.address_towards(host, port)
         take_interface(interfaces.interface_of(own) or "")
-        files: set[str] = set()
-        with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
-            files = {name for line in maps if (name := line.split()[-1]).startswith(_MEMORY)}
-        rank.tell(Agreed(host, port, tuple(sorted(files))))
+        rank.tell(Agreed(host, port))
         return _tcp_store(host, int(said[2]), patience, listening, keep=True)
 
     def leave(self) -> None:
@@ -162,6 +157,13 @@ class MpiRendezvous(Rendezvous):
             with suppress(OSError):  # the library has signed off, and closed it
                 os.write(hydra, b"cmd=finalize\n")
                 select([hydra], [], [], _ANSWER)
+
+
+def shared_segments(pid: int) -> set[str]:
+    """Return the shared-memory files that a rank maps: MPI leaves them if its ranks are killed."""
+    with suppress(OSError), Path(f"/proc/{pid}/maps").open(encoding="utf-8") as maps:
+        return {name for line in maps if (name := line.split()[-1]).startswith(_MEMORY)}
+    return set()
 
 
 def mpi_offers() -> list[socket.socket]:
