@@ -17,6 +17,7 @@ import enum
 import json
 import math
 import re
+import reprlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +28,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 Json = Any
 SCHEMA_VERSION = 2
 T = TypeVar("T")
+_short = reprlib.repr
 
+_FINITE = (
+    "_s",
+    "_bytes",
+)  # endings of names that carry a unit: seconds, or bytes (also per second)
+_LARGEST = 2**63  # of an integer, as other JSON readers have it
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # An array of numbers over several lines. No string matches: a newline in it is written \\n.
 _NUMBERS = re.compile(r"\[\n[\s\d.,eE+\-]*\]")
@@ -86,17 +93,35 @@ def dumps(document: Json) -> str:
     return _NUMBERS.sub(lambda match: "[" + " ".join(match.group()[1:-1].split()) + "]", text)
 
 
-def decode(kind: type[T], data: Json) -> T:
-    """The record of this type that ``encode`` made the data of; unknown names are ignored.
-
-    Args:
-        kind: a dataclass, an enum, a plain type, or any union, tuple, list or mapping of these.
-        data: what ``json.loads`` gave. It may come from anywhere: nothing in it is executed.
+def loads(data: bytes | str, *, max_bytes: int) -> Json:
+    """Parse JSON that may come from anywhere.
 
     Raises:
-        ValueError: the data is not of this type.
+        ValueError: It is too long, nested too deeply, no JSON, or contains a number that a float
+            can't represent. NaN and the infinities are no JSON either.
     """
-    return _decode(kind, data)  # type: ignore[no-any-return]  # of that type
+    if len(data) > max_bytes:
+        raise ValueError(f"{len(data):,} bytes, and the limit is {max_bytes:,}")
+    try:
+        return json.loads(data, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def decode(kind: type[T], data: Json) -> T:
+    """Return the record of this type that ``encode`` made the data of. Ignores unknown names.
+
+    Args:
+        kind: A dataclass, an enum, a plain type, or any union, tuple, list or mapping of these.
+        data: What ``loads`` returned. It may come from anywhere: nothing in it is executed.
+
+    Raises:
+        ValueError: The data is not of this type, or a time or a size is not finite.
+    """
+    try:
+        return _decode(kind, data)  # type: ignore[no-any-return]  # of that type
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def document_schema(record: type, title: str) -> Json:
@@ -171,7 +196,7 @@ def _decode(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a type, and a value
         return _decode_union(inside, data)
     if origin is Literal:
         if data not in inside:
-            raise ValueError(f"{data!r} is none of {inside}")
+            raise ValueError(f"{_short(data)} is none of {inside}")
         return data
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _decode_record(kind, data)
@@ -196,7 +221,9 @@ def _decode_record(kind: type, data: Json) -> object:
     for name, own in {**_names(kind), **_fields(kind)}.items():
         if name in given and own in _fields(kind):
             try:
-                made[own] = _decode(hints[own], given[name])
+                made[own] = value = _decode(hints[own], given[name])
+                if name.endswith(_FINITE):
+                    _check_finite(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
     try:
@@ -217,35 +244,50 @@ def _decode_union(members: tuple[Any, ...], data: Json) -> Any:  # noqa: ANN401 
             return _decode(member, data)
         except ValueError as error:
             reasons.append(str(error))
-    raise ValueError("; ".join(reasons) or f"there is no {named or data!r}")
+    raise ValueError("; ".join(reasons) or f"there is no {_short(named or data)}")
 
 
 def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of that type
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(data)
+    large = isinstance(data, int) and abs(data) > _LARGEST
     if kind is float:
         if isinstance(data, str) and data in _NOT_FINITE:
             return _NOT_FINITE[data]
-        if isinstance(data, int | float) and not isinstance(data, bool):
+        if isinstance(data, int | float) and not isinstance(data, bool) and not large:
             return float(data)
-    elif kind is complex and isinstance(data, str | int | float):
+    elif kind is complex and isinstance(data, str | int | float) and not large:
         return complex(data)
     elif kind is bytes and isinstance(data, str):
         return base64.b64decode(data, validate=True)
     elif isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(data, str):
         return kind(data)
-    elif kind is object or (type(data) is kind):
+    elif kind is object or (type(data) is kind and not large):
         return data
-    raise ValueError(f"{data!r} is no {getattr(kind, '__name__', kind)}")
+    raise ValueError(f"{_short(data)} is no {getattr(kind, '__name__', kind)}")
 
 
 def _key(kind: Any, text: str) -> Any:  # noqa: ANN401 - a key of that type
-    return int(text) if kind is int else _decode(kind, text)
+    return _decode(int, int(text)) if kind is int else _decode(kind, text)
+
+
+def _check_finite(value: Any) -> None:  # noqa: ANN401 - a number, or a tuple of them
+    for each in value if isinstance(value, tuple) else ():
+        _check_finite(each)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no time or size")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
 
 
 def _expect(data: Json, kind: type[T]) -> T:
     if not isinstance(data, kind):
-        raise ValueError(f"{data!r:.60} is no {'object' if kind is dict else 'array'}")  # noqa: TRY004 - it is the data's fault
+        raise ValueError(f"{_short(data)} is no {'object' if kind is dict else 'array'}")  # noqa: TRY004 - it is the data's fault
     return data
 
 

@@ -99,8 +99,8 @@ def leftovers(before: set[str]) -> set[str]:
     return unused({name for name in segments() - before if not name.startswith("mpich")})
 
 
-def tcp_addresses(pid: int, *, listening: bool = False) -> list[str]:
-    """The local addresses, as the kernel writes them, of a process's TCP sockets."""
+def tcp_addresses(pid: int, *, listening: bool = False, ports: bool = False) -> list[str]:
+    """Return the local addresses of a process's TCP sockets, or their ports, as the kernel does."""
     inodes = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with suppress(OSError):  # closed meanwhile
@@ -112,7 +112,7 @@ def tcp_addresses(pid: int, *, listening: bool = False) -> list[str]:
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             if words[9] in inodes and (words[3] == "0A" or not listening):
-                found.append(words[1].partition(":")[0])
+                found.append(words[1].split(":")[ports])
     return found
 
 

@@ -129,6 +129,7 @@ class _Controller:
             replace(world, deadline=max(0.1, round(left, 1))),
             bench,
             (self.spec, visits),
+            sends=Ready | Sample | None,
             hear=partial(self.hear, world),
             order=encode(visits),
             resume=lambda order: (bench, (self.spec, decode(Visits, order))),

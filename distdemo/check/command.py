@@ -151,13 +151,25 @@ def check(
         """The nodes of a joined world tell each other which cases the next world runs."""
         order = [number for number, _ in args[0]]
         meaning = f"{full} {[case.id for case in cases]}"
+        from distdemo.check.rank import CaseFinding
+
         return session.start(
-            world, target, args, hear=hear, order=order, resume=resume, meaning=meaning
+            world,
+            target,
+            args,
+            sends=CaseFinding,
+            hear=hear,
+            order=order,
+            resume=resume,
+            meaning=meaning,
         )
 
     def resume(numbers: list[int]) -> tuple[Any, tuple[Any, ...]]:
         from distdemo.check.rank import run_cases
+        from distdemo.encoding import decode
 
+        if not all(number in range(len(cases)) for number in decode(list[int], numbers)):
+            raise ValueError(f"there are {len(cases)} cases")
         return run_cases, (tuple((number, cases[number]) for number in numbers),)
 
     from distdemo.view.progress import Progress

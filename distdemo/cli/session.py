@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -28,12 +29,10 @@ from distdemo.launcher.limits import check_machine
 from distdemo.launcher.records import WorldSpec
 
 if TYPE_CHECKING:
-    from distdemo.launcher.joined.join import NodeZero, OtherNode, Relay
+    from distdemo.launcher.joined.nodes import Coordinator, Participant, Relay, Resume
     from distdemo.launcher.records import WorldReport
 
-MEETING = 1800.0  # seconds at most that nodes wait for each other to appear; torch's own limit
-Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
-"""From what an order says to the function that the ranks run next, and its arguments."""
+JOIN_TIMEOUT_S = 1800.0  # for all nodes to join, at most; torch's own limit
 
 
 @dataclass(slots=True)
@@ -55,8 +54,8 @@ class Session:
     traceback: bool = False
     placement: Placement | None = None
     output: Path | None = None
-    _node_zero: NodeZero | None = field(default=None, repr=False)
-    _other_node: OtherNode | None = field(default=None, repr=False)
+    _coordinator: Coordinator | None = field(default=None, repr=False)
+    _participant: Participant | None = field(default=None, repr=False)
 
     # ------------------------------------------------------------------------- what to start
 
@@ -216,6 +215,8 @@ class Session:
         target: Callable[..., Any],
         args: tuple[Any, ...] = (),
         *,
+        returns: Any = NoneType,  # noqa: ANN401 - a type
+        sends: Any = NoneType,  # noqa: ANN401 - a type
         order: Any = None,  # noqa: ANN401 - plain data
         resume: Resume | None = None,
         meaning: str = "",
@@ -228,11 +229,14 @@ class Session:
             world: of a command that starts several, the first is the largest.
             target: gets a ``launcher.rank.Rank`` first.
             args: the same on every rank.
-            order: plain data that tells the other nodes what to run; from the second world on.
-            resume: makes of that what they run.
+            returns: type of what ``target`` returns, as it is decoded from another node.
+            sends: type of the values that ranks send while they run, likewise.
+            order: plain data that says what the other nodes run, after the first world.
+            resume: turns that into the function and its arguments.
             meaning: in which all processes of a joined world have to agree, beside the command
                 and the world; by default the arguments.
-            relay: on a node without rank 0, asked now and then what there is for node 0 to hear.
+            relay: on a node without rank 0, returns further values for node 0; called now and
+                then.
             how: ``meanwhile``, ``hear``, ``look`` and, of a world of its own, ``wrote``, as for
                 ``launcher.local.run_world``.
 
@@ -247,18 +251,20 @@ class Session:
         # What has no text of its own shows its address, which differs between processes.
         asked = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
         request = Request(f"{self.command} {asked} {settings}", shlex.join(sys.argv[1:]))
-        meeting = min(world.deadline, world.stall or world.deadline, MEETING)
+        timeout_s = min(world.deadline, world.stall or world.deadline, JOIN_TIMEOUT_S)
         if place.node == 0:
-            if self._node_zero is None:
-                from distdemo.launcher.joined.join import NodeZero
+            if self._coordinator is None:
+                from distdemo.launcher.joined.nodes import Coordinator
 
-                self._node_zero = NodeZero(place, request, meeting)
-            return self._node_zero.run(mine, target, args, order=order, **how)
-        from distdemo.launcher.joined.join import OtherNode
+                self._coordinator = Coordinator(place, request, timeout_s)
+            return self._coordinator.run(
+                mine, target, args, returns=returns, sends=sends, order=order, **how
+            )
+        from distdemo.launcher.joined.nodes import Participant
         from distdemo.view.format import ranks_text
 
-        self._other_node = OtherNode(place, request, meeting)
-        code = self._other_node.serve(mine, target, args, resume, relay)
+        self._participant = Participant(place, request, timeout_s)
+        code = self._participant.serve(mine, target, args, resume, relay)
         if place.nnodes:  # somebody sits in front of this terminal
             ended = "all went well" if code == 0 else f"it failed, exit code {code}"
             which = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
@@ -271,25 +277,24 @@ class Session:
 
     def refuse(self, error: DistdemoError) -> bool:
         """Tell rank 0 of an error found here alone; whether this process must show it itself."""
-        from distdemo.launcher.joined.join import NodeZeroLostError, UnheardError
+        from distdemo.launcher.joined.nodes import CoordinatorLostError, EarlyFailureError
 
-        if isinstance(error, UnheardError):
-            from distdemo.launcher.joined.meeting import abort_mpi
+        if isinstance(error, EarlyFailureError):
+            from distdemo.launcher.joined.mpi import abort_mpi
             from distdemo.view.failure import show_error
 
             show_error(error)
             abort_mpi()  # the engine may end this process right here
             return False
-        if self._other_node is not None and not isinstance(error, NodeZeroLostError):
-            with suppress(OSError):
-                self._other_node.refuse(error)
+        if self._participant is not None and not isinstance(error, CoordinatorLostError):
+            self._participant.refuse(error)
         return True
 
     def end(self, code: int = EXIT_FAILED) -> None:
         """Whatever ended the command: the other nodes leave with this exit code."""
-        if self._node_zero is not None:
+        if self._coordinator is not None:
             with suppress(OSError):  # its reader has gone
                 sys.stdout.flush()  # an engine may kill us when the first of the others has left
-            self._node_zero.end(code)
-        if self._other_node is not None:
-            self._other_node.leave()
+            self._coordinator.end(code)
+        if self._participant is not None:
+            self._participant.close()

@@ -228,11 +228,13 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
     }
     with session.waiting(f"{world.world_size} ranks over {world.backend}", world):
         from distdemo.demo.rank import op_report, run_op
+        from distdemo.demo.records import RankResult
         from distdemo.ops.buffers import expect_once
 
         expect_once(op, specs)
         view = partial(import_module, VIEW)
-        report = op_report(op, specs, session.start(world, run_op, (op, specs), meanwhile=view))
+        ended = session.start(world, run_op, (op, specs), returns=RankResult, meanwhile=view)
+        report = op_report(op, specs, ended)
     if options.explain:
         report = replace(report, explanation=explain_op(op, specs[0]))
     errors = []
@@ -311,9 +313,11 @@ def hello(
     shown = {"ranks": None if ranks is None else ranks.check("--ranks", size)}
     with session.waiting(f"{size} ranks over {world.backend}", world):
         from distdemo.demo import rank
+        from distdemo.demo.records import Introduction
 
         view = partial(import_module, VIEW)
-        report = rank.hello_report(session.start(world, rank.hello, meanwhile=view))
+        ended = session.start(world, rank.hello, returns=Introduction, meanwhile=view)
+        report = rank.hello_report(ended)
     return Result(report, VIEW, shown=shown)
 
 

@@ -7,7 +7,7 @@ how every rank ended, and no process or file of the world is left.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -20,7 +20,7 @@ from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
 from distdemo.launcher.worker import Hear, Look, Wrote
-from distdemo.launcher.workers import End, Workers
+from distdemo.launcher.workers import End, Part, Workers
 
 
 def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
@@ -32,6 +32,7 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
     hear: Hear | None = None,
     wrote: Wrote | None = None,
     look: Look | None = None,
+    node: Part | None = None,
 ) -> WorldReport:
     """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
 
@@ -47,16 +48,21 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
             captured writes, as it comes; now and then with an empty piece, as time goes by.
         look: called in this process now and then with how each rank ended, None for one that
             runs. True ends the world at once.
+        node: this process's part of a world that other processes start too; None: it starts all
+            ranks.
 
     Raises:
         UsageError: the ranks can't be started this way.
         KeyboardInterrupt: after Ctrl-C, when all ranks are gone. Other signals are handed to
             their own handlers then; if those return, so does this, with ``interrupted_by`` set.
+            Not where the signal is the consequence of a failure on another node: then that is
+            reported.
             What is raised carries the report: see ``verdict.report_of``.
         Exception: whatever ``meanwhile``, ``hear`` or ``wrote`` raises, when all ranks are gone.
     """
     load_torch()
-    check_loopback()
+    if node is None:
+        check_loopback()
     method = choose(world.start_method, world.device)
     program = world.user_program
     interrupts = Interrupts()
@@ -65,15 +71,18 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
         with ExitStack() as held:
             held.enter_context(interrupts)
             agent = None
-            if program is not None and not program.group:
+            if node is None and program is not None and not program.group:
                 agent = held.enter_context(closing(Agent(world.world_size)))
-            place = held.enter_context(file_rendezvous()) if agent is None else agent.store
+            if node is None:
+                place = held.enter_context(file_rendezvous()) if agent is None else agent.store
+                here = LocalRanks(range(world.world_size), place, local_size=world.world_size)
+                private: Sequence[int] = () if agent is None else agent.descriptors
+            else:
+                here, private = node.begin(world), node.descriptors
             held.enter_context(open_files(world))
             pmi = None
             if world.mpi_start is not None:
                 pmi = held.enter_context(closing(PmiServer(world.mpi_start, world.world_size)))
-            here = LocalRanks(range(world.world_size), place, local_size=world.world_size)
-            private = () if agent is None else agent.descriptors
             workers = Workers(world, here, method, interrupts, private, pmi=pmi)
             try:
                 workers.start(target, args)
@@ -81,22 +90,34 @@ def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
                     agent.serve()
                 if meanwhile is not None:
                     meanwhile()
-                workers.watch(hear, wrote=wrote, look=look)
+                if node is None:
+                    workers.watch(hear, wrote=wrote, look=look)
+                else:
+                    node.watch(workers, interrupts, hear, look)
             finally:
+                if node is not None:
+                    node.stop()
                 workers.end()
-            outcomes, received = workers.outcomes(), interrupts.received
-            stalled = workers.ended is End.STALLED
+            outcomes = workers.outcomes() if node is None else node.outcomes(workers)
+            received: int | None = interrupts.received
+            stalled = workers.ended is End.STALLED or (node is not None and node.stalled)
+            judged = verdict.judge(world, outcomes, stalled=stalled)
+            if node is not None and node.failed and verdict.names_cause(judged, outcomes):
+                received = None  # the signal, if there was one, is a consequence
+            elif received is not None or (node is not None and node.interrupted):
+                judged = verdict.interrupted(outcomes)
             report = WorldReport(
                 world=world,
-                outcomes=outcomes,
-                verdict=verdict.judge(world, outcomes, stalled=stalled)
-                if received is None
-                else verdict.interrupted(outcomes),
+                outcomes=tuple(outcomes),
+                verdict=judged,
                 seconds=time.monotonic() - workers.began,
                 start_method=method.name,
                 start_reason=method.reason,
                 interrupted_by=received,
+                engine="local" if node is None else node.engine,
+                hosts=() if node is None else node.hosts(),
             )
     finally:
-        interrupts.redeliver(report)
+        if report is None or report.interrupted_by is not None:
+            interrupts.redeliver(report)
     return report

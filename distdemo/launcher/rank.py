@@ -137,7 +137,8 @@ class Rank:
 
     def join(self, rendezvous: Rendezvous) -> None:
         """Collective: become a member of the world's default group."""
-        self._store = rendezvous.store(self, self._patience)
+        store = rendezvous.store(self, self._patience)
+        self._store = PrefixStore(rendezvous.prefix, store) if rendezvous.prefix else store
         dist.init_process_group(
             self.backend,
             store=self._store,

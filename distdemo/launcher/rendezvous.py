@@ -42,6 +42,8 @@ class Rendezvous:
 
     directory: str | None = None
     """What has to be removed with it, if there is something."""
+    prefix: str = ""
+    """Prefix of this world's keys, if the store has others, too."""
 
     def store(self, rank: Rank, patience: timedelta) -> Store:
         """Collective: the store that all ranks share; it waits no longer for a key."""
@@ -151,6 +153,29 @@ def _memory_file() -> int | None:
         return fd
     os.close(fd)
     return None
+
+
+# ------------------------------------------------------------------------------- a store over TCP
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRendezvous(Rendezvous):
+    """A TCPStore that another process serves."""
+
+    host: str
+    port: int
+    prefix: str
+
+    def store(self, _: Rank, patience: timedelta) -> Store:
+        """Collective: connect to it."""
+        return self.connect(self.host, self.port, patience)
+
+    @staticmethod
+    def connect(host: str, port: int, patience: timedelta) -> Store:
+        """Connect to the store at this address."""
+        from torch._C._distributed_c10d import TCPStore
+
+        return TCPStore(host, port, None, False, patience, wait_for_workers=False)
 
 
 # ------------------------------------------------------------------- a store as torchrun's agent's

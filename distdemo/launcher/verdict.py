@@ -85,6 +85,12 @@ def interrupted(outcomes: Sequence[Outcome]) -> Verdict:
     return Verdict("The run was interrupted.", why, "")
 
 
+def names_cause(judged: Verdict | None, outcomes: Sequence[Outcome]) -> bool:
+    """Return True if the ranks at fault failed; one that only ran on has caused nothing."""
+    guilty = () if judged is None else judged.ranks
+    return any(isinstance(outcomes[rank], Died | Lost | Raised) for rank in guilty)
+
+
 def report_of(stop: BaseException) -> WorldReport | None:
     """The report of the world that a signal ended, with where its ranks were; None without one."""
     return stop.__dict__.get("report")

@@ -66,10 +66,44 @@ class Listener(Protocol):
         """Take what came, without waiting; False when there will be no more."""
 
 
+class Part(Listener, Protocol):
+    """This process's part of a world that other processes start too."""
+
+    stalled: bool
+    interrupted: bool
+    failed: bool
+
+    @property
+    def engine(self) -> str:
+        """Name of what started the processes."""
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Descriptors that a forked rank must close."""
+
+    def begin(self, world: WorldSpec) -> LocalRanks:
+        """Begin a world; return the ranks that this process starts."""
+
+    def watch(
+        self, workers: Workers, interrupts: Interrupts, hear: Hear | None, look: Look | None
+    ) -> None:
+        """Watch all ranks of the world until they have ended, or must."""
+
+    def stop(self) -> None:
+        """Have the ranks of the other processes end."""
+
+    def outcomes(self, workers: Workers) -> list[Outcome]:
+        """Return how each rank that this process knows of ended, in order."""
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return the host of each rank; empty if all are on this one."""
+
+
 class Workers:
     """The ranks of one node.
 
     Attributes:
+        world: the whole world that they are ranks of.
         ended: why the wait for them was over.
         began: when the first was started, on the monotonic clock.
 
@@ -96,7 +130,7 @@ class Workers:
 
         self.ended = End.DONE
         self.began = time.monotonic()
-        self._world = world
+        self.world = world
         self._here = here
         self._method = method
         self._interrupts = interrupts
@@ -119,7 +153,7 @@ class Workers:
 
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Start every rank, unless a signal comes in between."""
-        provider = self._world.provider
+        provider = self.world.provider
         work: Work = (target, args)
         if self._method.name == "fork":
             if provider:
@@ -159,10 +193,10 @@ class Workers:
     def _start_one(self, rank: int, work: Work) -> Worker:
         from distdemo.launcher.rank import Assignment, live
 
-        program = self._world.user_program
+        program = self.world.user_program
         reader, writer = self._context.Pipe(duplex=False)
         output = pen = stdin = None
-        if self._world.capture and not (program and program.terminal == rank):
+        if self.world.capture and not (program and program.terminal == rank):
             output, pen = self._context.Pipe(duplex=False)
             os.set_blocking(output.fileno(), False)
         if program is not None and program.stdin == rank:
@@ -173,7 +207,7 @@ class Workers:
         others = () if self._pmi is None else self._pmi.descriptors
         assignment = Assignment(
             rank,
-            self._world,
+            self.world,
             self._here,
             work,
             way_back=writer,
@@ -225,7 +259,7 @@ class Workers:
         ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
         self._listeners = (*listeners, *ports)
         self._running = {worker for worker in self._workers if worker.outcome is None}
-        if self._tree is not None and self._world.stall is not None:
+        if self._tree is not None and self.world.stall is not None:
             # Each of its ranks leads the session of its process's number.
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
 
@@ -333,9 +367,9 @@ class Workers:
 
     def _stalled_at(self) -> float:
         """When they have stalled; never before the first word, as loading torch takes its time."""
-        if self._world.stall is None or self._moved_at is None:
+        if self.world.stall is None or self._moved_at is None:
             return self._deadline
-        return self._moved_at + self._world.stall
+        return self._moved_at + self.world.stall
 
     def _at_work(self, now: float) -> bool:
         """Whether silent ranks are at work all the same; then their time begins anew."""

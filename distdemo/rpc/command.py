@@ -63,10 +63,16 @@ def rpc(
     world = session.world(size, "gloo", "cpu", deadline, start_method, stall=min(stall, deadline))
     with session.waiting(f"{size} workers over TensorPipe", world):
         from distdemo.rpc.rank import load_rpc, run
+        from distdemo.rpc.records import RpcCall, Trainings
         from distdemo.rpc.report import report
 
         load_rpc()  # once, before ranks are forked
-        ended = session.start(replace(world, lazy=True), run, (spec, 2 * deadline + 60))
+        ended = session.start(
+            replace(world, lazy=True),
+            run,
+            (spec, 2 * deadline + 60),
+            returns=tuple[tuple[RpcCall, ...], Trainings] | None,
+        )
     result = report(spec, ended)
     failed = [proof.claim for proof in result.proofs if not proof.held]
     errors = tuple(Error(f"{claim}: this proof failed.") for claim in failed)

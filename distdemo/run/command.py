@@ -229,7 +229,9 @@ def run(
                     inspector.notes, buffers=sanitize == "buffers", timed=record is not None
                 )
             work, meaning = (program, pdb, notes), f"{program} {sanitize} {record is not None}"
-            ended = session.start(world, run_program, work, meaning=meaning, **how)
+            ended = session.start(
+                world, run_program, work, returns=Finished, sends=str, meaning=meaning, **how
+            )
             if inspector is not None:
                 ended, findings = inspector.conclude(ended)
     except (KeyboardInterrupt, Terminated) as stop:

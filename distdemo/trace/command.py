@@ -344,9 +344,11 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         world = _world(session, n, {**settings, **limits}, footprint(kind, spec))
         with session.waiting(f"{asked.algorithm} on {n} ranks", world):
             from distdemo.trace.rank import trace as trace_on_rank
+            from distdemo.trace.records import RankTrace
             from distdemo.trace.report import make_report
 
-            report = make_report(asked, session.start(world, trace_on_rank, (asked,)))
+            ended = session.start(world, trace_on_rank, (asked,), returns=RankTrace)
+            report = make_report(asked, ended)
         shown = {
             "ranks": None if ranks is None else ranks.check("--ranks", n),
             "speed": speed or (1.0 if animate else None),
@@ -382,10 +384,14 @@ def trace(  # noqa: PLR0913, PLR0917 - each is an option
         world = replace(_world(session, n, {**settings, **limits}, data), lazy=False)
         session.prepare(world)
         from distdemo.trace.compare import compare as run_all
+        from distdemo.trace.compare_rank import SizeDone
 
         with Progress(len(specs), enabled=not session.quiet and session.is_first) as bar:
             compared = run_all(
-                several, world, session.start, lambda done, now: bar.advance(done, 0, now)
+                several,
+                world,
+                partial(session.start, sends=SizeDone | None),
+                lambda done, now: bar.advance(done, 0, now),
             )
 
     return Result(

@@ -164,7 +164,9 @@ def train(
             from distdemo.launcher.torch_import import load_compiler
 
             load_compiler(PRELOADED)
+        from distdemo.train.loop import RankTrainings
         from distdemo.train.loop import train as target
+        from distdemo.train.records import EpochDone
         from distdemo.train.report import report
         from distdemo.train.timeline import as_trace_events
 
@@ -173,7 +175,15 @@ def train(
                 text = f"{now.mode} {now.epoch}/{epochs}, loss {now.loss:.2g}, {now.accuracy:.0%}"
                 bar.advance(now.done, 0, text)
 
-        ended = session.start(world, target, (spec, task, data), hear=hear, meaning=str(spec))
+        ended = session.start(
+            world,
+            target,
+            (spec, task, data),
+            returns=RankTrainings,
+            sends=EpochDone | None,
+            hear=hear,
+            meaning=str(spec),
+        )
     result = report(spec, ended, task)
     return Result(
         result,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -124,11 +125,12 @@ def links(
     with Progress(spec.visits, enabled=shown) as bar:
         session.prepare(world)
         from distdemo.bench.links.measure import measure_links
+        from distdemo.bench.links.rank import Visited
 
         report = measure_links(
             spec,
             replace(world, lazy=False),  # all connect before anything is timed
-            session.start,
+            partial(session.start, sends=Visited | None),
             lambda visits, now: bar.advance(visits, 0, now),
             engine="local" if session.placement is None else session.placement.engine,
         )

@@ -20,7 +20,7 @@ from distdemo.errors import UsageError
 
 PATIENCE = 5.0  # seconds that a name has to resolve within
 
-_BACKLOG = 4096  # connections that may wait; the kernel takes less if it allows less
+BACKLOG = 4096  # connections that may wait; the kernel takes less if it allows less
 _SIOCGIFCONF = 0x8912  # linux/sockios.h: the IPv4 addresses of all interfaces, also second ones
 _IFREQ = 40 if struct.calcsize("P") == 8 else 32  # bytes of a struct ifreq: a name, and a union
 _ROOM = 1024  # addresses that are asked for
@@ -187,7 +187,7 @@ def listening_socket(address: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
-        made.listen(_BACKLOG)
+        made.listen(BACKLOG)
     except OSError as error:
         made.close()
         raise UsageError(

@@ -1,284 +1,169 @@
-"""What the nodes of a world say to each other, and the TCP connection on which they say it.
+"""The control messages of a joined world: a closed set of small records, as JSON.
 
-Each other node has one connection to node 0. A message is one line of JSON, made and read by
-``distdemo.encoding``: nothing that comes in is unpickled, imported or called, as nobody who
-connects has to prove who they are. A connection that breaks is how a node learns that another one
-is gone: at once when its process ends, and by the kernel's keep-alive probes when its host is cut
-off.
+A message is the value of a key of the store, and the last part of the key is its name. Anyone who
+reaches the store can write one. So the name alone chooses the record, a message carries no type,
+path or code, and what a rank returned is decoded into the type that the command declares.
 """
 
 from __future__ import annotations
 
 import json
-import select
-import socket
-import sys
-import time
-from contextlib import suppress
-from dataclasses import dataclass, is_dataclass
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
 
-from distdemo.encoding import decode, encode
-from distdemo.launcher.interrupts import Interrupts
+from distdemo.encoding import Json, decode, encode, loads
 from distdemo.launcher.records import Died, Lost, Raised, Returned, Stopped, TimedOut
 
-PATIENCE = 8.0  # seconds without any sign of the other host after which it counts as lost
-_SHORTEST = 2.0  # as a busy machine or a slow cable delays the signs
-_LONGEST = 1 << 28  # bytes of one message
-_CHUNK = 1 << 20
-_CUT_OFF = "Look at the network between them, and at that host."
-PAUSE = 0.02  # seconds between two attempts to connect
-
-Json: TypeAlias = Any
+RESULT_BYTES = 8 << 20
+"""Size limit of a message with values of ranks. A TCPStore takes no larger value."""
+MESSAGE_BYTES = 64 << 10
+"""Size limit of every other message."""
 
 
-# ------------------------------------------------------------------------------- to node 0
+# ----------------------------------------------------------------------------- to the coordinator
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A node is here: its number, its host, and what it was asked to do."""
+    """The node is there."""
 
-    kind: ClassVar[str] = "hello"
-    node: int
+    name: ClassVar[str] = "hello"
     host: str
-    digest: str
-    command: str
 
 
 @dataclass(frozen=True, slots=True)
-class RankTold:
-    """A rank told a value."""
+class Sent:
+    """A value that a rank of the node sent while it runs."""
 
-    kind: ClassVar[str] = "told"
+    name: ClassVar[str] = "sent"
     world: int
     rank: int
     value: Json
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEnded:
-    """A node's ranks have ended.
+class RankEnded:
+    """How one rank of the node ended.
 
     Attributes:
-        began: when it began to start them, on its wall clock.
-        outcomes: one a rank, without what it returned.
-        values: what each rank returned; None if it did not.
-        stalled: it gave up because they made no progress.
-        interrupted: a signal to this node ended them.
+        started_s: Time when the node began to start its ranks, on its wall clock.
+        value: What the rank returned.
+        stalled: True if the node's ranks made no progress for too long.
+        interrupted: True if a signal to this node ended its ranks.
     """
 
-    kind: ClassVar[str] = "ended"
+    name: ClassVar[str] = "ended"
     world: int
-    began: float
-    outcomes: tuple[Returned | Raised | Died | TimedOut | Lost | Stopped, ...]
-    values: tuple[Json, ...]
+    started_s: float
+    outcome: Returned | Raised | Died | TimedOut | Lost | Stopped
+    value: Json = None
     stalled: bool = False
     interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """To node 0: this node can't take part. From it: this process has no part in the world."""
+    """The node can't take part."""
 
-    kind: ClassVar[str] = "refused"
+    name: ClassVar[str] = "refused"
     what: str
     why: str = ""
     hint: str = ""
 
 
-# ----------------------------------------------------------------------------- from node 0
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The node's process has ended. Its control process sends this last."""
+
+    name: ClassVar[str] = "gone"
+
+
+# --------------------------------------------------------------------------- from the coordinator
 
 
 @dataclass(frozen=True, slots=True)
 class StartWorld:
-    """Run the ranks of a world, which meet at this port of node 0.
+    """Start the ranks of a world.
 
     Attributes:
-        port: 0 where they meet elsewhere.
-        elapsed_s: since node 0 began with it, so that the deadline is the same moment everywhere.
-        order: what they run; None in the first world, where every node knows.
+        digest: Digest of what rank 0 was asked for; the node must have been asked for the same.
+        command: The command line of rank 0, for people.
+        order: What the ranks run; None in the first world, where every node knows it.
     """
 
-    kind: ClassVar[str] = "start"
+    name: ClassVar[str] = "start"
     world: int
-    port: int
-    elapsed_s: float = 0.0
+    digest: str
+    command: str
     order: Json = None
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """The ranks of this world may go, and must; a signal may be the reason."""
+class StopWorld:
+    """The world is over: its ranks must end."""
 
-    kind: ClassVar[str] = "leave"
+    name: ClassVar[str] = "stop"
     world: int
-    interrupted: bool = False
+    reason: Literal["ended", "timed out", "interrupted"] = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """There are no more worlds: leave with this exit code."""
+    """The command is over; leave with this exit code."""
 
-    kind: ClassVar[str] = "exit"
+    name: ClassVar[str] = "exit"
     code: int
 
-
-ToNodeZero = Hello | RankTold | NodeEnded | Refused
-FromNodeZero = StartWorld | Refused | Leave | Exit
-
-
-# -------------------------------------------------------------------------------------- values
+    def __post_init__(self) -> None:
+        if not 0 <= self.code <= 255:
+            raise ValueError(f"{self.code} is not an exit code")
 
 
-def pack(value: Any) -> Json:  # noqa: ANN401 - what ranks return or tell: records and plain data
-    """A value with the name of its class, so that the other side can read it back.
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """Report of a control process to its own launcher: nothing more can come from a node."""
+
+    name: ClassVar[str] = "lost"
+    why: str
+    hint: str = "Check the network between the hosts, and that host."
+
+
+Message: TypeAlias = Hello | Sent | RankEnded | Refused | Gone | StartWorld | StopWorld | Exit
+_NODES = {each.name: each for each in (Hello, Sent, RankEnded, Refused, Gone)}
+_COORDINATOR = {each.name: each for each in (StartWorld, StopWorld, Exit)}
+
+
+def names(node: int) -> tuple[str, ...]:
+    """Return the names of the messages that a node may send."""
+    return tuple(_NODES if node else _COORDINATOR)
+
+
+def write(message: Message) -> bytes:
+    """Encode a message.
 
     Raises:
-        TypeError: it is, or holds, something that is neither a record nor plain data.
+        ValueError: It is larger than its limit.
     """
-    if isinstance(value, list | tuple):
-        return [pack(each) for each in value]
-    packed = {"value": encode(value, whole=True)}
-    if is_dataclass(value):
-        packed["type"] = f"{type(value).__module__}:{type(value).__qualname__}"
-    return packed
+    data = json.dumps(encode(message), separators=(",", ":")).encode()
+    if len(data) > _limit(message.name):
+        raise ValueError(f"{len(data):,} bytes, and the limit is {_limit(message.name):,}")
+    return data
 
 
-def unpack(data: Json) -> Any:  # noqa: ANN401 - as above
-    """The value that ``pack`` was given; a list comes back as a tuple.
-
-    Raises:
-        ValueError: this is not such a value. Only records of this package are made, of modules that
-            this process has loaded.
-    """
-    if isinstance(data, list):
-        return tuple(map(unpack, data))
-    if not isinstance(data, dict) or "value" not in data:
-        raise ValueError(f"{data!r:.80} is not a packed value")
-    if "type" not in data:
-        return data["value"]
-    module_name, _, name = str(data["type"]).partition(":")
-    module = sys.modules.get(module_name) if module_name.startswith("distdemo.") else None
-    kind = vars(module).get(name) if module is not None else None
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        raise ValueError(f"{data['type']!r:.80} is not a record of a loaded module of distdemo")
-    return decode(kind, data["value"])
+def read(node: int, name: str, data: bytes) -> Message | NodeLost:
+    """Decode a message that a node sent under this name; `NodeLost` if it is no such message."""
+    kind: type[Message] = _NODES[name] if node else _COORDINATOR[name]
+    try:
+        return decode(kind, loads(data, max_bytes=_limit(name)))
+    except ValueError as error:
+        return unreadable(node, name, error)
 
 
-# ---------------------------------------------------------------------------------- connections
+def unreadable(node: int, name: str, error: ValueError) -> NodeLost:
+    """Return what a message that can't be read means: nothing more is taken from its node."""
+    why = f"its message node/{node}/{name} can't be read: {error!s:.200}"
+    return NodeLost(why, "Check who else can reach the address and port of node 0.")
 
 
-def patience_within(deadline: float) -> float:
-    """Seconds without a sign of life after which a host counts as lost.
-
-    Half of the world's deadline if that is short: so a host that is cut off can be told from
-    ranks that are only late.
-    """
-    return max(_SHORTEST, min(PATIENCE, deadline / 2))
-
-
-class Connection:
-    """One end of a connection between two nodes. Receiving never waits.
-
-    Attributes:
-        host: of the other node, once it is known.
-        lost: why nothing more can come, as the end of a sentence, and what to try; None while it
-            can.
-    """
-
-    def __init__(self, connected: socket.socket, patience: float) -> None:
-        self.host = ""
-        self.lost: tuple[str, str] | None = None
-        self._socket = connected
-        self._patience = patience
-        self._received = bytearray()
-        self._whole = 0  # bytes that hold no end of a message
-        connected.setblocking(False)
-        tcp = socket.IPPROTO_TCP
-        options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (tcp, socket.TCP_NODELAY, 1)]
-        for name, value in {
-            "TCP_KEEPIDLE": 1,
-            "TCP_KEEPALIVE": 1,  # macOS's name of the same
-            "TCP_KEEPINTVL": 1,
-            "TCP_KEEPCNT": int(patience) - 1,
-            "TCP_USER_TIMEOUT": int(1000 * patience),  # probes rest while data is on its way
-        }.items():
-            if hasattr(socket, name):
-                options.append((tcp, getattr(socket, name), value))
-        for level, option, value in options:
-            connected.setsockopt(level, option, value)
-
-    def fileno(self) -> int:
-        """Readable when something came, or nothing more will."""
-        return self._socket.fileno()
-
-    def receive(self, kinds: Any) -> list[Any]:  # noqa: ANN401 - a union of messages; mypy has no name for it
-        """The messages that have come by now, of one of these kinds; sets ``lost``."""
-        on = f" on {self.host}" if self.host else ""
-        while self.lost is None:
-            try:
-                data = self._socket.recv(_CHUNK)
-            except BlockingIOError:
-                break
-            except (ConnectionResetError, BrokenPipeError):
-                data = b""
-            except OSError:
-                self.lost = f"no sign of life{on} for {self._patience:g} s", _CUT_OFF
-                break
-            if not data:
-                self.lost = f"the process{on} ended without a word", "Look at what killed it there."
-            self._received += data
-        messages: list[Any] = []
-        while (end := self._received.find(b"\n", self._whole)) >= 0:
-            try:
-                messages.append(decode(kinds, json.loads(self._received[:end])))
-            except (ValueError, RecursionError) as error:
-                self.refuse(error)
-                return messages
-            del self._received[: end + 1]
-            self._whole = 0
-        self._whole = len(self._received)
-        if self._whole > _LONGEST:
-            self.refuse(ValueError("a line without an end"))
-        return messages
-
-    def refuse(self, error: Exception) -> None:
-        """Hear no more from the sender of this."""
-        why = f"it sent something that can't be read: {error!s:.200}"
-        self.lost = why, "Look at what else uses that address and port."
-
-    def send(self, message: ToNodeZero | FromNodeZero) -> None:
-        """Send a message, waiting while the other side takes some of it now and then.
-
-        That it is gone is noticed by receiving.
-        """
-        left = memoryview(json.dumps(encode(message), separators=(",", ":")).encode() + b"\n")
-        room = select.poll()
-        room.register(self._socket, select.POLLOUT)
-        with suppress(OSError):
-            while left and room.poll(1000 * self._patience):
-                left = left[self._socket.send(left) :]
-
-    def close(self) -> None:
-        """Let go of it; the other side notices at once."""
-        self._socket.close()
-
-
-def connect(host: str, port: int, until: float, interrupts: Interrupts) -> socket.socket | None:
-    """A connection to where node 0 listens, or will listen; None: it did not come about.
-
-    Args:
-        host: name or address.
-        port: that the nodes agreed on.
-        until: when to give up, on the monotonic clock.
-        interrupts: signals that end the attempts.
-    """
-    while True:
-        with suppress(OSError):
-            made = socket.create_connection((host, port), 1.0)
-            if made.getsockname() != made.getpeername():
-                return made
-            made.close()  # where nobody listens, a socket can get that port and meet itself
-        if time.monotonic() >= until or interrupts.wait(PAUSE):
-            return None
+def _limit(name: str) -> int:
+    return RESULT_BYTES if name in (Sent.name, RankEnded.name) else MESSAGE_BYTES

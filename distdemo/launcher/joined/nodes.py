@@ -1,141 +1,631 @@
-"""What node 0 knows of the other nodes in one world after the other: bookkeeping, no sockets."""
+"""The nodes of a joined world: a coordinator and its participants.
+
+A *node* is one process that an engine or a user started, with the ranks that it starts. Node 0 has
+rank 0 and is the coordinator: it starts each world, receives what the ranks of the other nodes send
+and how they end, judges the world, and says when it is over. The other nodes are participants::
+
+    participant               coordinator
+                          <-  StartWorld: is it what this node was asked for?
+    Hello                 ->
+    Sent ..., RankEnded   ->  judges when all have ended, or a node is lost
+                          <-  StopWorld: the ranks must end
+                          <-  StartWorld (the next world), or Exit (the exit code)
+"""
 
 from __future__ import annotations
 
+import os
+import select
+import selectors
+import socket
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal
 
-from distdemo.launcher.joined.messages import Connection, NodeEnded, unpack
-from distdemo.launcher.joined.placement import Placement
-from distdemo.launcher.records import Lost, Outcome, Returned, Stopped
+from distdemo.encoding import decode, encode
+from distdemo.errors import DistdemoError, LonelyError
+from distdemo.launcher import verdict
+from distdemo.launcher.interrupts import Interrupts
+from distdemo.launcher.joined import interfaces
+from distdemo.launcher.joined.control import Control
+from distdemo.launcher.joined.messages import (
+    Exit,
+    Gone,
+    Hello,
+    Message,
+    NodeLost,
+    RankEnded,
+    Refused,
+    Sent,
+    StartWorld,
+    StopWorld,
+    unreadable,
+)
+from distdemo.launcher.joined.mpi import (
+    MpiAddress,
+    MpiRendezvous,
+    check_mpi4py,
+    mpi_offers,
+    shared_segments,
+)
+from distdemo.launcher.joined.placement import Placement, Request
+from distdemo.launcher.local import run_world
+from distdemo.launcher.records import Died, Lost, Outcome, Raised, Returned, Stopped, WorldReport
+from distdemo.launcher.rendezvous import LocalRanks, StoreRendezvous
+from distdemo.launcher.torch_import import load_torch
+from distdemo.launcher.worker import Hear, Look
+from distdemo.launcher.workers import LOOK, SETTLE, End, Workers
+
+if TYPE_CHECKING:
+    from distdemo.launcher.records import WorldSpec
+
+SILENCE_S = 4.0, 8.0  # without a sign of life until a node is lost: at least, and at most
+RANKS_EXIT_TIMEOUT_S = 5.0  # for ranks to end together, on several hosts and over MPI
+REPORT_TIMEOUT_S = 3.0  # for participants to report how their ranks ended, once they have to stop
+SETTLE_TIMEOUT_S = 0.7  # for reports that are on their way when the coordinator stops the world
+EXIT_TIMEOUT_S = 2.0  # for participants to leave
+VERDICT_TIMEOUT_S = 20.0  # beyond a world's deadline, for the coordinator to judge it
+ALONE_TIMEOUT_S = 2.0  # for the coordinator to find and report a fault of all ranks
+POLL_S = 0.05  # between two looks at a condition that no message announces
+
+Reason = Literal["ended", "timed out", "interrupted"]
+_ENDS = {"ended": End.ENDED_EARLY, "timed out": End.TIMED_OUT, "interrupted": End.INTERRUPTED}
+Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
+"""Turns the order for a world after the first into the function to run and its arguments."""
+Relay = Callable[[], Iterable[tuple[int, Any]]]
+"""Returns values for the coordinator, each with its rank. Called now and then."""
 
 
-@dataclass(slots=True)
+class CoordinatorLostError(LonelyError):
+    """The coordinator is gone or can't be reached, so nothing judges this world."""
+
+
+class EarlyFailureError(LonelyError):
+    """A rank of this node failed before the coordinator's address was known.
+
+    The other ranks must be ended in another way: see `mpi.abort_mpi`.
+    """
+
+
 class Node:
-    """Another node.
+    """This process's part of a joined world.
+
+    Args:
+        placement: Place of this process in the world.
+        request: What this process was asked to do; every node must be asked for the same.
+        timeout_s: Seconds that the other nodes may take to join.
 
     Attributes:
-        ranks: that it starts.
-        host: its name, empty while it has not said a word.
-        connection: to it; None while there is none.
-        outcomes: how its ranks ended in this world; empty while there is something to wait for.
-        gone: why nothing more can come from it in any world, and what to try.
+        engine: Name of what started the processes.
+        stalled: True if the ranks of another node made no progress for too long.
+        interrupted: True if a signal to another node ended its ranks.
+        failed: True if another node had failed before any was told to stop.
+
+    Raises:
+        UsageError: The address of the store is not this machine's, or the port is taken.
     """
 
-    ranks: range
-    host: str = ""
-    connection: Connection | None = None
-    outcomes: tuple[Outcome, ...] = ()
-    gone: tuple[str, str] | None = None
+    def __init__(self, placement: Placement, request: Request, timeout_s: float) -> None:
+        load_torch()
+        self.engine = placement.engine
+        self.stalled = self.interrupted = self.failed = False
+        self._placement = placement
+        self._request = request
+        self._timeout_s = timeout_s
+        self._control: Control | None = None
+        self._selector = selectors.DefaultSelector()  # the control process may start later
+        self._offers: list[socket.socket] = []  # ports that rank 0 chooses from, over MPI
+        self._segments: set[str] = set()
+        self._world = -1  # number of the world that runs, or ran last
+        if not placement.master:  # the ranks will find out where the store is
+            check_mpi4py()
+            self._offers = mpi_offers() if placement.node == 0 else []
+            return
+        host, port, listening = placement.master, placement.port, None
+        if not placement.one_host:
+            host = interfaces.name_for_others(host)
+        elif placement.hosted:
+            host = "127.0.0.1"
+        if placement.node == 0 and not placement.hosted:
+            listening = interfaces.listening_socket(host, port)
+            host = listening.getsockname()[0]
+        self._open(host, port, listening)
 
-
-class Nodes:
-    """The other nodes, by number.
-
-    Attributes:
-        failed_at: when the first node was known to have failed, on the monotonic clock; None
-            while none is.
-        stalled: a node gave up because its ranks made no progress.
-        interrupted: a signal ended a node's ranks.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self.nodes = {n: Node(placement.ranks_of(n)) for n in range(1, placement.nodes)}
-        self.begin()
-
-    def begin(self) -> None:
-        """A new world begins; nodes that are gone are lost in it from the beginning."""
-        self.began = time.time(), time.monotonic()
-        self.failed_at: float | None = None
-        self.stalled = self.interrupted = False
-        for node in self.nodes.values():
-            node.outcomes = ()
-            if node.gone is not None:
-                self.lose(node, *node.gone)
+    # ---------------------------------------------------------------------------- local ranks
 
     @property
-    def done(self) -> bool:
-        """Whether every node has ended or is lost."""
-        return all(node.outcomes for node in self.nodes.values())
+    def descriptors(self) -> list[int]:
+        """Descriptors that a forked rank must close."""
+        control = () if self._control is None else self._control.descriptors
+        return [self.fileno(), *control, *(offer.fileno() for offer in self._offers)]
 
-    @property
-    def answered(self) -> bool:
-        """Whether there is nothing to wait for but nodes of which nothing was ever heard."""
-        return all(node.outcomes or not node.host for node in self.nodes.values())
+    def begin(self, _: WorldSpec) -> LocalRanks:
+        """Begin a world; return the ranks that this node starts."""
+        place, control = self._placement, self._control
+        ranks = partial(
+            LocalRanks,
+            place.ranks_of(place.node),
+            local_rank=place.local_rank,
+            local_size=place.ranks_here,
+            farewell=RANKS_EXIT_TIMEOUT_S,
+        )
+        if control is None:
+            offers = tuple(offer.getsockname()[:2] for offer in self._offers)
+            return ranks(MpiRendezvous("", 0, "", offers, place.one_host), interface=None)
+        own = interfaces.address_towards(control.host, control.port)
+        interface = "" if interfaces.is_loopback(own) else interfaces.interface_of(own) or ""
+        prefix = f"{control.prefix}/world/{self._world}"
+        return ranks(StoreRendezvous(control.host, control.port, prefix), interface=interface)
 
-    @property
-    def outcomes(self) -> list[Outcome]:
-        """How the ranks of all nodes ended, in order."""
-        return [outcome for node in self.nodes.values() for outcome in node.outcomes]
+    def _take_address(self, workers: Workers, rank: int, value: MpiAddress) -> None:
+        """Take the address of the store from an own rank, and open it."""
+        self._segments |= shared_segments(workers.pid(rank))
+        if self._control is None:
+            chosen = None
+            for offer in self._offers:
+                if offer.getsockname()[1] == value.port:
+                    offer.listen(interfaces.BACKLOG)
+                    chosen = offer
+                else:
+                    offer.close()
+            self._offers = []
+            self._open(value.host, value.port, chosen)
 
-    @property
-    def outcomes_so_far(self) -> list[Outcome | None]:
-        """The same, with None for each rank that has not."""
-        every: list[Outcome | None] = []
-        for node in self.nodes.values():
-            every += node.outcomes or [None] * len(node.ranks)
-        return every
+    # ------------------------------------------------------------------------------- messages
 
-    def ended(self, node: Node, message: NodeEnded) -> None:
-        """A node says how its ranks ended; their moments are moved onto node 0's clock.
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when a message arrived."""
+        return self._selector.fileno()  # epoll and kqueue have one
+
+    def hear(self) -> bool:
+        """Take the messages that arrived. Never waits."""
+        for node, message in () if self._control is None else self._control.receive():
+            try:
+                self._on_message(node, message)
+            except ValueError as error:
+                self._on_message(node, unreadable(node, message.name, error))
+        return True
+
+    def close(self) -> None:
+        """End the control process, and remove what killed ranks of MPI left in memory."""
+        if self._control is not None:
+            self._control.close()
+        for offer in self._offers:
+            offer.close()
+        self._selector.close()
+        for path in self._segments:
+            with suppress(OSError):  # the ranks have removed it
+                os.unlink(path)  # noqa: PTH108 - a path is all it is
+
+    def _open(self, host: str, port: int, listening: socket.socket | None) -> None:
+        """Connect to the store, or serve it."""
+        place = self._placement
+        least, most = SILENCE_S
+        self._control = Control(
+            host=host,
+            port=port,
+            prefix=f"distdemo/{place.job}",
+            node=place.node,
+            peers=[0] if place.node else range(1, place.nodes),
+            timeout_s=self._timeout_s,
+            silence_s=max(least, min(most, self._timeout_s / 2)),
+            listening=listening,
+        )
+        self._selector.register(self._control, selectors.EVENT_READ)
+        if place.node:
+            self._send(Hello(socket.gethostname()))
+
+    def _on_message(self, node: int, message: Message | NodeLost) -> None:
+        """Take a message.
 
         Raises:
-            ValueError: it speaks of other ranks than its own, or of what can't be read back.
+            ValueError: It is not what this node could send.
         """
-        if node.outcomes:  # it was refused
-            return
-        if [each.rank for each in message.outcomes] != list(node.ranks):
-            raise ValueError(f"it has ranks {list(node.ranks)}")
-        shift = message.began - self.began[0]
-        moved = [replace(outcome, at=outcome.at + shift) for outcome in message.outcomes]
-        self._end(
-            node,
-            *(
-                replace(outcome, value=unpack(value)) if isinstance(outcome, Returned) else outcome
-                for outcome, value in zip(moved, message.values, strict=True)
-            ),
-        )
-        self.stalled |= message.stalled
-        self.interrupted |= message.interrupted
+        raise NotImplementedError
 
-    def lose(self, node: Node, why: str, hint: str) -> None:
-        """Nothing more can come from a node in this world."""
-        if not node.outcomes:
-            self._lose(node, why, hint, time.monotonic() - self.began[1])
+    def _send(self, message: Message) -> None:
+        if self._control is not None:
+            try:
+                self._control.send(message)
+            except ValueError as error:
+                self._control.send(Refused(f"a {message.name!r} message is too large: {error}"))
 
-    def leave(self, node: Node, why: str, hint: str) -> None:
-        """Nothing more can come from a node at all."""
-        node.connection, node.gone = None, node.gone or (why, hint)
-        self.lose(node, why, hint)
-
-    def refuse(self, node: Node, why: str, hint: str) -> None:
-        """A node should not have begun: whatever else went wrong is a consequence."""
-        node.gone = (why, hint)
-        self._lose(node, why, hint, at=0.0)
-
-    def give_up(self, *, early: bool) -> None:
-        """Time is up: nodes that have not ended by now are lost.
+    def _wait(
+        self, interrupts: Interrupts | None, until: Callable[[], object], seconds: float
+    ) -> None:
+        """Take messages until a condition holds, a signal comes or time runs out.
 
         Args:
-            early: others failed before time was up: a node that was not heard of is not to blame.
+            interrupts: Signals that end the wait.
+            until: The condition, checked after each message and at least every `POLL_S`.
+            seconds: Longest wait.
         """
-        for node in self.nodes.values():
-            if node.host:
-                why = f"the process on {node.host} did not say in time how it went"
-                self.lose(node, why, "Its ranks may still hang: look there.")
-            elif early and not node.outcomes:
-                self._end(node, *(Stopped(rank=rank) for rank in node.ranks))
-            else:
-                self.lose(
-                    node,
-                    "never came, nothing was heard of the process",
-                    "Look whether it was started, and whether it reaches the address of node 0.",
+        deadline = time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self.fileno(), select.POLLIN)
+        if interrupts is not None:
+            ready.register(interrupts.fileno(), select.POLLIN)
+        self.hear()
+        while not until() and (left := deadline - time.monotonic()) > 0:
+            if interrupts is not None and interrupts.received is not None:
+                return
+            ready.poll(1000 * min(left, POLL_S))
+            self.hear()
+
+
+# ------------------------------------------------------------------------------- the coordinator
+
+
+class Coordinator(Node):
+    """The node of rank 0. The arguments are a node's."""
+
+    def __init__(self, placement: Placement, request: Request, timeout_s: float) -> None:
+        super().__init__(placement, request, timeout_s)
+        self._ranks = {node: placement.ranks_of(node) for node in range(1, placement.nodes)}
+        self._hosts: dict[int, str] = {}  # by node, once it has said Hello
+        self._gone: dict[int, NodeLost] = {}  # nodes from which nothing can come in any world
+        self._outcomes: dict[int, Outcome] = {}  # by rank, in this world
+
+    def run(  # noqa: PLR0913 - the launcher's contract, and what travels between nodes
+        self,
+        world: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        *,
+        returns: Any = NoneType,  # noqa: ANN401 - a type, or a union of types
+        sends: Any = NoneType,  # noqa: ANN401 - likewise
+        order: Any = None,  # noqa: ANN401 - plain data
+        hear: Hear | None = None,
+        look: Look | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> WorldReport:
+        """Run ``target(rank, *args)`` on this node's ranks, and judge the whole world.
+
+        Args:
+            world: The whole world.
+            target: As for `run_world`.
+            args: As for `run_world`.
+            returns: Type of what a rank returns.
+            sends: Type of the values that ranks send.
+            order: What the other nodes run, unless this is the first world.
+            hear: As for `run_world`; also gets the values of the other nodes' ranks.
+            look: As for `run_world`.
+            meanwhile: As for `run_world`.
+
+        Raises:
+            KeyboardInterrupt: As `run_world` does.
+        """
+        self._order, self._returns, self._sends = order, returns, sends
+        return run_world(world, target, args, meanwhile=meanwhile, hear=hear, look=look, node=self)
+
+    def end(self, code: int) -> None:
+        """Have every node leave with this exit code."""
+        self._send(Exit(code))
+        self._wait(None, lambda: self._hosts.keys() <= self._gone.keys(), EXIT_TIMEOUT_S)
+        self.close()
+
+    def begin(self, world: WorldSpec) -> LocalRanks:
+        """Begin a world on every node; return the ranks that this node starts."""
+        self._world += 1
+        self._spec = world
+        self._failed_at: float | None = None
+        self._began = time.time(), time.monotonic()
+        self._heard_at = time.monotonic()
+        self._outcomes = {}
+        self._done = self.failed = self.stalled = self.interrupted = False
+        for node, lost in self._gone.items():
+            self._lose(node, lost)
+        order = self._order if self._world else None
+        self._send(StartWorld(self._world, self._request.digest, self._request.command, order))
+        return super().begin(world)
+
+    def watch(
+        self, workers: Workers, interrupts: Interrupts, hear: Hear | None, look: Look | None
+    ) -> None:
+        """Watch the ranks of all nodes until they have ended, or must."""
+        self._hear, self._poll = hear, look
+        workers.watch(partial(self._on_local_value, workers), [self], look=self._look)
+        if workers.ended is End.DONE and workers.well:
+            next_look = 0.0
+
+            def over() -> bool:
+                nonlocal next_look
+                if time.monotonic() >= next_look:
+                    self._look(workers.outcomes())
+                    next_look = time.monotonic() + LOOK
+                return self._all_ended() or self.over is not None or self._is_late()
+
+            self._wait(interrupts, over, self._spec.deadline + REPORT_TIMEOUT_S)
+        signalled = interrupts.received is not None
+        timed_out = workers.ended in (End.TIMED_OUT, End.STALLED) or self._is_late()
+        reason: Reason = "timed out" if timed_out else "ended"
+        if signalled or self.interrupted:
+            reason = "interrupted"
+        if reason != "timed out":  # a report of the cause may be on its way
+            self._wait(None, self._all_ended, SETTLE_TIMEOUT_S)
+        self.failed = self._failed_at is not None
+        if not self._all_ended():
+            self._send(StopWorld(self._world, reason))
+            timeout_s = 2 * SETTLE_TIMEOUT_S if signalled else REPORT_TIMEOUT_S
+            self._wait(None, lambda: self._all_ended(self._hosts), timeout_s)
+        for node, ranks in self._ranks.items():
+            if node in self._hosts:
+                why, hint = "its process did not report in time", "Its ranks may still hang there."
+                self._lose(node, NodeLost(why, hint))
+            elif reason == "timed out":
+                why = "never joined: nothing was received from its process"
+                hint = "Check that it was started, and that it reaches the address of node 0."
+                self._lose(node, NodeLost(why, hint))
+            else:  # it is not to blame
+                self._outcomes |= {r: Stopped(rank=r) for r in ranks if r not in self._outcomes}
+
+    def stop(self) -> None:
+        """Have the ranks of all nodes end."""
+        self._send(StopWorld(self._world))
+
+    def outcomes(self, workers: Workers) -> list[Outcome]:
+        """Return how each rank of the world ended, in order."""
+        every = (*workers.outcomes(), *self._outcomes.values())
+        return sorted(every, key=lambda outcome: outcome.rank)
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return the host of each rank; empty if all are on this one."""
+        here = socket.gethostname()
+        hosts = [here] * len(self._placement.ranks_of(0))
+        for node, ranks in self._ranks.items():
+            hosts += [self._hosts.get(node, "?")] * len(ranks)
+        return tuple(hosts) if set(hosts) - {here, "?"} else ()
+
+    @property
+    def over(self) -> End | None:
+        """Reason why this node's ranks must end; None while they run."""
+        if self.interrupted:
+            return End.INTERRUPTED
+        failed = self._failed_at is not None and time.monotonic() >= self._failed_at + SETTLE
+        return End.ENDED_EARLY if self._done or failed else None
+
+    def _all_ended(self, nodes: Iterable[int] | None = None) -> bool:
+        every = self._ranks if nodes is None else nodes
+        return all(rank in self._outcomes for node in every for rank in self._ranks[node])
+
+    def _is_late(self) -> bool:
+        now, stall = time.monotonic(), self._spec.stall
+        stalled = stall is not None and now > self._heard_at + stall + REPORT_TIMEOUT_S
+        return stalled or now >= self._began[1] + self._spec.deadline
+
+    def _on_local_value(self, workers: Workers, rank: int, value: Any) -> bool:  # noqa: ANN401 - whatever a rank sends
+        if isinstance(value, MpiAddress):
+            self._take_address(workers, rank, value)
+        elif self._hear is not None:
+            self._done = self._done or self._hear(rank, value) is True
+        return self._done
+
+    def _look(self, outcomes: Sequence[Outcome | None]) -> bool:
+        if self._poll is not None and not self._done:
+            others = (self._outcomes.get(rank) for ranks in self._ranks.values() for rank in ranks)
+            self._done = self._poll([*outcomes, *others])
+        return self._done
+
+    def _on_message(self, node: int, message: Message | NodeLost) -> None:
+        self._heard_at = time.monotonic()
+        if node == 0 and isinstance(message, NodeLost):  # the store itself
+            for each in self._ranks:
+                self._leave(each, message)
+        elif node in self._gone:
+            pass
+        elif isinstance(message, NodeLost):
+            self._leave(node, message)
+        elif isinstance(message, Hello):
+            self._hosts[node] = message.host
+        elif isinstance(message, Gone):
+            self._leave(
+                node, NodeLost("its process exited without a report", "Check what ended it.")
+            )
+        elif isinstance(message, Refused):
+            why = f"{message.what} {message.why}".rstrip(". ")
+            self._failed_at = self._failed_at or time.monotonic()
+            for rank in self._ranks[node]:  # whatever else went wrong is a consequence
+                self._outcomes[rank] = Lost(rank=rank, why=why, hint=message.hint)
+            self._gone[node] = NodeLost(why, message.hint)
+        elif isinstance(message, Sent) and message.world == self._world:
+            self._check_rank(node, message.rank)
+            self._on_remote_value(message.rank, decode(self._sends, message.value))
+        elif isinstance(message, RankEnded) and message.world == self._world:
+            rank = message.outcome.rank
+            self._check_rank(node, rank)
+            at = message.outcome.at + message.started_s - self._began[0]
+            self._outcomes[rank] = outcome = replace(message.outcome, at=at)
+            if isinstance(outcome, Returned):
+                value = decode(self._returns, message.value)
+                self._outcomes[rank] = replace(outcome, value=value)
+            elif self._failed_at is None:
+                self._failed_at = time.monotonic()
+            self.stalled |= message.stalled
+            self.interrupted |= message.interrupted
+
+    def _check_rank(self, node: int, rank: int) -> None:
+        if rank not in self._ranks[node] or rank in self._outcomes:
+            raise ValueError(f"rank {rank} is not a running rank of node {node}")
+
+    def _on_remote_value(self, rank: int, value: Any) -> None:  # noqa: ANN401 - of the declared type
+        if self._hear is None or self._done:
+            return
+        try:
+            self._done = self._hear(rank, value) is True
+        except (ArithmeticError, LookupError, TypeError) as error:  # an index beyond the end, say
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    def _leave(self, node: int, lost: NodeLost) -> None:
+        if node in self._hosts:
+            lost = replace(lost, why=f"{lost.why} (host {self._hosts[node]})")
+        self._gone.setdefault(node, lost)
+        self._lose(node, lost)
+
+    def _lose(self, node: int, lost: NodeLost) -> None:
+        at = time.monotonic() - self._began[1]
+        for rank in self._ranks[node]:
+            if rank not in self._outcomes:
+                self._outcomes[rank] = Lost(rank=rank, at=at, why=lost.why, hint=lost.hint)
+                self._failed_at = self._failed_at or time.monotonic()
+
+
+# ------------------------------------------------------------------------------- the participants
+
+
+class Participant(Node):
+    """A node without rank 0. The arguments are a node's."""
+
+    def __init__(self, placement: Placement, request: Request, timeout_s: float) -> None:
+        super().__init__(placement, request, timeout_s)
+        self._orders: list[StartWorld | Exit] = []
+        self._stopped: StopWorld | None = None
+        self._lost = ""  # reason why the coordinator can't be reached any more
+        self._relay: Relay | None = None
+
+    def serve(
+        self,
+        world: WorldSpec,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        resume: Resume | None = None,
+        relay: Relay | None = None,
+    ) -> int:
+        """Run this node's ranks, one world after another, until the coordinator ends it.
+
+        No rank starts before it is clear that it belongs to the world that meets there; except
+        under mpiexec, where ranks must start before they can meet.
+
+        Args:
+            world: The whole world.
+            target: What its ranks run first, as for `run_world`.
+            args: As for `run_world`.
+            resume: What they run next, by the coordinator's order.
+            relay: Returns further values for the coordinator.
+
+        Returns:
+            The exit code that the coordinator chose for all.
+
+        Raises:
+            CoordinatorLostError: Nothing judges the world, or this process has no part in it.
+            KeyboardInterrupt: After Ctrl-C; other signals go to their own handlers.
+        """
+        self._relay = relay
+        # The coordinator ends the world at its deadline. This one is for when it does not.
+        world = replace(world, deadline=world.deadline + VERDICT_TIMEOUT_S)
+        order: StartWorld | Exit = StartWorld(0, "", "")
+        if self._control is not None:
+            order = self._next_order(self._timeout_s + self._control.silence_s)
+        while isinstance(order, StartWorld):
+            if order.order is not None and resume is not None:
+                try:
+                    target, args = resume(order.order)
+                except (LookupError, TypeError, ValueError) as error:
+                    raise _lost_error(f"it sent an order that can't be read: {error}") from error
+            self._world = order.world
+            run_world(world, target, args, node=self)
+            order = self._next_order(self._timeout_s + world.deadline)
+        return order.code
+
+    def refuse(self, error: DistdemoError) -> None:
+        """Tell the coordinator that this node can't take part."""
+        what = f"can't take part on {socket.gethostname()}: {error.what}"
+        self._send(Refused(what[:2000], error.why[:2000], error.hint[:2000]))
+
+    def watch(
+        self, workers: Workers, interrupts: Interrupts, _hear: Hear | None, _look: Look | None
+    ) -> None:
+        """Watch this node's ranks, report how they end, and wait for the coordinator's verdict.
+
+        Raises:
+            EarlyFailureError: A rank failed before the coordinator's address was known.
+        """
+        workers.watch(partial(self._on_local_value, workers), [self], look=self._look)
+        outcomes = workers.outcomes()
+        self._look(outcomes)
+        started_s = time.time() - (time.monotonic() - workers.began)
+        for outcome in outcomes:
+            self._send(
+                RankEnded(
+                    self._world,
+                    started_s,
+                    outcome,  # type: ignore[arg-type]  # every class of outcomes
+                    encode(getattr(outcome, "value", None), whole=True),
+                    stalled=workers.ended is End.STALLED,
+                    interrupted=interrupts.received is not None,
                 )
+            )
+        if self._control is None and not workers.well and self.over is None:
+            # The coordinator finds the same if all ranks failed, and ends them. Otherwise the
+            # engine ends those that wait, once this process fails.
+            self._wait(interrupts, lambda: False, ALONE_TIMEOUT_S)
+            judged = verdict.judge(workers.world, self.outcomes(workers))
+            failed = any(isinstance(each, Died | Raised) for each in outcomes)
+            if failed and judged is not None and interrupts.received is None:
+                raise EarlyFailureError(judged.what, judged.why, judged.hint)
+        left_s = workers.began + workers.world.deadline - time.monotonic()
+        self._wait(interrupts, lambda: self.over, left_s)
 
-    def _lose(self, node: Node, why: str, hint: str, at: float) -> None:
-        self._end(node, *(Lost(rank=rank, at=at, why=why, hint=hint) for rank in node.ranks))
+    def stop(self) -> None:
+        """Do nothing: only the coordinator stops a world."""
 
-    def _end(self, node: Node, *outcomes: Outcome) -> None:
-        node.outcomes = outcomes
-        if self.failed_at is None and not all(isinstance(each, Returned) for each in outcomes):
-            self.failed_at = time.monotonic()
+    def outcomes(self, workers: Workers) -> list[Outcome]:
+        """Return how each rank ended, in order, as far as this node knows."""
+        own = {outcome.rank: outcome for outcome in workers.outcomes()}
+        return [own.get(r, Stopped(rank=r)) for r in range(self._placement.world_size)]
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return nothing: the coordinator knows the hosts."""
+        return ()
+
+    @property
+    def over(self) -> End | None:
+        """Reason why the ranks of this world must end; None while they run."""
+        if self._stopped is not None and self._stopped.world >= self._world:
+            return _ENDS[self._stopped.reason]
+        return End.ENDED_EARLY if self._orders or self._lost else None
+
+    def _on_local_value(self, workers: Workers, rank: int, value: Any) -> None:  # noqa: ANN401 - whatever a rank sends
+        if isinstance(value, MpiAddress):
+            self._take_address(workers, rank, value)
+        else:
+            self._send(Sent(self._world, rank, encode(value, whole=True)))
+
+    def _look(self, _: Sequence[Outcome | None]) -> bool:
+        if self._relay is not None and self._control is not None:
+            for rank, value in self._relay():
+                self._send(Sent(self._world, rank, encode(value, whole=True)))
+        return False
+
+    def _on_message(self, _: int, message: Message | NodeLost) -> None:
+        if isinstance(message, NodeLost):
+            self._lost = self._lost or message.why
+        elif isinstance(message, StopWorld):
+            self._stopped = message
+        elif isinstance(message, Exit):
+            self._orders.append(message)
+        elif isinstance(message, StartWorld) and message.digest != self._request.digest:
+            what = f"was asked for something different: distdemo {self._request.command}"
+            self._send(Refused(what[:2000], "", "Give every process the same command."))
+            self._lost = f"rank 0 was asked for something different: distdemo {message.command}"
+        elif isinstance(message, StartWorld) and message.world > self._world:
+            self._orders.append(message)
+
+    def _next_order(self, seconds: float) -> StartWorld | Exit:
+        with Interrupts() as interrupts:
+            self._wait(interrupts, lambda: self._orders or self._lost, seconds)
+        interrupts.redeliver()
+        if not self._orders:
+            raise _lost_error(self._lost or "it gave no order in time")
+        return self._orders.pop(0)
+
+
+def _lost_error(why: str) -> CoordinatorLostError:
+    return CoordinatorLostError(
+        "Node 0 gave no verdict.",
+        f"{why[:1].upper()}{why[1:]}.",
+        "Check what rank 0 printed, and that all processes were given the same command.",
+    )

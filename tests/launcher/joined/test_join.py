@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import (
@@ -25,10 +24,6 @@ from helpers import (
     warmed,
 )
 from torch._C._distributed_c10d import TCPStore
-
-from distdemo.launcher.joined.join import NodeZero
-from distdemo.launcher.joined.messages import Connection, FromNodeZero, Hello, Refused, StartWorld
-from distdemo.launcher.joined.placement import Placement, Request
 
 ENDS_WITHIN = 20.0  # seconds from the cause to the end: five, and what a busy machine adds
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "30"]
@@ -75,15 +70,14 @@ def by_hand(port, rank, size):
     return {"RANK": str(rank), "WORLD_SIZE": str(size), **where}
 
 
-def joined(node, count):
-    """The ranks of a node, once all of them have a connection."""
+def joined(node):
+    """The rank of a node, once it has a connection; its first child is the control process."""
 
     def connected():
-        ranks = children(node)
-        return len(ranks) == count and all(addresses_of(pid) for pid in ranks)
+        return len(children(node)) == 2 and all(addresses_of(pid) for pid in children(node))
 
     assert wait_until(connected)
-    return children(node)
+    return children(node)[1:]
 
 
 def addresses_of(pid, *, listening=False):
@@ -95,7 +89,7 @@ def addresses_of(pid, *, listening=False):
 
 def struck(runs, strike):
     """Do it once all ranks are there; what each node said: (exit code, stdout, stderr)."""
-    ranks = [joined(run.process.pid, 1) for run in runs]
+    ranks = [joined(run.process.pid) for run in runs]
     strike(*ranks)
     at = time.monotonic()
     said = [run.finish() for run in runs]
@@ -118,9 +112,8 @@ def under_mpiexec(run, rank, met):
     def there():
         seen.clear()
         for node in marked_processes(run.mark):
-            if len(children(node)) == 1 and variable(node, "PMI_RANK"):
-                if met and not LOOPBACK & set(addresses_of(node)):
-                    return False
+            # The rank comes first there, and the control process once the ranks have agreed.
+            if len(children(node)) == 1 + bool(met) and variable(node, "PMI_RANK"):
                 seen[variable(node, "PMI_RANK")] = node, children(node)[0]
         return len(seen) >= met and str(rank) in seen
 
@@ -172,9 +165,9 @@ def test_a_terminal_with_another_command_is_told_and_named(temporary):
     (error,) = json.loads(first[1])["errors"]
     assert (first[0], second[0]) == (1, 1)
     assert error["ranks"] == [2, 3]
-    assert "something else than rank 0: distdemo broadcast --root 1" in error["what"]
+    assert "was asked for something different: distdemo broadcast --root 1" in error["what"]
     assert error["hint"] == "Give every process the same command."
-    assert "Rank 0 was asked for something else." in second[2]
+    assert "Rank 0 was asked for something different: distdemo broadcast" in second[2]
 
 
 def test_a_killed_rank_of_another_node_is_named_and_all_end(temporary):
@@ -192,13 +185,13 @@ def test_a_killed_node_is_named_and_without_node_0_the_other_says_so(temporary):
     with terminals(temporary, HELD_UP) as runs:
         first, second = struck(runs, lambda *_: runs[1].process.kill())
     assert (first[0], second[0]) == (1, -signal.SIGKILL)
-    assert f"Rank 1: the process on {socket.gethostname()} ended without" in first[1]
+    assert f"Rank 1: its process exited without a report (host {socket.gethostname()})" in first[1]
     for folder in temporary.iterdir():
         folder.rmdir()
     with terminals(temporary, HELD_UP) as runs:
         first, second = struck(runs, lambda *_: runs[0].process.kill())
     assert (first[:2], second[:2]) == ((-signal.SIGKILL, ""), (1, ""))
-    assert "Node 0 gave no verdict.\nThe process on 127.0.0.1 ended" in second[2]
+    assert "Node 0 gave no verdict.\nThe connection to 127.0.0.1:" in second[2]
 
 
 @pytest.mark.parametrize(
@@ -219,27 +212,20 @@ def test_a_signal_to_either_node_ends_both_and_node_0_says_where_ranks_were(
 # ------------------------------------------------------------------------- ranks set up by hand
 
 
-def test_of_two_processes_of_one_rank_the_second_is_sent_away_and_the_world_goes_on():
+def test_a_second_process_of_a_rank_is_refused_and_the_world_goes_on(temporary):
+    """The second one joins while the first is at work, and both must end on their own."""
     port = free_port()
-    place = Placement("environment", 0, 2, 0, 2, "127.0.0.1", port)
-    zero = NodeZero(place, Request("the same", "words"), 10.0)
-    digest = Request("the same", "words").digest
-    others = [Connection(socket.create_connection(("127.0.0.1", port)), 10.0) for _ in range(2)]
-    for other in others:
-        other.send(Hello(1, "here", digest, "words"))
-        answers: list[Any] = []
-
-        def answered(other=other, answers=answers):
-            zero.hear()
-            answers.extend(other.receive(FromNodeZero))
-            return answers
-
-        assert wait_until(answered)
-        assert isinstance(answers[0], StartWorld if other is others[0] else Refused)
-    assert answers[0].what == "Another process is rank 1 of it already"
-    for other in others:
-        other.close()
-    zero.end(0)
+    settings = [by_hand(port, rank, 2) for rank in (0, 1)]
+    slow = ["barrier", "--straggler", "1:3", "--timeout", "30"]
+    with nodes(2 * [slow], temporary, settings) as runs:
+        for run in runs:
+            joined(run.process.pid)
+        with commanded(slow, temporary, env=settings[1]) as again:
+            code, out, err = again.finish()
+        first, second = [run.finish() for run in runs]
+    assert (code, out) == (1, "")
+    assert "Another process has its ranks already." in err
+    assert (first[0], *second) == (0, 0, "", ""), first
 
 
 def test_a_node_that_can_not_take_part_is_told_by_node_0(temporary):
@@ -267,7 +253,7 @@ WORLDS = """
 import os
 import sys
 from distdemo.launcher.joined.engines import detect
-from distdemo.launcher.joined.join import NodeZero, OtherNode
+from distdemo.launcher.joined.nodes import Coordinator, Participant
 from distdemo.launcher.joined.placement import Request
 from distdemo.launcher.records import WorldSpec
 
@@ -280,13 +266,19 @@ def work(rank, what):
 if __name__ == "__main__":
     place, request, spec = detect(os.environ), Request("the same", "words"), WorldSpec(2)
     if place.node:
-        node = OtherNode(place, request, 30.0)
+        node = Participant(place, request, 30.0)
         sys.exit(node.serve(spec, work, ("one",), lambda order: (work, (order,))))
-    node = NodeZero(place, request, 30.0)
+    node = Coordinator(place, request, 30.0)
     for what in ("one", "fail", "three"):
         told = []
         report = node.run(
-            spec, work, (what,), order=what, hear=lambda rank, value: told.append((rank, *value))
+            spec,
+            work,
+            (what,),
+            order=what,
+            returns=tuple[int, str],
+            sends=tuple[str, int],
+            hear=lambda rank, value: told.append((rank, *value)),
         )
         kinds = [outcome.kind for outcome in report.outcomes]
         print(what, kinds, sorted(told), sorted(report.values), getattr(report.verdict, "what", ""))

@@ -1,0 +1,174 @@
+"""Worlds of mpiexec, which names no address: the ranks agree over MPI where the store is.
+
+The launcher of rank 0 offers two ports, bound but not listening: one on loopback, and one on an
+address that other hosts reach. Rank 0 finds out whether all ranks are on one host, and sends the
+address of one of the two to the other ranks. Each rank then tells its own launcher.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import hashlib
+import importlib.util
+import os
+import socket
+import sys
+import termios
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from select import select
+from typing import TYPE_CHECKING
+
+from distdemo.errors import UsageError
+from distdemo.launcher.joined import interfaces
+from distdemo.launcher.rendezvous import StoreRendezvous, take_interface
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import Store
+
+    from distdemo.launcher.rank import Rank
+
+BRIDGE = "distdemo.mpi.runtime"
+"""Module that initializes MPI in a rank; loaded by name, as the launcher knows no backend."""
+FLUSH_TIMEOUT_S = 2.0  # for hydra to read what was written to standard error
+FINALIZE_TIMEOUT_S = 2.0  # for hydra to acknowledge that a rank has finished
+_SHARED_MEMORY_ONLY = {"UCX_TLS": "self,sysv", "I_MPI_FABRICS": "shm"}
+"""Settings of MPICH (over UCX) and Intel MPI, which would open sockets on one host, too."""
+_ADDRESS_BYTES = 256
+_SEGMENTS = "/dev/shm/"  # noqa: S108 - only to recognize paths
+
+
+@dataclass(frozen=True, slots=True)
+class MpiAddress:
+    """Address of the store, as a rank tells it to its own launcher."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class MpiRendezvous(StoreRendezvous):
+    """A store whose address the ranks send each other over MPI.
+
+    Attributes:
+        offers: On the node of rank 0, the addresses and ports to choose from.
+        one_host: True if all ranks are known to be on this host.
+    """
+
+    offers: tuple[tuple[str, int], ...] = ()
+    one_host: bool = False
+
+    def store(self, rank: Rank, patience: timedelta) -> Store:
+        """Collective: initialize MPI, agree on the address, report it to the launcher, connect.
+
+        Raises:
+            UsageError: MPI can't be initialized, or no address leads to the other hosts.
+        """
+        if self.one_host:
+            for name, value in _SHARED_MEMORY_ONLY.items():
+                os.environ.setdefault(name, value)
+        import_module(BRIDGE).begin()
+        world = import_module("mpi4py.MPI").COMM_WORLD
+        mine = hashlib.sha256(socket.gethostname().encode()).digest()
+        all_hosts = bytearray(len(mine) * world.Get_size())
+        world.Allgather(bytearray(mine), all_hosts)
+        same_host = bytes(all_hosts) == mine * world.Get_size()
+
+        address = bytearray(_ADDRESS_BYTES)
+        if world.Get_rank() == 0 and (same_host or len(self.offers) > 1):
+            text = "{} {}".format(*self.offers[0 if same_host else 1]).encode()
+            address[: len(text)] = text
+        world.Bcast(address, root=0)
+        host, _, port = address.rstrip(b"\0").decode().partition(" ")
+        if not host:
+            raise UsageError(
+                "The ranks have no address to meet at.",
+                "They are on several hosts, and the host of rank 0 has no address of its own.",
+                "Set MASTER_ADDR and MASTER_PORT on all ranks.",
+            )
+        own = "" if same_host else interfaces.address_towards(host, int(port))
+        take_interface(interfaces.interface_of(own) or "")
+        rank.tell(MpiAddress(host, int(port)))
+        return self.connect(host, int(port), patience)
+
+    def leave(self) -> None:
+        """Collective: finalize MPI; mpiexec takes a rank that ends without this for a crash."""
+        mpi = import_module("mpi4py.MPI")
+        if mpi.Is_initialized() and not mpi.Is_finalized():
+            mpi.Finalize()
+        # MPICH tells hydra when the process exits through the C library (PMI-1's finalize, over the
+        # descriptor that PMI_FD names). Ranks exit without that, because torch's static objects
+        # would be destroyed while its threads run.
+        if (hydra := _hydra()) is not None:
+            with suppress(OSError):  # the library has signed off, and closed it
+                os.write(hydra, b"cmd=finalize\n")
+                select([hydra], [], [], FINALIZE_TIMEOUT_S)
+
+
+def mpi_offers() -> list[socket.socket]:
+    """Return two bound sockets that don't listen: on loopback, and on this host's own address.
+
+    The second has the address of the host's name, else of its first interface, if other hosts reach
+    one.
+
+    Raises:
+        UsageError: mpi4py is not installed, so the ranks can't use MPI to agree.
+    """
+    check_mpi4py()
+    reachable = [each for each in interfaces.reachable_addresses() if ":" not in each]
+    with suppress(OSError):
+        reachable.sort(key=socket.gethostbyname(socket.gethostname()).__ne__)
+    offers = []
+    for address in ("127.0.0.1", *reachable[:1]):
+        offers.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        offers[-1].bind((address, 0))
+    return offers
+
+
+def check_mpi4py() -> None:
+    """Raise `UsageError` if mpi4py is not installed."""
+    if importlib.util.find_spec("mpi4py") is None:
+        raise UsageError(
+            "mpiexec started this process, but it does not say where the ranks can meet.",
+            "With mpi4py they would ask MPI; it is not installed.",
+            "Try pip install 'distdemo[mpi]', or set MASTER_ADDR and MASTER_PORT on all ranks.",
+        )
+
+
+def shared_segments(pid: int) -> set[str]:
+    """Return the shared-memory files that a rank maps: MPI leaves them if its ranks are killed."""
+    with suppress(OSError), Path(f"/proc/{pid}/maps").open(encoding="utf-8") as maps:
+        return {name for line in maps if (name := line.split()[-1]).startswith(_SEGMENTS)}
+    return set()
+
+
+def abort_mpi() -> None:
+    """Have hydra end all ranks: those that wait for a failed one in MPI would hang.
+
+    It does so on its own only for a process that was killed, or had initialized MPI. What was
+    written to standard error is lost unless hydra has read it by then.
+    """
+    if (hydra := _hydra()) is None:
+        return
+    until = time.monotonic() + FLUSH_TIMEOUT_S
+    unread = array.array("i", [0])
+    with suppress(OSError):  # standard error is no pipe of hydra's, or nothing reads it
+        sys.stderr.flush()
+        fcntl.ioctl(2, termios.FIONREAD, unread)
+        while unread[0] and time.monotonic() < until:
+            time.sleep(0.01)
+            fcntl.ioctl(2, termios.FIONREAD, unread)
+    with suppress(OSError):
+        os.write(hydra, b"cmd=abort exitcode=1\n")
+
+
+def _hydra() -> int | None:
+    """Return the descriptor on which hydra listens, if it started us: MPICH's or Intel MPI's."""
+    number = os.environ.get("PMI_FD", "")
+    return int(number) if number.isdigit() else None

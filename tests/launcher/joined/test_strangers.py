@@ -1,0 +1,165 @@
+"""A stranger who reaches the ports of a joined world can change its outcome, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from helpers import Run, commanded, free_port, marked_processes, tcp_addresses, wait_until
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from distdemo.launcher.joined import messages
+
+ENDS_WITHIN_S = 40.0  # the deadline, and what a busy machine adds
+MOST_BYTES = 300 << 20
+HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "4", "--format", "json"]
+GIB = 1 << 30
+
+FORGED = [
+    b"",
+    b"\xff\xfe",
+    b"[" * 60_000,
+    b"null",
+    b"[]",
+    b'{"host": 7}',
+    b'{"host": "\\u001b[2J\\u202e"}',
+    b'{"world": 0, "rank": 10000000000, "value": null}',
+    b'{"world": 0, "rank": 1, "value": {"type": "os:system", "value": "true"}}',
+    b'{"world": 0, "rank": 1e400, "value": null}',
+    b'{"world": 0, "started_s": 1' + b"0" * 5000 + b', "outcome": {"kind": "returned", "rank": 1}}',
+    b'{"world": 0, "started_s": NaN, "outcome": {"kind": "returned", "rank": 1}}',
+    b'{"world": 0, "started_s": "NaN", "outcome": {"kind": "returned", "rank": 1}}',
+    b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "returned", "rank": 7}}',
+    b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "returned", "rank": 1}, "value": [1]}',
+    b'{"world": 0, "started_s": 1.0, "outcome": {"kind": "stopped", "rank": 1, "at_s": 1e300}}',
+    b'{"world": 0, "digest": "0", "command": "x"}',
+    b'{"world": 5, "digest": "0", "command": "x", "order": {"leftovers": ["/etc/passwd"]}}',
+    b'{"world": 0, "reason": "other"}',
+    b'{"code": 100000}',
+    b'{"code": -1}',
+]
+
+
+@contextmanager
+def held_up(temporary: Path) -> Iterator[tuple[int, list[Run]]]:
+    """A world of two nodes that waits until its deadline; the port of its store."""
+    port = free_port()
+    with ExitStack() as stack:
+        runs = []
+        for node in (0, 1):
+            folder = temporary / str(node)
+            folder.mkdir()
+            where = ["--nnodes", "2", "--node-rank", str(node), "--master", f"127.0.0.1:{port}"]
+            runs.append(stack.enter_context(commanded([*HELD_UP, *where], folder)))
+        yield port, runs
+
+
+def processes(runs: list[Run]) -> list[int]:
+    return [pid for run in runs for pid in marked_processes(run.mark)]
+
+
+def ports(runs: list[Run]) -> set[int]:
+    """The ports on which any process of the world listens."""
+    found = set()
+    for pid in processes(runs):
+        with suppress(OSError):  # it has ended
+            found |= {int(each, 16) for each in tcp_addresses(pid, listening=True, ports=True)}
+    return found
+
+
+def connect(port: int) -> Store:
+    """A client of the store, as a stranger makes one."""
+    client = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=10), wait_for_workers=False)
+    return PrefixStore("distdemo/", client)
+
+
+def forge(name: str) -> Callable[[int, list[Run]], None]:
+    """Write every forged value under each key that a message of this name could have."""
+
+    def attack(port: int, _: list[Run]) -> None:
+        store = connect(port)
+        for number, value in enumerate(FORGED):
+            for node in (0, 1):
+                store.set(f"node/{node}/{number}/{name}", value)  # type: ignore[arg-type]  # bytes, too
+            store.add("changes", 1)
+
+    return attack
+
+
+def break_counters(port: int, _: list[Run]) -> None:
+    store = connect(port)
+    for key in ("changes", "alive/0", "alive/1", "claim/1"):
+        store.set(key, "no number")
+
+
+def fill_the_store(port: int, _: list[Run]) -> None:
+    store = connect(port)
+    for number in range(128):
+        store.set(f"forged/{number}", "x" * messages.RESULT_BYTES)
+
+
+def send_garbage(_: int, runs: list[Run]) -> None:
+    for port in sorted(ports(runs)):
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", bytes(4096), b"\xff" * 4096, os.urandom(4096)):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as stranger:
+                stranger.sendall(garbage)
+
+
+def send_without_end(_: int, runs: list[Run]) -> None:
+    """Send up to 1 GiB without a newline, to each port as long as it takes some."""
+    for port in sorted(ports(runs)):
+        for piece in (b"A" * (1 << 20), bytes(1 << 20)):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as stranger:
+                stranger.settimeout(1)
+                for _ in range(GIB // len(piece)):
+                    stranger.sendall(piece)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        *(pytest.param(forge(name), id=name) for name in (*messages.names(0), *messages.names(1))),
+        break_counters,
+        fill_the_store,
+        send_garbage,
+        send_without_end,
+    ],
+)
+def test_nothing_but_the_outcome_changes(
+    attack: Callable[[int, list[Run]], None], tmp_path: Path
+) -> None:
+    with held_up(tmp_path) as (port, runs), ExitStack() as stack:
+        assert wait_until(lambda: len(ports(runs)) >= 3)  # the store's, and one per rank
+        for each in sorted(ports(runs)):
+            for _ in range(200):
+                idle = stack.enter_context(socket.socket())
+                idle.setblocking(False)
+                idle.connect_ex(("127.0.0.1", each))
+        peaks: dict[int, int] = {}
+
+        def ended() -> bool:
+            for pid in processes(runs):
+                with suppress(OSError, StopIteration):
+                    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+                    peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
+                    peaks[pid] = 1024 * int(peak)
+            return all(run.process.poll() is not None for run in runs)
+
+        with suppress(RuntimeError):  # the world may end before the stranger has said all
+            attack(port, runs)
+        assert wait_until(ended, ENDS_WITHIN_S)
+        said = [run.finish() for run in runs]
+        for run in runs:
+            run.leaves_nothing()
+    for code, out, err in said:
+        assert code in (0, 1), out + err
+        assert "Traceback" not in err, err
+        assert "\x1b" not in out + err
+    assert json.loads(said[0][1])["command"] == "barrier"
+    assert max(peaks.values()) < MOST_BYTES
