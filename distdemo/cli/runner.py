@@ -90,6 +90,14 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             code = signals.exit_code() or EXIT_INTERRUPTED
             _say_where_ranks_were(stop)
             raise
+        except Exception as error:
+            if not session.has_foreign_results or session.traceback:
+                raise
+            raise DistdemoError(
+                "The result of this world can't be shown.",
+                f"It contradicts itself: {type(error).__name__}: {error}.",
+                "Check who else can reach the ports of this world. --traceback shows the error.",
+            ) from error
         finally:
             session.end(code)
         raise CommandEnded(code)

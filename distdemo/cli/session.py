@@ -64,6 +64,11 @@ class Session:
         """Whether this process shows the result: it has rank 0."""
         return self.placement is None or self.placement.node == 0
 
+    @property
+    def has_foreign_results(self) -> bool:
+        """True if another node may have sent a part of the result."""
+        return self._coordinator is not None
+
     def world_size(
         self, asked: int | None, default: int = 4, smallest: int = 1, why: str = ""
     ) -> int:

@@ -7,6 +7,7 @@ comparison was made on the whole. Field names are those of the JSON documents: `
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -35,6 +36,12 @@ class Piece:
     values: tuple[Number, ...]
     last_values: tuple[Number, ...] = ()
     source: int | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.shape, default=0) < 0:
+            raise ValueError(f"{self.shape} is not a shape")
+        if not self.last_values and len(self.values) != math.prod(self.shape):
+            raise ValueError(f"{len(self.values)} values for the shape {self.shape}")
 
 
 @dataclass(frozen=True, slots=True)

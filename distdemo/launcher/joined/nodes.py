@@ -72,6 +72,8 @@ VERDICT_TIMEOUT_S = 20.0  # beyond a world's deadline, for the coordinator to ju
 ALONE_TIMEOUT_S = 2.0  # for the coordinator to find and report a fault of all ranks
 POLL_S = 0.05  # between two looks at a condition that no message announces
 
+TEXT_LENGTH = 1000  # characters of another node's text that are shown
+
 Reason = Literal["ended", "timed out", "interrupted"]
 _ENDS = {"ended": End.ENDED_EARLY, "timed out": End.TIMED_OUT, "interrupted": End.INTERRUPTED}
 Resume = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -232,7 +234,8 @@ class Node:
             try:
                 self._control.send(message)
             except ValueError as error:
-                self._control.send(Refused(f"a {message.name!r} message is too large: {error}"))
+                what = f"its message {message.name!r} is too large: {error}"
+                self._control.send(Refused(what))
 
     def _wait(
         self, interrupts: Interrupts | None, until: Callable[[], object], seconds: float
@@ -345,7 +348,7 @@ class Coordinator(Node):
         reason: Reason = "timed out" if timed_out else "ended"
         if signalled or self.interrupted:
             reason = "interrupted"
-        if reason != "timed out":  # a report of the cause may be on its way
+        if reason != "timed out" and not self._done:  # a report of the cause may be on its way
             self._wait(None, self._all_ended, SETTLE_TIMEOUT_S)
         self.failed = self._failed_at is not None
         if not self._all_ended():
@@ -420,13 +423,13 @@ class Coordinator(Node):
         elif isinstance(message, NodeLost):
             self._leave(node, message)
         elif isinstance(message, Hello):
-            self._hosts[node] = message.host
+            self._hosts[node] = message.host[:TEXT_LENGTH]
         elif isinstance(message, Gone):
             self._leave(
                 node, NodeLost("its process exited without a report", "Check what ended it.")
             )
         elif isinstance(message, Refused):
-            why = f"{message.what} {message.why}".rstrip(". ")
+            why = f"{message.what} {message.why}"[:TEXT_LENGTH].rstrip(". ")
             self._failed_at = self._failed_at or time.monotonic()
             for rank in self._ranks[node]:  # whatever else went wrong is a consequence
                 self._outcomes[rank] = Lost(rank=rank, why=why, hint=message.hint)
@@ -438,12 +441,15 @@ class Coordinator(Node):
             rank = message.outcome.rank
             self._check_rank(node, rank)
             at = message.outcome.at + message.started_s - self._began[0]
-            self._outcomes[rank] = outcome = replace(message.outcome, at=at)
+            outcome: Outcome = replace(message.outcome, at=at)
             if isinstance(outcome, Returned):
                 value = decode(self._returns, message.value)
-                self._outcomes[rank] = replace(outcome, value=value)
+                if getattr(value, "rank", rank) != rank:
+                    raise ValueError(f"rank {rank} returned the result of another one")
+                outcome = replace(outcome, value=value)
             elif self._failed_at is None:
                 self._failed_at = time.monotonic()
+            self._outcomes[rank] = outcome
             self.stalled |= message.stalled
             self.interrupted |= message.interrupted
 
@@ -533,7 +539,7 @@ class Participant(Node):
     def refuse(self, error: DistdemoError) -> None:
         """Tell the coordinator that this node can't take part."""
         what = f"can't take part on {socket.gethostname()}: {error.what}"
-        self._send(Refused(what[:2000], error.why[:2000], error.hint[:2000]))
+        self._send(Refused(what, error.why, error.hint))
 
     def watch(
         self, workers: Workers, interrupts: Interrupts, _hear: Hear | None, _look: Look | None
@@ -555,7 +561,8 @@ class Participant(Node):
                     outcome,  # type: ignore[arg-type]  # every class of outcomes
                     encode(getattr(outcome, "value", None), whole=True),
                     stalled=workers.ended is End.STALLED,
-                    interrupted=interrupts.received is not None,
+                    interrupted=workers.ended is End.INTERRUPTED
+                    and interrupts.received is not None,
                 )
             )
         if self._control is None and not workers.well and self.over is None:
@@ -609,7 +616,7 @@ class Participant(Node):
             self._orders.append(message)
         elif isinstance(message, StartWorld) and message.digest != self._request.digest:
             what = f"was asked for something different: distdemo {self._request.command}"
-            self._send(Refused(what[:2000], "", "Give every process the same command."))
+            self._send(Refused(what, "", "Give every process the same command."))
             self._lost = f"rank 0 was asked for something different: distdemo {message.command}"
         elif isinstance(message, StartWorld) and message.world > self._world:
             self._orders.append(message)
