@@ -39,6 +39,10 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # An array of numbers over several lines. No string matches: a newline in it is written \\n.
 _NUMBERS = re.compile(r"\[\n[\s\d.,eE+\-]*\]")
 
+# Characters that control a terminal, reorder text or can't be encoded, and that JSON allows as they
+# are: all that `distdemo.view.foreign.printable` spells out. Only strings have any.
+_UNSAFE = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class derived(property):  # noqa: N801 - it is used as a decorator, as property is
     """A property that is written into the document like a field. It is not read back."""
@@ -90,6 +94,7 @@ def encode(value: Any, *, whole: bool = False) -> Json:  # noqa: ANN401 - any re
 def dumps(document: Json) -> str:
     """The document as text, two blanks a level; an array of numbers in one line."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    text = _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     return _NUMBERS.sub(lambda match: "[" + " ".join(match.group()[1:-1].split()) + "]", text)
 
 
