@@ -20,6 +20,7 @@ from distdemo.encoding import encode
 from distdemo.launcher.clock import HOST
 from distdemo.view import colours
 from distdemo.view.console import ASCII_SIGNS, Signs, signs
+from distdemo.view.foreign import one_line
 from distdemo.view.format import (
     digits,
     duration,
@@ -419,9 +420,12 @@ def to_csv(report: BenchReport) -> str:
                 values |= part or {}
             values |= {"interval_low_s": low, "interval_high_s": high}
             values |= {"iterations": row.iterations}
-            writer.writerow(
-                {k: str(v).lower() if isinstance(v, bool) else v for k, v in values.items()}
-            )
+            for name, value in values.items():
+                if isinstance(value, bool):
+                    values[name] = str(value).lower()
+                elif isinstance(value, str):
+                    values[name] = one_line(value)
+            writer.writerow(values)
     return memory.getvalue()
 
 

@@ -25,12 +25,12 @@ from xml.etree import ElementTree as ET
 
 from distdemo.check.records import CaseResult, CheckReport, Status
 from distdemo.check.view import verdict, why_none
+from distdemo.view.foreign import printable
 from distdemo.view.format import plural
 
-# What XML 1.0 has no way to write (section 2.2, Char), and the colours of terminals.
-_FORBIDDEN = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)
+# Printable text that XML 1.0 can't hold (section 2.2, Char).
+_FORBIDDEN = re.compile("[\ufffe\uffff]")
+
 SKIPPED: tuple[Status, ...] = ("known wrong", "not supported")
 LIMIT = 10  # annotations of one kind in a step
 LINES = 5  # of a failure's details; the log and the JUnit report have all
@@ -102,10 +102,10 @@ def _counts(cases: Sequence[CaseResult]) -> dict[str, str]:
 
 
 def _child(parent: ET.Element, tag: str, text: str = "", /, **attributes: str) -> ET.Element:
-    """An element with nothing in it that XML can't hold."""
-    clean = {name: _FORBIDDEN.sub("", value) for name, value in attributes.items()}
+    """Add an element with printable text."""
+    clean = {name: _FORBIDDEN.sub("", printable(value)) for name, value in attributes.items()}
     child = ET.SubElement(parent, tag, clean)
-    child.text = _FORBIDDEN.sub("", text) or None
+    child.text = _FORBIDDEN.sub("", printable(text)) or None
     return child
 
 
@@ -142,8 +142,7 @@ def _annotation(kind: str, title: str, message: str) -> str:
     """A workflow command; a colon or comma would end its title."""
 
     def escaped(text: str) -> str:  # the per cent sign first, for the other escapes contain it
-        text = text.encode("utf-8", "replace").decode()  # stray bytes can't be printed
-        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        return printable(text).replace("%", "%25").replace("\n", "%0A")
 
     name = escaped(title).replace(":", "%3A").replace(",", "%2C")
     return f"::{kind} title={name}::{escaped(message)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +28,7 @@ from distdemo.cli.types import (
 )
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
+from distdemo.view.foreign import write_message
 
 VIEW = "distdemo.check.view"
 STALL = 10.0  # seconds without progress after which a case is given up
@@ -200,7 +200,7 @@ def check(
 
     if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
         # GitHub's runner reads both streams, and shows these beside the change.
-        sys.stderr.write("".join(f"{line}\n" for line in github_annotations(report)))
+        write_message("".join(f"{line}\n" for line in github_annotations(report)))
     errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
     if strict:
         known = dict.fromkeys(case.why for case in report.of("known wrong"))

@@ -27,6 +27,7 @@ from distdemo.check.records import (
 from distdemo.dtypes import DTYPES, short
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
+from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, listing, plural
 from distdemo.view.tables import Column, Grid, fitting, frame, heading, widest
 
@@ -121,7 +122,7 @@ def why_none(report: CheckReport) -> str:
     if not reasons:
         number = plural(len(report.cases), "selected case")
         return f"{report.backend} on {report.device} supports none of the {number}"
-    return _printable(next(filter(None, reasons), "no reason was given")).rstrip(".")
+    return one_line(next(filter(None, reasons), "no reason was given")).rstrip(".")
 
 
 # ------------------------------------------------------------------------------------- the check
@@ -231,7 +232,7 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Rende
     """A line for each reason: how many cases, of which ops and dtypes; the commonest first."""
     groups: defaultdict[str, list[CaseResult]] = defaultdict(list)
     for result in report.of(status):
-        groups[_printable(result.why) or "no reason was given"].append(result)
+        groups[one_line(result.why) or "no reason was given"].append(result)
     ranked = sorted(groups.items(), key=lambda item: -len(item[1]))
 
     def names(every: Sequence[str]) -> str:
@@ -254,9 +255,9 @@ def _failures(report: CheckReport, console: Console) -> Iterator[RenderableType]
     """For each of the first failures: what and why, the command that repeats it, the details."""
     sign, failed = signs(console), report.of("failed")
     for result in failed[:FAILURES]:
-        yield Text(f"{sign.wrong} {result.id}: {_printable(result.why)}", style=colours.WRONG)
+        yield Text(f"{sign.wrong} {result.id}: {one_line(result.why)}", style=colours.WRONG)
         yield Padding(Text(_wrapped(result.command, console.width - 2)), (0, 0, 0, 2))
-        details = [_printable(line) for text in result.details for line in text.splitlines()]
+        details = [one_line(line) for text in result.details for line in text.splitlines()]
         if len(details) > LINES:
             details[LINES:] = [f"{sign.more} {plural(len(details) - LINES, 'more line')}"]
         yield from (Padding(Text(line), (0, 0, 0, 4)) for line in details)
@@ -274,11 +275,6 @@ def _wrapped(command: str, width: int) -> str:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
     return "\n".join(lines)
-
-
-def _printable(text: str) -> str:
-    """On one line, and without what would move the cursor or colour the terminal."""
-    return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
 # ------------------------------------------------------------------------------------ the backends

@@ -23,6 +23,7 @@ from distdemo.errors import (
     Terminated,
     UsageError,
 )
+from distdemo.view.foreign import one_line, printable, write_message
 
 # typer brings its own copy of click or imports click, depending on its release; either way the
 # errors of the parser are descendants of the third ancestor of the one that typer shows.
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         text = (
             f"The result could not be written.\n{error}\nTry another place for standard output.\n"
         )
-        os.write(2, text.encode(errors="replace"))
+        os.write(2, printable(text).encode(errors="replace"))
         code = EXIT_FAILED
     return signals.exit_code() or code
 
@@ -128,7 +129,7 @@ def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
         if isinstance(error, UsageError):
             if place is not None and place.local_size and place.local_rank == 0:
                 where = f"rank {place.rank} on {socket.gethostname()}"
-                sys.stderr.write(f"distdemo: {where}: {error.what} {error.why}\n")
+                write_message(one_line(f"distdemo: {where}: {error.what} {error.why}") + "\n")
             time.sleep(HOLD_BACK)
         return
     try:

@@ -9,6 +9,7 @@ from rich.text import Text
 from distdemo.doctor.records import TOPICS, DoctorReport, Finding, Level
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
+from distdemo.view.foreign import one_line
 from distdemo.view.format import duration
 from distdemo.view.tables import heading
 
@@ -31,7 +32,7 @@ def table(report: DoctorReport, console: Console) -> RenderableType:
             parts += [heading(title), *(_finding(each, sign) for each in found), Text()]
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     footer = f"{report.host}, {duration(report.elapsed_s)}; {versions}"
-    parts.append(Text(_printable(footer), style=colours.QUIET))
+    parts.append(Text(one_line(footer), style=colours.QUIET))
     return Group(*parts, _verdict(report, sign))
 
 
@@ -65,14 +66,9 @@ def _finding(finding: Finding, sign: Signs) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     title = Text(f"{finding.title}: ", style=style)
-    seen = Text(f"{_printable(finding.seen)}.", style=style if finding.level == "skipped" else "")
+    seen = Text(f"{one_line(finding.seen)}.", style=style if finding.level == "skipped" else "")
     grid.add_row(Text(_mark(finding.level, sign), style=style), title + seen)
     for name, text in (("Why", finding.why), ("Try", finding.do)):
         if text:
-            grid.add_row("", Text(f"{name}: ", style="bold") + Text(_printable(text)))
+            grid.add_row("", Text(f"{name}: ", style="bold") + Text(one_line(text)))
     return grid
-
-
-def _printable(text: str) -> str:
-    """One line without what would move the cursor or colour the terminal."""
-    return "".join(char for char in " ".join(text.split()) if char.isprintable())

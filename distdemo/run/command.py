@@ -38,6 +38,7 @@ from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
 from distdemo.sanitizer.records import Finding
+from distdemo.view.foreign import printable
 
 STALL = 60.0  # seconds
 TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
@@ -57,7 +58,7 @@ def offer_files(incomplete: str) -> list[str]:
         return []
     offered = [f"{folder}{each.name}/" for each in found if each.is_dir()]
     offered += [f"{folder}{each.name}" for each in found if each.suffix == ".py"]
-    return [each for each in offered if each.startswith(incomplete)]
+    return [each for each in offered if each.startswith(incomplete) and each == printable(each)]
 
 
 @command(

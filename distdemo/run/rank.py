@@ -300,7 +300,8 @@ def _debugged(rank: int, pdb: int | None) -> Iterator[None]:
             import pdb as debugger  # noqa: T100 - this is what was asked for
 
             from distdemo.launcher.failures import excerpt
+            from distdemo.view.foreign import write_message
 
-            sys.stderr.write(excerpt(error))
+            write_message(excerpt(error))
             debugger.post_mortem(error.__traceback__)
         raise

@@ -12,7 +12,8 @@ from distdemo.run.records import RankOutput, RunReport
 from distdemo.sanitizer.text import calls_text, reason, stopped_text
 from distdemo.view import colours
 from distdemo.view.console import signs
-from distdemo.view.format import duration, lines_of, plural, ranks_text
+from distdemo.view.foreign import lines_of
+from distdemo.view.format import duration, plural, ranks_text
 from distdemo.view.tables import MANY, Cell, Column, Grid, fitting, heading, select
 
 LONGEST = 240  # characters of a returned value in the table

@@ -14,7 +14,8 @@ from rich.text import Text
 from distdemo.run.records import RankOutput
 from distdemo.view import colours
 from distdemo.view.console import output, show, signs
-from distdemo.view.format import line_of, lines_of, plural, ranks_text
+from distdemo.view.foreign import line_of, lines_of
+from distdemo.view.format import plural, ranks_text
 
 KEPT = 8 << 20  # bytes of one rank's output that are kept
 KEPT_IN_ALL = 64 << 20  # bytes that are kept of all ranks together

@@ -51,6 +51,7 @@ from distdemo.sanitizer.notes import (
     touched_line,
 )
 from distdemo.sanitizer.records import Call, Notes, Place
+from distdemo.view.foreign import write_message
 
 TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
 POSITION_OF_SIZE = 3  # among the arguments of init_process_group
@@ -279,7 +280,7 @@ class Recorder:
         try:
             self._write(stop_line(why[:LONGEST]))
         except (OSError, ValueError):  # nobody else can tell
-            sys.stderr.write(f"distdemo's sanitizer stopped on this rank: {why}\n")
+            write_message(f"distdemo's sanitizer stopped on this rank: {why}\n")
 
     def fail(self, error: BaseException) -> None:
         """The same, because of this."""

@@ -8,7 +8,6 @@ when there is a finding; that becomes the world's verdict.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from distdemo.sanitizer.matching import RULES
 from distdemo.sanitizer.notes import Ended, Ring, shared
 from distdemo.sanitizer.records import Finding, Notes
 from distdemo.sanitizer.text import reason, stopped_text
+from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
@@ -226,7 +226,7 @@ def run_noted(
     work = (inspector.notes, target, args)
     report, findings = inspector.conclude(run_world(world, _noted, work, look=inspector.look))
     if not findings and inspector.stopped:
-        sys.stderr.write(f"{stopped_text(inspector.stopped)}\n")
+        write_message(f"{stopped_text(inspector.stopped)}\n")
     return report
 
 

@@ -26,6 +26,7 @@ from torch._C._distributed_c10d import (
 )
 
 from distdemo.sanitizer.calls import METHODS
+from distdemo.view.foreign import write_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +113,7 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
             <= {*names}
             <= {*kernel.tensors, *OPTIONS, *OTHERS}
         ):
-            sys.stderr.write(
+            write_message(
                 f"distdemo's sanitizer does not see c10d::{name}: "
                 f"torch {torch.__version__} has it in another form.\n"
             )

@@ -31,7 +31,8 @@ from distdemo.trace.texts import (
 )
 from distdemo.trace.view import title
 from distdemo.view.console import Signs
-from distdemo.view.format import duration, exact_size, line_of, listing, number, plural
+from distdemo.view.foreign import one_line
+from distdemo.view.format import duration, exact_size, listing, number, plural
 
 SCRIPTS = (
     "data.js",  # what happened, and the state after k rounds
@@ -97,8 +98,8 @@ def _asset(name: str) -> str:
 
 
 def clean(text: object) -> str:
-    """Any text as HTML, without what could move a cursor or turn the writing around."""
-    return escape(" ".join(map(line_of, str(text).splitlines())))
+    """Return any text as one line of HTML."""
+    return escape(one_line(str(text)))
 
 
 # -------------------------------------------------------------------------------- for the script

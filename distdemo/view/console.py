@@ -5,10 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Span, Text
+
+from distdemo.view.foreign import printable
 
 PLAIN_WIDTH = 80  # columns of what is no terminal
 FILE_WIDTH = 120  # columns of a text file
@@ -32,13 +37,43 @@ _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ⌊
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
 
 
+class _Console(Console):
+    """A console that shows text from outside as it is, whichever view hands it on."""
+
+    def render_str(self, text: str, **styled: Any) -> Text:  # noqa: ANN401 - Rich's own
+        """Return a string of a view, such as a table's cell, as printable text."""
+        return super().render_str(printable(text), **styled)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Draw part of a view; every `Text` comes through here, however deep it is nested."""
+        if isinstance(renderable, Text):
+            renderable = _printable(renderable)
+        return super().render(renderable, options)
+
+
+def _printable(text: Text) -> Text:
+    """Return the text with its styles, and with unsafe characters spelled out."""
+    plain = text.plain
+    if printable(plain) == plain:
+        return text
+
+    def moved(offset: int) -> int:
+        return len(printable(plain[:offset]))
+
+    clean = text.blank_copy(printable(plain))
+    clean.spans = [Span(moved(each.start), moved(each.end), each.style) for each in text.spans]
+    return clean
+
+
 def output(file: object = None) -> Console:
     """The console for results, on standard output."""
     stream = file or sys.stdout
     width = None
     if not _is_terminal(stream) and "COLUMNS" not in os.environ:
         width = PLAIN_WIDTH
-    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
+    console = _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
     if console.width < LEAST_WIDTH:  # COLUMNS=0, or a terminal that does not know
         console.width = PLAIN_WIDTH
     return console
@@ -58,7 +93,7 @@ def show(console: Console, renderable: RenderableType, *, whole: bool = False) -
         return
     with console.capture() as captured:
         console.print(renderable, soft_wrap=whole)
-    text = "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+    text = "".join(f"{line.rstrip()}\n" for line in captured.get().removesuffix("\n").split("\n"))
     if not unicode:
         text = text.translate(_PLAIN)
     console.file.write(text.encode(console.encoding, "replace").decode(console.encoding))
@@ -86,7 +121,7 @@ def _is_terminal(stream: object) -> bool:
 def as_text(draw: Callable[[Console], RenderableType]) -> str:
     """What this draws for a console, as the text of a file: no colour, room for wide tables."""
     memory = io.StringIO()
-    console = Console(
+    console = _Console(
         file=memory,
         width=FILE_WIDTH,
         color_system=None,

@@ -22,6 +22,7 @@ from distdemo.launcher.records import (
 )
 from distdemo.view import colours
 from distdemo.view.console import Signs, messages, show, signs
+from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, plural
 from distdemo.view.tables import frame
 
@@ -78,10 +79,10 @@ def users_traceback(report: WorldReport, *, traceback: bool) -> str:
 
 
 def _three_lines(what: str, why: str, hint: str) -> Text:
-    text = Text(what, style=colours.WRONG)
+    text = Text(one_line(what), style=colours.WRONG)
     for line in (why, hint):
         if line:
-            text.append(f"\n{line}", style="not bold default")
+            text.append(f"\n{one_line(line)}", style="not bold default")
     return text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,6 @@ BINARY = (
 )
 DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 HOUR = 3600  # seconds
-TAB = 8  # columns
-# ECMA-48: CSI … final byte; OSC and its like up to their end; two-byte escapes.
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\)|[ -/]*[0-~])", re.DOTALL
-)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def number(value: Number) -> str:
@@ -173,18 +166,3 @@ def origin(world: WorldReport, versions: Mapping[str, str]) -> str:
     if world.engine != "local":
         how = f"Ranks of a world that others started too ({world.engine})."
     return f"{how}\n{', '.join(f'{name} {version}' for name, version in versions.items())}"
-
-
-def lines_of(text: str) -> list[str]:
-    """What a program wrote, as a terminal would show it in the end: of a redrawn bar, the last."""
-    text = text.replace("\r\n", "\n")
-    return [line_of(line) for line in text.removesuffix("\n").split("\n")] if text else []
-
-
-def line_of(line: str) -> str:
-    """One line: what was last drawn over it, tabs as blanks, control characters spelled out."""
-    drawn = [each for each in _ESCAPES.sub("", line).split("\r") if each]
-    last = drawn[-1] if drawn else ""
-    return _CONTROLS.sub(
-        lambda found: found.group().encode("unicode_escape").decode(), last.expandtabs(TAB)
-    )

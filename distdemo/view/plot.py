@@ -10,6 +10,9 @@ import logging
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from distdemo.view.foreign import printable
 
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it looks for fonts is no news
 
@@ -75,6 +78,9 @@ def fitted(text: str, most: int) -> str:
 def saved(figure: Figure, kind: str) -> bytes:
     """As bytes, so that a file is written whole or not at all; without the date."""
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    for text in figure.findobj(Text):
+        if printable(text.get_text()) != text.get_text():
+            text.set_text(printable(text.get_text()))
     memory = io.BytesIO()
     figure.savefig(memory, format=kind, metadata=undated.get(kind))
     return memory.getvalue()

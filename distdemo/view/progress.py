@@ -23,6 +23,7 @@ from rich.table import Column
 from typing_extensions import Self
 
 from distdemo.view.console import messages
+from distdemo.view.foreign import one_line
 
 PATIENCE = 0.5  # seconds before the first frame of a spinner
 INTERVAL = 0.1  # seconds between two drawings
@@ -135,6 +136,7 @@ def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
     frames = itertools.cycle(
         _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else "|/-\\"
     )
+    text = one_line(text)
     began = monotonic()
     owner = os.getpid()
 

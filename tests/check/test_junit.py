@@ -114,7 +114,8 @@ def test_a_failure_tells_all_in_its_text_for_some_readers_show_nothing_else() ->
     assert failure.text == "2 wrong\nRun it alone: distdemo check --only x\na\nb"
     why = "".join(NASTY) + " 雪 \U0001f600\t."
     failure = only(read(case(1, "failed", why=why)), ".//failure")
-    assert failure.get("message") == "red]]><a>&\"'a\r\nb 雪 \U0001f600\t."
+    shown = "\\x00\\x1b[31mred\\x1b[0m]]><a>&\"'\\ud800\\udc00\\udcffa\\r\nb"
+    assert failure.get("message") == f"{shown} 雪 \U0001f600\t."
 
 
 def test_a_case_that_did_not_run_is_an_error_and_an_unsupported_one_is_skipped() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from distdemo.view import foreign
 from distdemo.view import format as fmt
 
 CASES: dict[Callable[..., object], list[tuple[Any, object]]] = {
@@ -36,7 +37,7 @@ CASES: dict[Callable[..., object], list[tuple[Any, object]]] = {
     fmt.digits: [(123.4, "123"), (0.0012, "0.0012"), (0.0, "0.00")],
     fmt.ranks_text: [([], ""), ([3], "3"), ([0, 2, 3, 5, 4], "0, 2-5")],
     fmt.listing: [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")],
-    fmt.lines_of: [
+    foreign.lines_of: [
         ("a\r\nb\n", ["a", "b"]),
         ("10%\r20%\r", ["20%"]),
         ("\x1b[31mred\x1b[0m\x07", ["red\\x07"]),

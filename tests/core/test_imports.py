@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -126,3 +127,33 @@ def test_no_circle() -> None:
 
     for module in sorted(FILES):
         visit(module, ())
+
+
+WRITERS = re.compile(
+    r"print|typer\.echo|sys\.(stdout|stderr)\.(write|writelines)|os\.write\([12],.*"
+    r"|(rich\.console\.)?Console|Text\.from_(ansi|markup)"
+)
+MAY_WRITE = {
+    "distdemo.view.foreign",  # the writer of messages
+    "distdemo.view.console",  # the consoles
+    "distdemo.view.progress",  # the line of a spinner
+    "distdemo.cli.main",  # documents, and what stdout refused
+    "distdemo.cli.runner",  # documents, and files as text
+    "distdemo.cli.app",  # the versions
+    "distdemo.cli.session",  # numbers of ranks and of the exit code
+    "distdemo.doctor.gpu_child",  # JSON for its parent
+    "distdemo.doctor.mpi",  # a program in a text, likewise
+    "distdemo.testing.rank",  # the number of a rank
+}
+
+
+def test_text_reaches_the_terminal_through_few_modules() -> None:
+    for module, file in FILES.items():
+        if module in MAY_WRITE or module.startswith("distdemo.mistakes.programs"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called == "os.write":
+                    called = ast.unparse(node)
+                assert not WRITERS.fullmatch(called), f"{module}:{node.lineno}: {called}"

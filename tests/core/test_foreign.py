@@ -1,0 +1,278 @@
+"""Text from outside never controls the terminal, whichever way it takes to get there."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from recordings import document, one_series, written
+from rich.table import Table
+from rich.text import Text
+from traces import paper
+
+from distdemo.bench.view import to_csv
+from distdemo.check.ci import github_annotations, junit_xml
+from distdemo.check.records import CaseResult, CheckReport
+from distdemo.encoding import dumps
+from distdemo.errors import UsageError
+from distdemo.launcher.records import (
+    Died,
+    Lost,
+    Phase,
+    Raised,
+    TimedOut,
+    Verdict,
+    Where,
+    WorldReport,
+    WorldSpec,
+)
+from distdemo.run.records import Program, RankOutput, RunReport
+from distdemo.run.view import table as run_table
+from distdemo.sanitizer.notes import Ended, call_line, end_line
+from distdemo.sanitizer.records import Call, Place
+from distdemo.trace.page import page
+from distdemo.view import plot
+from distdemo.view.console import as_text, output, show
+from distdemo.view.failure import failure, show_error
+from distdemo.view.foreign import lines_of, one_line, printable
+
+# CSI, OSC 52 and OSC 8, their C1 forms, what moves the cursor, what reorders, what ends a line.
+HOSTILE = (
+    "a\x1b[2J\x1b]52;c;cm0=\x07b\x1b]8;;http://x\x1b\\c\x9b2Jd\x9d0;t\x9ce\x08\rf\x00\x7f"
+    "\u202eg\u2066h\u2028i\u2029j\udc80k[red]l[/red][link=http://x]m"
+)
+SEEN = "[red]l[/red][link=http://x]m"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# Written again, not imported: newline and tab are all that may control a terminal.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def controls(text: str) -> list[str]:
+    return CONTROLS.findall(text)
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that claims to be a terminal."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_a_terminal(draw, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a colour terminal of 100 columns gets, without the colours."""
+    for name in ("NO_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = Terminal("utf-8")
+    console = output(stream)
+    show(console, draw(console))
+    stream.flush()
+    text = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]  # BytesIO
+    return COLOURS.sub("", text)
+
+
+# --------------------------------------------------------------------------------- the function
+
+
+@given(st.text(st.characters()))
+@example(HOSTILE)
+def test_printable_text_controls_nothing_and_is_not_changed_again(text: str) -> None:
+    shown = printable(text)
+    assert controls(shown) == []
+    assert printable(shown) == shown
+    assert shown.encode("utf-8").decode("utf-8") == shown
+    assert shown.count("\n") == text.count("\n")
+    assert shown.count("\t") == text.count("\t")
+    if not controls(text) and not set("\u061c\u200e\u200f") & set(text):
+        assert shown == text
+    assert len(one_line(text).splitlines()) <= 1
+    assert not any(controls(line) for line in lines_of(text))
+
+
+def test_a_replaced_character_is_seen() -> None:
+    assert printable("\x1b[31m\x9b\x07\udc80\u202e") == r"\x1b[31m\x9b\x07\udc80\u202e"
+    assert one_line("a\n  b\tc\r") == "a b c\\r"
+
+
+@given(st.text(st.characters()))
+@example(HOSTILE)
+def test_json_is_exact_and_controls_nothing(text: str) -> None:
+    written = dumps({"text": text, text: 1})
+    assert json.loads(written) == {"text": text, text: 1}
+    assert controls(written) == []
+
+
+# ----------------------------------------------------------------------------------- the consoles
+
+
+def test_styles_stay_where_they_are_and_tables_keep_their_columns(monkeypatch) -> None:
+    def draw(_):
+        table = Table(title=HOSTILE, caption=Text(HOSTILE))
+        table.add_column(HOSTILE)
+        table.add_column("then")
+        table.add_row(HOSTILE, Text(HOSTILE, style="red"))
+        table.add_row("1", Text("\x1b") + Text("b", style="bold"))
+        return table
+
+    text = on_a_terminal(draw, monkeypatch)
+    assert controls(text) == []
+    rows = [line for line in text.splitlines() if line.startswith(("│", "┃", "├", "└"))]
+    assert len({len(line) for line in rows}) == 1
+    assert "\\x1bb" in text
+    monkeypatch.undo()
+    assert controls(as_text(draw)) == []
+
+
+# ------------------------------------------------------------------------------- errors and ranks
+
+
+def failed_world(world: WorldSpec) -> WorldReport:
+    verdict = Verdict(HOSTILE, HOSTILE, HOSTILE, (0,), (1,), HOSTILE, HOSTILE)
+    all_of_them: dict[str, Any] = {"at": 0.1, "phase": Phase(0, HOSTILE), "output": HOSTILE}
+    outcomes = (
+        Raised(rank=0, type=HOSTILE, message=HOSTILE, traceback=HOSTILE, **all_of_them),
+        Died(rank=1, exit_code=1, message=HOSTILE, **all_of_them),
+        TimedOut(rank=2, where=Where(HOSTILE, HOSTILE), **all_of_them),
+        Lost(rank=3, why=HOSTILE, hint=HOSTILE, **all_of_them),
+    )
+    return WorldReport(world, outcomes, verdict, 0.5, "fork", HOSTILE, hosts=(HOSTILE,) * 4)
+
+
+def test_a_failed_world(monkeypatch) -> None:
+    report = failed_world(WorldSpec(4))
+    text = on_a_terminal(lambda console: failure(report, console, traceback=True), monkeypatch)
+    assert controls(text) == []
+    assert SEEN in text
+    text = on_a_terminal(lambda _: HOSTILE, monkeypatch)
+    assert controls(text) == []
+
+
+def test_an_error_has_three_lines_whatever_it_says(capfd) -> None:
+    show_error(UsageError("a\nb\x1b[2J", "c\r\nd", "e\u2028f\n"))
+    assert capfd.readouterr().err == "a b\\x1b[2J\nc\\r d\ne\\u2028f\n"
+
+
+def test_what_ranks_of_a_program_returned_and_wrote(monkeypatch) -> None:
+    program = Program(HOSTILE, "", HOSTILE, (HOSTILE,))
+    ranks = tuple(RankOutput(rank, HOSTILE, 0, HOSTILE, HOSTILE) for rank in range(2))
+    report = RunReport(program, 2, failed_world(WorldSpec(4)), ranks, made_group=False)
+    text = on_a_terminal(lambda console: run_table(report, console, calls=True), monkeypatch)
+    assert controls(text) == []
+
+
+@pytest.mark.parametrize("how", ["raise ValueError(WORDS)", "sys.exit(WORDS)", "WORDS['x' * 3]"])
+def test_a_program_of_the_user(how: str, tmp_path: Path, command) -> None:
+    file = tmp_path / "evil\x1b[2J\u202e.py"
+    file.write_text(
+        f"import sys\nWORDS = {HOSTILE!r}\n"
+        f"def wörk():\n    print(WORDS, file=sys.stderr)\n    {how}\n",
+        encoding="utf-8",
+    )
+    for line in ([], ["--capture"], ["--traceback"], ["--format", "json"]):
+        code, out, err = command("run", f"{file}:wörk", "-n", "1", *line)
+        assert code == 1
+        assert controls(out + err) == [], line
+        assert SEEN in out
+
+
+# ---------------------------------------------------------------------- command lines, documents
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [HOSTILE],
+        ["all-reduce", HOSTILE],
+        ["all-reduce", f"--{HOSTILE}"],
+        ["all-reduce", "--dtype", HOSTILE],
+        ["all-reduce", "-n", HOSTILE, "--format", "json"],
+        ["bench", HOSTILE],
+        ["bench", "--sizes", HOSTILE],
+        ["bench", "compare", f"{HOSTILE}.json", "other.json"],
+        ["run", HOSTILE.replace("\0", "")],
+        ["run", "-m", HOSTILE],
+        ["run", "x.py:work", HOSTILE],
+        ["all-reduce", "--output", f"{HOSTILE}.json".replace("\0", "")],
+        ["sanitize", HOSTILE.replace("\0", "")],
+    ],
+)
+@pytest.mark.usefixtures("no_rank_starts")
+def test_words_of_the_command_line(line: list[str], command) -> None:
+    code, out, err = command(*line)
+    assert code == 2
+    assert controls(out + err) == []
+    if "json" not in line:
+        assert err.count("\n") >= 2
+
+
+def test_documents(tmp_path: Path, command) -> None:
+    labels = {"host": HOSTILE, "processor": HOSTILE, "cores": 2}
+    report = document(one_series(), environment=labels, versions={HOSTILE: HOSTILE})
+    file = written(tmp_path / "evil\x1b[2J.json", report)
+    for line in (["compare", file, file], ["fit", file]):
+        for form in ([], ["--format", "json"]):
+            code, out, err = command("bench", *line, *form)
+            assert code == 0, err
+            assert controls(out + err) == []
+    assert controls(to_csv(report).replace("\r\n", "\n")) == []
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps({"command": HOSTILE, "schema_version": HOSTILE}))
+    code, out, err = command("bench", "compare", str(broken), file)
+    assert code == 2
+    assert controls(out + err) == []
+
+
+def test_notes(tmp_path: Path, command) -> None:
+    for rank in range(2):
+        place = Place(HOSTILE, 3 + rank, HOSTILE, "", HOSTILE)
+        head = {"rank": rank, "world_size": 2, "host": HOSTILE}
+        call = Call("all_reduce", place, "float32", (4 + rank,), 4, reduce_op=HOSTILE + str(rank))
+        lines = (f"H {json.dumps(head)}", "G 0 0 gloo [0, 1]", call_line(0, 0, call), "0")
+        end = end_line(Ended(f"raised ValueError: {HOSTILE}", place, HOSTILE))
+        (tmp_path / f"rank-{rank}.notes").write_text("\n".join((*lines, end, "")))
+    for form in ([], ["--calls"], ["--format", "json"]):
+        code, out, err = command("sanitize", str(tmp_path), *form)
+        assert code == 1, err
+        assert controls(out + err) == []
+        assert SEEN in out
+
+
+# ----------------------------------------------------------------- pages, reports and pictures
+
+
+def test_the_page_of_a_trace() -> None:
+    report = paper("all_reduce", "ring", 4, 8)
+    text = page(replace(report, world=failed_world(WorldSpec(4)), versions={HOSTILE: HOSTILE}))
+    assert controls(text) == []
+    assert SEEN in text
+
+
+def test_reports_for_ci() -> None:
+    case = CaseResult(
+        HOSTILE, HOSTILE, HOSTILE, HOSTILE, 2, "failed", 0.1, HOSTILE, HOSTILE, (HOSTILE,)
+    )
+    report = CheckReport("quick", HOSTILE, HOSTILE, 7, (case,), 1.5, 2, {HOSTILE: HOSTILE})
+    assert controls(junit_xml(report)) == []
+    assert controls("\n".join(github_annotations(report))) == []
+
+
+def test_a_plot() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().plot([1, 2], label=HOSTILE)
+    figure.legend()
+    plot.entitle(figure, HOSTILE, HOSTILE)
+    assert controls(plot.saved(figure, "svg").decode()) == []
