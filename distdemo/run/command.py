@@ -26,17 +26,18 @@ from distdemo.cli.options import (
     Ranks,
     StartMethod,
     Strict,
-    Timeline,
     Timeout,
     WorldSize,
     choice,
 )
+from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
 from distdemo.cli.types import LONGEST, check_rank, parse_seconds, whole
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
 from distdemo.run.records import Finished, Program, RankOutput, RunReport
+from distdemo.run.source import check_source
 from distdemo.sanitizer.records import Finding
 from distdemo.view.foreign import printable
 
@@ -45,8 +46,8 @@ TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m 
 
 
 def parse_stall(text: Any) -> float:  # noqa: ANN401 - a text or a default
-    """Seconds; infinite for ``never`` and ``0``."""
-    return math.inf if str(text).lower() in ("never", "0") else parse_seconds(text)
+    """Parse seconds; ``never`` is infinite."""
+    return math.inf if str(text).lower() == "never" else parse_seconds(text)
 
 
 def offer_files(incomplete: str) -> list[str]:
@@ -125,7 +126,7 @@ def run(
     ] = "calls",
     calls: Calls = False,
     strict: Strict = False,
-    record: Timeline = None,
+    record: TimelineFile = None,
     capture: Annotated[
         bool,
         typer.Option(
@@ -144,6 +145,7 @@ def run(
     if session.placement is not None:
         _check_joined(session, pdb=pdb is not None, capture=capture)
     program = parse_program(words or [], module)
+    check_source(program)
     program = replace(program, makes_group=own_group or not program.function)
     size = session.world_size(world_size)
     place = session.placement
@@ -204,6 +206,7 @@ def run(
     ended: WorldReport | None = None
     findings: tuple[Finding, ...] = ()
     inspector: Inspector | None = None
+    drawn: Timeline | None = None
     silent = place is None and not streams and pdb is None
     waits = session.waiting(program.name) if silent else nullcontext()
     try:
@@ -218,12 +221,11 @@ def run(
             if sanitize != "off":
                 import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
                 from distdemo.sanitizer.inspector import Inspector
-                from distdemo.sanitizer.timeline import Timeline as Drawn
+                from distdemo.sanitizer.timeline import Timeline
 
                 here = range(size) if place is None else place.ranks_of(place.node)
-                drawn = None
                 if record is not None and session.is_first:
-                    drawn = held.enter_context(closing(Drawn(record)))
+                    drawn = held.enter_context(closing(Timeline(record)))
                 inspector = Inspector(world, here, drawn)
                 how |= {"look": inspector.look, "hear": inspector.hear, "relay": inspector.relay}
                 notes = replace(
@@ -265,6 +267,7 @@ def run(
         partial=calls or any(each.text for each in report.ranks),
         kept=ended is not None,
         shown={"whole": ranks is not None, "calls": calls},
+        files=() if drawn is None else drawn.unwritten,
     )
 
 
@@ -316,7 +319,7 @@ def parse_program(words: list[str], module: str | None) -> Program:
     if not text:
         raise UsageError("No program is given.", "run takes a file or, with -m, a module.", TRY)
     home, colon, function = text.rpartition(":")
-    if not colon or Path(text).exists():
+    if not colon or _exists(Path(text)):
         home, function = text, ""
     elif not function.isidentifier():
         raise UsageError(
@@ -339,7 +342,7 @@ def parse_program(words: list[str], module: str | None) -> Program:
 
 def _check_file(path: Path, function: str) -> None:
     """Refuse a file that is not there, and a folder that Python could not run."""
-    if not path.exists():
+    if not _exists(path):
         names = [each.name for each in path.parent.glob("*.py")]
         near = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
         hint = f"Did you mean {' or '.join(str(path.parent / name) for name in near)}?"
@@ -354,6 +357,14 @@ def _check_file(path: Path, function: str) -> None:
             "Python runs a folder by its __main__.py, and imports no function of it.",
             f"Name a file in it: {path / 'FILE.py'}.",
         )
+
+
+def _exists(path: Path) -> bool:
+    """Return True if there is such a file, and nothing keeps us from seeing it."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a closed folder, a name that is too long, a null byte
+        return False
 
 
 def _check_joined(session: Session, *, pdb: bool, capture: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import bdb
 import builtins
-import difflib
 import functools
 import importlib.util
 import inspect
@@ -27,22 +26,14 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from distdemo.errors import UsageError
-from distdemo.launcher.api import leading
 from distdemo.run.records import Finished
+from distdemo.run.source import bind, no_such_function
 from distdemo.run.value import plain_value
 
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.run.records import Program
     from distdemo.sanitizer.records import Notes
-
-TRUTHS = {"true": True, "yes": True, "on": True, "1": True}
-FALSEHOODS = {"false": False, "no": False, "off": False, "0": False}
-KINDS: dict[str, Callable[[str], Any]] = {
-    "int": int,
-    "float": float,
-    "bool": lambda text: (TRUTHS | FALSEHOODS)[text.lower()],
-}
 
 
 def run_program(
@@ -174,13 +165,13 @@ def _call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa
     module = importlib.import_module(program.module) if program.module else _load(program.file)
     function = getattr(module, program.function, None)
     if not callable(function):
-        known = [name for name, each in vars(module).items() if inspect.isfunction(each)]
-        near = difflib.get_close_matches(program.function, known, n=1) or known[:1]
-        raise UsageError(
-            f"{program.name}: there is no such function.",
-            f"It has {', '.join(known) or 'no function at all'}.",
-            f"Try {program.name.partition(':')[0]}:{near[0]}." if near else "",
-        )
+        known = [
+            name
+            for name, each in vars(module).items()
+            if inspect.isfunction(each) and each.__module__ == module.__name__
+        ]
+        where = program.name.partition(":")[0].removeprefix("-m ")
+        raise no_such_function(program, "there is no such function", where, known)
     try:
         returned = function(*bound(function, rank, world_size, program.arguments))
     except ValueError as error:
@@ -218,56 +209,17 @@ def _load(file: str) -> ModuleType:
 def bound(
     function: Callable[..., Any], rank: int, size: int, arguments: Sequence[str]
 ) -> tuple[Any, ...]:
-    """What to call the function with: the rank and the size if it names them, then its arguments.
+    """Return the values to call the function with.
 
     Raises:
-        UsageError: it can't be called with these.
+        UsageError: it can't be called with these arguments.
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins
         return tuple(arguments)
-    parameters = [
-        each
-        for each in signature.parameters.values()
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.VAR_POSITIONAL)
-    ]
-    first = leading([each.name for each in parameters])
-    taken = parameters[first:]
-    if taken and taken[-1].kind is inspect.Parameter.VAR_POSITIONAL:
-        taken += [taken[-1]] * (len(arguments) - len(taken))
-    typed = [_converted(each, text) for each, text in zip(taken, arguments, strict=False)]
-    values = (*(rank, size)[:first], *typed, *arguments[len(typed) :])
-    try:
-        signature.bind(*values)
-    except TypeError as error:
-        name = getattr(function, "__name__", repr(function))
-        raise UsageError(
-            f"{name}{signature} can't be called with {list(arguments)}.",
-            f"{error}.".capitalize(),
-            "Its arguments come after --.",
-        ) from None
-    return values
-
-
-def _converted(parameter: inspect.Parameter, text: str) -> Any:  # noqa: ANN401 - of its type
-    """The text as the annotation wants it, or else of the type that the default has."""
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        kind = type(parameter.default).__name__
-    else:
-        named = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-        named = named.strip("'\"").removeprefix("typing.").removeprefix("Optional[")
-        parts = [part.strip() for part in named.removesuffix("]").split("|")]
-        kind = " ".join(part for part in parts if part != "None")
-    try:
-        return KINDS.get(kind, str)(text)
-    except (KeyError, ValueError):
-        raise UsageError(
-            f"{parameter.name} can't be {text!r}.",
-            f"The function says that it is of type {kind}.",
-            "Write another value after --.",
-        ) from None
+    name = getattr(function, "__name__", repr(function))
+    return bind(f"{name}{signature}", signature, rank, size, arguments)
 
 
 # -------------------------------------------------------------------------------------- debugging

@@ -47,4 +47,5 @@ def sanitize(
         )
     with nullcontext() if record is None else closing(timeline.Timeline(record)) as drawn:
         report = replace(judged(folder, drawn), strict=strict)
-    return Result(report, "distdemo.sanitizer.view", shown={"calls": calls})
+    unwritten = () if drawn is None else drawn.unwritten
+    return Result(report, "distdemo.sanitizer.view", shown={"calls": calls}, files=unwritten)

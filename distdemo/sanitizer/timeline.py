@@ -7,11 +7,13 @@ events.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from distdemo import dtypes
-from distdemo.errors import DistdemoError
+from distdemo.errors import DistdemoError, UsageError
 from distdemo.sanitizer.notes import Came, Ended, Made, Note, Waits
 from distdemo.sanitizer.records import Call
 
@@ -22,31 +24,63 @@ class Timeline:
     A call that doesn't block is an arrow of its own above the row, from where it is made to where
     it has been waited for. One that torch makes in C++ is a point: nobody sees its end.
 
+    A file that can't be written must not cost the verdict: it is an error of the result.
+
     Args:
         path: the file to write, until ``close``.
+
+    Raises:
+        UsageError: it can't be opened.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("w", encoding="utf-8")
-        self._file.write("[")
+        self._error: DistdemoError | None = None
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            what = f"--record {path}: it can't be written."
+            raise UsageError(what, f"{error.strerror}.", "Try another file.") from error
+        self._write("[")
+        self._comma = ""  # before the next event
         self._first = 0  # the time of the first note, µs
         self._made: dict[int, int] = {}  # calls by rank
         self._open: dict[tuple[int, int], tuple[int, Made | None, int]] = {}  # slices by row
         self._pending: dict[tuple[int, int], Made] = {}  # calls that don't block, by number
 
     def close(self) -> None:
-        """End the file.
-
-        Raises:
-            DistdemoError: it could not be written.
-        """
+        """End the file."""
+        self._write("\n]\n")
         try:
-            with self._file:
-                self._file.write("\n]\n")
+            self._file.close()
         except OSError as error:
-            what = f"--record {self._path}: it could not be written."
-            raise DistdemoError(what, f"{error.strerror}.", "Try another file.") from error
+            self._fail(error)
+
+    @property
+    def unwritten(self) -> tuple[tuple[str, Path, Callable[[], str]], ...]:
+        """The file if it could not be written, as `Result.files` has it: it raises the error."""
+        return () if self._error is None else (("--record", self._path, self._raise),)
+
+    def _raise(self) -> NoReturn:
+        assert self._error is not None  # noqa: S101 - as `unwritten` found
+        raise self._error
+
+    def _write(self, text: str) -> None:
+        """Write to the file, unless that failed before."""
+        if self._error is None:
+            try:
+                self._file.write(text)
+                self._file.flush()
+            except OSError as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        what = f"--record {self._path}: it could not be written."
+        self._error = DistdemoError(what, f"{error.strerror}.", "Try another file.")
+        with suppress(OSError):
+            self._file.close()
+        if self._path.is_file():  # no device, and no half of a timeline
+            self._path.unlink()
 
     def take(self, rank: int, at: int, note: Note) -> None:
         """A note of a rank.
@@ -106,8 +140,8 @@ class Timeline:
             event["ts"] = at - self._first
         if phase in ("b", "e"):
             event["id"] = f"{rank}.{more['id']}"
-        comma = "" if self._file.tell() == 1 else ","
-        self._file.write(f"{comma}\n{json.dumps(event)}")
+        self._write(f"{self._comma}\n{json.dumps(event)}")
+        self._comma = ","
 
 
 def _told(made: Made) -> dict[str, Any]:

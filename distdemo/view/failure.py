@@ -33,7 +33,7 @@ LAST_LINES = 5  # of what the rank at fault wrote
 
 def show_error(error: DistdemoError) -> None:
     """An error of ours on standard error, in three lines."""
-    show(messages(), _three_lines(error.what, error.why, error.hint))
+    show(messages(), _three_lines(*map(one_line, (error.what, error.why, error.hint))))
 
 
 def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
@@ -79,10 +79,10 @@ def users_traceback(report: WorldReport, *, traceback: bool) -> str:
 
 
 def _three_lines(what: str, why: str, hint: str) -> Text:
-    text = Text(one_line(what), style=colours.WRONG)
+    text = Text(what, style=colours.WRONG)
     for line in (why, hint):
         if line:
-            text.append(f"\n{one_line(line)}", style="not bold default")
+            text.append(f"\n{line}", style="not bold default")
     return text
 
 

@@ -204,6 +204,9 @@ REFUSED = {
     "prog.py --pdb 0 --format json": "",
     "prog.py --ranks 9": "--ranks 9: there is no such rank.",
     "prog.py --stall soon": "--stall soon: not a positive number of seconds.",
+    "prog.py --stall 0": "--stall 0: not a positive number of seconds.",
+    f"{'x' * 300}.py": "There is no file",
+    "/proc/self/mem": "/proc/self/mem can't be read.",
 }
 
 
@@ -231,20 +234,39 @@ def test_within_an_engine_it_refuses_what_needs_the_ranks_output(command, monkey
     assert json.loads(out)["errors"][0]["what"] == "--format json can't be used here."
 
 
+PROGRAM = """
+import functools
+from os import *
+def work(steps: int): ...
+async def waits(): ...
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("rum", "there is no such function"),
+        ("rum", "prog.py defines: work, waits."),
         ("work", "can't be called with []"),
         ("waits", "it returned a coroutine, which has to be run"),
     ],
 )
-def test_a_function_that_can_not_be_called_is_told(command, tmp_path, name, expected):
+def test_a_rank_refuses_what_the_source_can_not_decide(command, tmp_path, name, expected):
     program = tmp_path / "prog.py"
-    program.write_text("def work(steps: int): ...\nasync def waits(): ...\n")
+    program.write_text(PROGRAM)
     code, out, err = command("run", f"{program}:{name}", "-n", "1")
     assert (code, err) == (1, "")
     assert expected in " ".join(out.split())
+
+
+def test_a_timeline_that_can_not_be_written_costs_no_verdict(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("full.json").symlink_to("/dev/full")
+    program = [f"{CLASSIC}/collectives.py:run", "-n", "2", "--record"]
+    code, out, err = command("run", *program, "full.json")
+    assert code == 1
+    assert "Both ranks returned" in out
+    what = "--record full.json: it could not be written."
+    assert err == f"{what}\nNo space left on device.\nTry another file.\n"
 
 
 # ---------------------------------------------------------------------------------- misbehaviour

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import threading
 import time
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distdemo.errors import DistdemoError, UsageError
 from distdemo.sanitizer import notes as texts
 from distdemo.sanitizer.judge import Judge
 from distdemo.sanitizer.notes import HEAD, Reader, Ring, Writer, call_line
@@ -104,6 +106,24 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
         "bytes": 32,
     }
     assert events[-1]["args"]["unfinished"]
+
+
+def test_a_timeline_that_can_not_be_written_is_removed_and_raises_nothing(tmp_path: Path) -> None:
+    file, limits = tmp_path / "calls.json", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # no room for a second event
+    try:
+        with closing(Timeline(file)) as timeline:
+            for at in range(1, 9):
+                timeline.take(at, at, texts.Ended("returned"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not file.exists()
+    ((flag, path, make),) = timeline.unwritten
+    assert (flag, path) == ("--record", file)
+    with pytest.raises(DistdemoError, match="could not be written"):
+        make()
+    with pytest.raises(UsageError, match="can't be written"):
+        Timeline(tmp_path / "none" / "calls.json")
 
 
 def test_sends_that_pile_up_are_paired_in_their_order() -> None:
