@@ -88,8 +88,11 @@ def parse_bytes(text: str) -> int:
 
 @_parser
 def parse_sizes(text: str) -> Sizes:
-    """Several numbers of bytes: ``1K,16M``."""
-    return Sizes(parse_bytes(part.strip()) for part in text.split(","))
+    """Parse sizes of messages in bytes: ``1K,16M``. Each is at least 1."""
+    sizes = Sizes(parse_bytes(part.strip()) for part in text.split(","))
+    if min(sizes) < 1:
+        raise BadValue(text, "there is no message of 0 bytes.", "A size is at least 1.", "1K,16M")
+    return sizes
 
 
 @_parser
@@ -435,14 +438,14 @@ def parse_plot(text: str) -> Path:
 
 def _why_unwritable(path: Path) -> str:
     """Tried, for permissions alone don't tell; empty if it can be. Leaves all as it was."""
-    if path.is_dir():
-        return "It is a folder."
-    if not path.parent.is_dir():
-        return f"There is no folder {path.parent}."
-    if path.exists() and not path.is_file():
-        return ""  # a pipe or a device: opening it would already say something to its reader
-    new = not (path.exists() or path.is_symlink())
     try:
+        if path.is_dir():
+            return "It is a folder."
+        if not path.parent.is_dir():
+            return f"There is no folder {path.parent}."
+        if path.exists() and not path.is_file():
+            return ""  # a pipe or a device: opening it would already say something to its reader
+        new = not (path.exists() or path.is_symlink())
         path.open("ab").close()
         if new:
             path.unlink()

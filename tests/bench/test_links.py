@@ -313,7 +313,7 @@ def test_the_command_measures_and_writes_both_files(tmp_path: Path) -> None:
 REFUSED = {
     "all-reduce": "bench links",
     "-n 1": "two ends",
-    "--sizes 0,8": "--sizes 8,1M",
+    "--sizes 0,8": "--sizes 1K,16M",
     "--sizes 2M,8": "--sizes 2097152,8",
     "--sizes 8": "--sizes 8",
     "--sizes 8,1T": "memory",

@@ -79,12 +79,6 @@ def fit(
             "It is what is predicted.",
             "Add --predict 1000, or leave it out.",
         )
-    if sizes and min(sizes) < 1:
-        raise UsageError(
-            "--sizes 0: a message needs a byte at least.",
-            "The model says nothing of empty ones.",
-            "Try --sizes 1K,16M.",
-        )
     recordings, beside = [read(path) for path in files], [read(path) for path in others]
     with spinner("counting schedules", enabled=not session.quiet):
         report = study(

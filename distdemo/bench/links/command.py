@@ -89,7 +89,7 @@ def links(
     One pair at a time sends to each other while all others sleep; every byte is checked.
     """
     size = session.world_size(world_size, smallest=2, why="A link has two ends.")
-    if len(sizes) != 2 or not 0 < sizes[0] < sizes[1]:
+    if len(sizes) != 2 or not sizes[0] < sizes[1]:
         raise UsageError(
             f"--sizes {','.join(map(str, sizes))}: a small size and a larger one are needed.",
             "One message's time is the latency, the other's gives the bandwidth.",
