@@ -136,7 +136,7 @@ def _failed(causes: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Verdict:
             why, hint = f"{reason} {why}".strip(), advice or hint
     if isinstance(first, Raised) and first.consequence:
         if len(guilty) > 1:
-            why += f" {ranks_of(sorted(guilty[1:]))} lost a peer after it."
+            why += f" {ranks_of(guilty[1:])} lost a peer after it."
         if others:
             why += f" {ranks_of(others)} had not failed."
         return Verdict(what, why, hint, guilty, others, trace, excerpt)
@@ -276,12 +276,13 @@ def _doing(outcome: Outcome) -> str:
 
 
 def ranks_of(ranks: Sequence[int]) -> str:
-    """``Rank 2`` or ``Ranks 0, 1, 3``; long lists are cut."""
+    """Return ``Rank 2`` or ``Ranks 0, 1, 3``, in ascending order; long lists are cut."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
-    if len(ranks) > 8:
-        return f"Ranks {', '.join(map(str, ranks[:6]))} and {len(ranks) - 6} more"
-    return f"Ranks {', '.join(map(str, ranks))}"
+    names = [str(rank) for rank in sorted(ranks)]
+    if len(names) > 8:
+        return f"Ranks {', '.join(names[:6])} and {len(names) - 6} more"
+    return f"Ranks {', '.join(names)}"
 
 
 def _it(ranks: tuple[int, ...]) -> str:

@@ -16,7 +16,7 @@ from distdemo.launcher.records import (
     Where,
     WorldSpec,
 )
-from distdemo.launcher.verdict import judge, lost_peer
+from distdemo.launcher.verdict import judge, lost_peer, ranks_of
 
 CLOSED = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
@@ -228,6 +228,12 @@ def test_a_world_that_was_only_stopped_was_ended_early() -> None:
 
 def lost(rank: int, at: float, why: str = "no sign of life on h1 for 8 s") -> Outcome:
     return Lost(rank=rank, at=at, why=why, hint="Look at the network.")
+
+
+def test_ranks_are_named_in_ascending_order() -> None:
+    assert ranks_of((3,)) == "Rank 3"
+    assert ranks_of((3, 1, 2)) == "Ranks 1, 2, 3"
+    assert ranks_of(tuple(range(11, 1, -1))) == "Ranks 2, 3, 4, 5, 6, 7 and 4 more"
 
 
 def test_the_ranks_of_a_lost_node_are_the_cause_whoever_else_suffered_before() -> None:
