@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ def load_torch() -> None:
     """Import torch and torch.distributed, once.
 
     Raises:
-        UsageError: torch is not installed, or broken.
+        UsageError: torch is not installed, or broken, or refuses a variable of the environment.
     """
     global _known_threads  # noqa: PLW0603 - one process has one set of threads
     if all(module in sys.modules for module in MODULES):
@@ -52,6 +53,14 @@ def load_torch() -> None:
             "torch can't be imported.",
             str(error),
             "Install it into this Python: pip install torch.",
+        ) from error
+    except Exception as error:  # a variable of torch's has a value that it refuses
+        why = " ".join(str(error).split())
+        named = [name for name in re.findall(r"[A-Z_]{4,}", why) if name in os.environ]
+        raise UsageError(
+            "torch can't be imported.",
+            f"{why.partition('. ')[0].rstrip('.')}.",
+            f"Unset {named[0] if named else 'the variables that begin with TORCH_'}.",
         ) from error
     if alone:
         _known_threads = threads()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
-from helpers import commanded
+from helpers import commanded, distdemo
 
 # Runs each argument as a command line, all in one process; the status of each, and whether torch is
 # loaded after it, are the last line of standard error.
@@ -52,6 +53,17 @@ def test_torch_is_not_imported_nor_what_other_commands_need():
     ends = json.loads(done.stderr.rpartition("\n")[2])
     assert ends == [[line, status, False] for line, status in WITHOUT_TORCH.items()]
     assert f"torch {version('torch').split('+')[0]}" in done.stdout
+
+
+def test_a_variable_that_torch_refuses_is_told_in_three_lines():
+    environment = {**os.environ, "TORCH_DISTRIBUTED_DEBUG": "junk"}
+    done = distdemo("all-reduce", "-n", "2", env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "torch can't be imported.\n"
+        "The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL.\n"
+        "Unset TORCH_DISTRIBUTED_DEBUG.\n"
+    )
 
 
 @pytest.mark.parametrize(
