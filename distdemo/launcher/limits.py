@@ -29,10 +29,11 @@ UNLIMITED = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many ranks one resource allows, and which resource that is."""
+    """How many ranks one resource allows, which resource that is, and how to get more of it."""
 
     ranks: int
     why: str
+    remedy: str = ""
 
 
 def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
@@ -47,11 +48,12 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
     """
     limit = min(limits(world), key=lambda each: each.ranks)
     if world.world_size > limit.ranks:
-        most = max(0, limit.ranks)
+        if limit.ranks < 1:
+            raise UsageError("This machine can't hold a single rank.", limit.why, limit.remedy)
         raise UsageError(
-            f"This machine can't hold {world.world_size:,} ranks: {most:,} at most.",
+            f"This machine can't hold {world.world_size:,} ranks: {limit.ranks:,} at most.",
             limit.why,
-            f"Try at most {max(1, most):,}, or give the machine more of it.",
+            f"Try at most {limit.ranks:,}. {limit.remedy}",
         )
     free = room_beside(world)
     if data_bytes > free:
@@ -66,14 +68,19 @@ def limits(world: WorldSpec) -> list[Limit]:
     """Every limit that is known here."""
     memory, each = free_memory(), _rank_memory(world)
     files, each_opens = _limit_on("RLIMIT_NOFILE", hard=True), _files_per_rank(world)
+    needed = FILES_OF_ITS_OWN + world.world_size * each_opens
     return [
         Limit(
-            memory // each, f"Memory: {memory_text(memory)} free, about {memory_text(each)} a rank."
+            memory // each,
+            f"Memory: {memory_text(memory)} free, about {memory_text(each)} per rank.",
+            "End other programs, or give the container more memory.",
         ),
         _processes(),
         Limit(
             (files - FILES_OF_ITS_OWN) // each_opens,
-            f"Open files: {files:,} at most, {each_opens} a rank.",
+            f"Open files: {files:,} at most; distdemo needs {FILES_OF_ITS_OWN}, and "
+            f"{each_opens} per rank.",
+            f"Start from a new shell, or raise the limit as root: ulimit -n {max(1024, needed)}.",
         ),
     ]
 
@@ -168,17 +175,21 @@ def _processes() -> Limit:
     most = _number("/sys/fs/cgroup/pids.max")
     if most is not None:
         mine = _number("/sys/fs/cgroup/pids.current") or 0
-        found.append(Limit(most - mine, f"Processes: the control group's pids.max is {most:,}."))
+        why = f"Processes: the control group's pids.max is {most:,}, {mine:,} in use."
+        found.append(Limit(most - mine, why, "Raise pids.max, or the container's limit."))
     load = "".join(_lines("/proc/loadavg")).split()
     running = int(load[3].split("/")[1]) if load else 0  # threads and processes of the machine
     for name in ("pid_max", "threads-max"):
         most = _number(f"/proc/sys/kernel/{name}")
         if most is not None:
-            found.append(Limit(most - running, f"Processes: kernel.{name} is {most:,}."))
+            why = f"Processes: kernel.{name} is {most:,}, {running:,} in use."
+            found.append(Limit(most - running, why, f"Raise it: sysctl kernel.{name}."))
     user = _limit_on("RLIMIT_NPROC")
     if user != UNLIMITED and os.geteuid() != 0:
-        found.append(Limit(user - _users_own(), f"Processes: ulimit -u is {user:,}."))
-    return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "Processes."))
+        mine = _users_own()
+        why = f"Processes: ulimit -u is {user:,}, {mine:,} in use."
+        found.append(Limit(user - mine, why, "End other programs, or raise it: ulimit -u."))
+    return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "", ""))
 
 
 def _users_own() -> int:

@@ -43,11 +43,11 @@ def test_a_world_is_refused_with_the_number_that_fits(machine):
     # A container sees all of the host's threads in /proc/loadavg, thousands of them.
     pids = {f"{GROUP}/pids.max": "1000", f"{GROUP}/pids.current": "10"}
     for files, method, most, why in (
-        (memory(100), "fork", 10, "Memory: 100 MiB free, about 10 MiB a rank."),
-        (memory(1000), "spawn", 5, "Memory: 1e+03 MiB free, about 180 MiB a rank."),
-        (LOADED | pids, "fork", 990, "Processes: the control group's pids.max is 1,000."),
-        (LOADED | {threads: "3100"}, "fork", 100, "Processes: kernel.threads-max is 3,100."),
-        (LOADED | {threads: "2000"}, "fork", 0, "Processes: kernel.threads-max is 2,000."),
+        (memory(100), "fork", 10, "Memory: 100 MiB free, about 10 MiB per rank."),
+        (memory(1000), "spawn", 5, "Memory: 1e+03 MiB free, about 180 MiB per rank."),
+        (LOADED | pids, "fork", 990, "the control group's pids.max is 1,000, 10 in use."),
+        (LOADED | {threads: "3100"}, "fork", 100, "kernel.threads-max is 3,100, 3,000 in use."),
+        (LOADED | {threads: "2000"}, "fork", 0, "kernel.threads-max is 2,000, 3,000 in use."),
     ):
         machine.clear()
         machine |= files
@@ -55,8 +55,10 @@ def test_a_world_is_refused_with_the_number_that_fits(machine):
             check_machine(WorldSpec(most, start_method=method))
         with pytest.raises(UsageError) as caught:
             check_machine(WorldSpec(most + 1, start_method=method))
-        assert caught.value.what == f"This machine can't hold {most + 1} ranks: {most} at most."
-        assert caught.value.why == why
+        fits = f"{most + 1} ranks: {most} at most" if most > 0 else "a single rank"
+        assert caught.value.what == f"This machine can't hold {fits}."
+        assert caught.value.hint
+        assert caught.value.why.removeprefix("Processes: ") == why
 
 
 def test_too_little_memory_for_the_tensors_is_told_apart(machine):
