@@ -79,6 +79,15 @@ def _carry_out(words: list[str], *, silent: bool) -> int:
         error = _stopped("Stopped by SIGTERM.")
     except _ParserError as found:
         error = _usage(found, words)
+    except OSError as found:
+        if "usable temporary directory" in str(found):  # as tempfile says it
+            what, hint = "There is no folder for temporary files.", "Set TMPDIR to one."
+            error = UsageError(what, f"{found.strerror}.", hint)
+        elif found.filename is not None:
+            what = f"{found.filename} can't be used."
+            error = DistdemoError(what, f"{found.strerror}.", "Try another file.")
+        else:  # standard output has no name
+            raise
     else:  # typer may have made an exit code of an interruption
         if not signals.interrupted():
             return code if isinstance(code, int) else EXIT_OK

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import jsonschema
 import pytest
 from forked import in_a_child
 
+from distdemo.cli import app as app_module
 from distdemo.cli.app import COMMANDS, built, function_of, names, records_of
 from distdemo.encoding import document_schema
 
@@ -140,6 +142,27 @@ def test_what_can_not_be_carried_out_is_refused_in_three_lines(command: Any) -> 
             assert all(document["errors"][0][part] for part in ("what", "hint"))
         else:
             assert out
+
+
+def test_an_error_of_the_system_is_not_taken_for_a_full_disk(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_a_temporary_folder(**_: Any) -> None:
+        with monkeypatch.context() as within:  # pytest makes temporary files, too
+            within.setattr(tempfile, "tempdir", None)
+            within.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+            tempfile.mkdtemp()
+
+    monkeypatch.setattr(app_module, "app", without_a_temporary_folder)
+    code, out, err = command("hello")
+    assert (code, out) == (2, "")
+    assert err == (
+        "There is no folder for temporary files.\n"
+        "No usable temporary directory found in ['/nonexistent'].\n"
+        "Set TMPDIR to one.\n"
+    )
+    monkeypatch.setattr(app_module, "app", lambda **_: Path("/none/such").read_text())
+    assert command("hello")[2].startswith("/none/such can't be used.\nNo such file")
 
 
 def test_the_help_of_a_command_lists_only_what_it_takes(command: Any) -> None:
