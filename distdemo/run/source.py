@@ -97,7 +97,7 @@ def _module_file(module: str) -> Path | None:
 
 
 def _line_text(error: SyntaxError, data: bytes) -> str:
-    """Return the line of a syntax error, as far as it is known."""
+    """Return a sentence with the line of a syntax error."""
     lines = data.decode(errors="replace").split("\n")
     number = error.lineno or 0
     text = lines[number - 1].strip() if 0 < number <= len(lines) else ""

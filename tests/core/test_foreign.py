@@ -69,7 +69,7 @@ class Terminal(io.TextIOWrapper):
 
 
 def on_a_terminal(draw, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a colour terminal of 100 columns gets, without the colours."""
+    """Return the text that a colour terminal of 100 columns gets, without the colours."""
     for name in ("NO_COLOR", "CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -1,4 +1,4 @@
-"""What is refused by a program's source alone, and what is left to the ranks."""
+"""Programs that are refused by their source alone, and names that are left to the ranks."""
 
 from __future__ import annotations
 
