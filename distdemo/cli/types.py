@@ -100,7 +100,7 @@ def parse_seconds(text: str) -> float:
     """Seconds, ``30`` or ``0.5s``; more than 0."""
     seconds = _number(text.removesuffix("s"))
     if not 0 < seconds <= LONGEST:
-        raise BadValue(text, "not a positive number of seconds.", "", "30")
+        raise BadValue(text, "not a positive number of seconds.", "A time limit is above 0.", "30")
     return seconds
 
 

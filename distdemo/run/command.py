@@ -32,7 +32,7 @@ from distdemo.cli.options import (
 )
 from distdemo.cli.options import Timeline as TimelineFile
 from distdemo.cli.session import Session
-from distdemo.cli.types import LONGEST, check_rank, parse_seconds, whole
+from distdemo.cli.types import LONGEST, BadValue, check_rank, parse_seconds, whole
 from distdemo.errors import Terminated, UsageError
 from distdemo.launcher.records import Returned, UserProgram, WorldReport
 from distdemo.launcher.verdict import report_of
@@ -47,6 +47,9 @@ TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m 
 
 def parse_stall(text: Any) -> float:  # noqa: ANN401 - a text or a default
     """Parse seconds; ``never`` is infinite."""
+    if text in ("0", "0s"):
+        why = "Without a limit, --stall is never."
+        raise BadValue(text, "not a positive number of seconds.", why, "never")
     return math.inf if str(text).lower() == "never" else parse_seconds(text)
 
 
