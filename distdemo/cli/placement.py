@@ -1,4 +1,4 @@
-"""Whether this process is one rank of a world that others start too, and which."""
+"""Find the place of this process in a world that other processes start, too."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PORT = 29500  # torch's own default
 def find_placement(
     launcher: str, nnodes: int | None, node_rank: int | None, master: str | None
 ) -> Placement | None:
-    """The place of this process in a world that others start too; None: it starts its own.
+    """Return the place of this process in a joined world, or None if it starts its own world.
 
     Args:
         launcher: ``auto``, ``local`` or the name of an engine.
-        nnodes: how many nodes type this command, without an engine.
-        node_rank: which of them this is.
-        master: the address of node 0, with or without a port.
+        nnodes: Number of nodes on which this command is typed, without an engine.
+        node_rank: Number of this node.
+        master: Address of node 0, with or without a port.
 
     Raises:
-        UsageError: these, or the engine's variables, contradict each other.
+        UsageError: The options, or the engine's variables, contradict each other.
     """
     if (nnodes, node_rank, master) == (None, None, None):
         if launcher == "local":
@@ -34,8 +34,8 @@ def find_placement(
         return engines.named(launcher, os.environ)
     if nnodes is None or node_rank is None or master is None:
         raise UsageError(
-            "--nnodes, --node-rank and --master belong together.",
-            "Without an engine, each node is told which one it is, and where node 0 is.",
+            "--nnodes, --node-rank and --master are required together.",
+            "Without an engine, each node needs its number and the address of node 0.",
             "Try --nnodes 2 --node-rank 0 --master 10.0.0.1:29500, and --node-rank 1 on the other.",
         )
     around = engines.detect(os.environ)
@@ -44,21 +44,21 @@ def find_placement(
         started_by = around.engine
     if started_by:
         raise UsageError(
-            f"--nnodes and {started_by} don't go together.",
-            f"With {started_by} it is the engine that says which ranks are where.",
+            f"--nnodes can't be combined with {started_by}.",
+            f"{started_by} itself decides which ranks are on which host.",
             "Leave out --nnodes, --node-rank and --master.",
         )
     if node_rank >= nnodes:
         raise UsageError(
             f"--node-rank {node_rank}: there is no such node.",
-            f"With --nnodes {nnodes} they count from 0 to {nnodes - 1}.",
+            f"With --nnodes {nnodes} they are numbered 0 to {nnodes - 1}.",
             f"Try --node-rank {nnodes - 1}.",
         )
     host, port = parse_address(master)
     if port == 0:
         raise UsageError(
             f"--master {master}: 0 is not a port.",
-            "The other nodes have to know the port that node 0 opens.",
+            "The other nodes must know the port that node 0 opens.",
             f"Try --master {host}:{PORT}.",
         )
     return Placement(

@@ -1,1 +1,1 @@
-"""Worlds that an engine started: this process finds itself to be one rank, and joins the others."""
+"""Joined worlds: an engine or a user started this process as one of several."""

@@ -1,10 +1,7 @@
-"""Which engine started this process as one rank of a world: one ordered table, asked in turn.
+"""Detect the engine (torchrun, srun, mpiexec) that started this process as one rank of a world.
 
-An engine sets environment variables; each function below makes a :class:`Placement` of them, or
-returns None where they are not set. Finding out has no side effect: nothing is imported, resolved
-or connected.
-
-``detect(environ)`` asks all engines, ``named(name, environ)`` one.
+An engine sets environment variables. Each function below turns them into a `Placement`, or returns
+None if they are not set. Detection has no side effects: nothing is imported, resolved or connected.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from distdemo.launcher.joined.placement import Placement
 
 Environ = Mapping[str, str]
 
-_ALONE = "Or give --launcher local to start a world on this machine alone."
+_ALONE = "Or use --launcher local to start a world on this machine only."
 _MOST = 2**31 - 1  # ranks and ports are C ints to every engine
 
 
@@ -26,21 +23,21 @@ _MOST = 2**31 - 1  # ranks and ports are C ints to every engine
 
 
 def _set(environ: Environ, *names: str) -> str:
-    """The first of these names that holds something; empty if none does."""
+    """Return the first of these variables that is set; empty if none is."""
     return next((name for name in names if environ.get(name, "").strip()), "")
 
 
 def _number(environ: Environ, name: str, least: int = 0, most: int = _MOST) -> int:
-    """The whole number that this variable holds.
+    """Return the value of a variable as an integer.
 
     Raises:
-        UsageError: it holds no such number, or one that is not within ``least`` and ``most``.
+        UsageError: It isn't an integer between ``least`` and ``most``.
     """
     text = environ.get(name, "").strip()
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else -1
     if not least <= value <= most:
-        allowed = f"from {least} up" if most == _MOST else f"from {least} to {most}"
-        why = f"It has to be a whole number {allowed}."
+        allowed = f"of at least {least}" if most == _MOST else f"from {least} to {most}"
+        why = f"It must be a whole number {allowed}."
         raise UsageError(f"{name} is {text[:60]!r}.", why, f"Set it right, or unset it. {_ALONE}")
     return value
 
@@ -51,16 +48,16 @@ def _number_or_0(environ: Environ, *names: str) -> int:
 
 
 def _rank_and_size(environ: Environ, rank_name: str, size_name: str) -> tuple[int, int]:
-    """The rank and the world size that these two variables hold.
+    """Return the rank and the world size from these two variables.
 
     Raises:
-        UsageError: one of them is missing or is not a number, or there is no such rank.
+        UsageError: One is missing or not a number, or the rank is not below the size.
     """
     for name in (rank_name, size_name):
         if not _set(environ, name):
             raise UsageError(
-                f"{name} is not set, though this looks like one rank of several.",
-                f"Only {rank_name} and {size_name} together say which rank of how many it is.",
+                f"{name} is not set, although this looks like one rank of several.",
+                f"{rank_name} and {size_name} are needed together.",
                 f"Set {name} too. {_ALONE}",
             )
     size = _number(environ, size_name, 1)
@@ -68,7 +65,7 @@ def _rank_and_size(environ: Environ, rank_name: str, size_name: str) -> tuple[in
 
 
 def _master(environ: Environ) -> tuple[str, int]:
-    """Host and port of MASTER_ADDR and MASTER_PORT; empty and 0 for one that is not set."""
+    """Return MASTER_ADDR and MASTER_PORT; empty and 0 if they are not set."""
     port = _number(environ, "MASTER_PORT", 1, 65535) if _set(environ, "MASTER_PORT") else 0
     return environ.get("MASTER_ADDR", "").strip(), port
 
@@ -77,7 +74,7 @@ def _master(environ: Environ) -> tuple[str, int]:
 
 
 def _torchrun(environ: Environ) -> Placement | None:
-    """A worker of torchrun. Its agent keeps a store at MASTER_ADDR, if it says so."""
+    """Return the placement of a worker of torchrun, whose agent may serve a store."""
     if not _set(environ, "TORCHELASTIC_RUN_ID"):
         return None
     return replace(
@@ -90,7 +87,7 @@ def _torchrun(environ: Environ) -> Placement | None:
 
 
 def _environment(environ: Environ) -> Placement | None:
-    """A rank whose RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT somebody has set."""
+    """Return the placement of a rank whose variables were set by hand or by an operator."""
     return _by_rank(environ) if _set(environ, "RANK", "WORLD_SIZE") else None
 
 
@@ -100,8 +97,8 @@ def _by_rank(environ: Environ) -> Placement:
     if not (host and port):
         missing = "MASTER_PORT" if host else "MASTER_ADDR"
         raise UsageError(
-            f"{missing} is not set, though RANK and WORLD_SIZE are.",
-            "The ranks meet at a port of rank 0's host, which MASTER_ADDR and MASTER_PORT say.",
+            f"{missing} is not set, although RANK and WORLD_SIZE are.",
+            "The ranks find each other at that address and port of rank 0's host.",
             f"Set both on all ranks: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500. {_ALONE}",
         )
     return Placement(
@@ -117,8 +114,8 @@ def _by_rank(environ: Environ) -> Placement:
 
 
 # ------------------------------------------------------------------------------------------ Slurm
-# Source: srun's manual page, OUTPUT ENVIRONMENT VARIABLES, and slurm.h for the step ids that are
-# no steps of ranks. Some names differ between releases: the first that is set counts.
+# Source: srun's manual page, OUTPUT ENVIRONMENT VARIABLES; slurm.h for the step ids that are not
+# steps of ranks. Some names differ between releases: the first that is set counts.
 
 _STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
 _TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
@@ -128,14 +125,14 @@ _NO_STEP = 0xFFFFFFF0  # slurm.h: interactive, batch, extern and pending "steps"
 
 
 def _slurm(environ: Environ) -> Placement | None:
-    """A task of an srun step.
+    """Return the placement of a task of an srun step.
 
-    A batch script, a shell of ``salloc`` and one of ``srun --pty`` have most of the variables, but
-    are not ranks.
+    A batch script and a shell of ``salloc`` or ``srun --pty`` have most of the variables, but are
+    not ranks.
 
-    The port of the meeting is 20000 + (SLURM_JOB_ID + 1009 × SLURM_STEP_ID) mod 10000, unless
-    MASTER_PORT says another: below the ports that Linux hands out by itself, and, as 1009 is a
-    prime, different for steps that run side by side unless their numbers are far apart.
+    Without MASTER_PORT the port is 20000 + (SLURM_JOB_ID + 1009 × SLURM_STEP_ID) mod 10000. That is
+    below Linux's ephemeral ports and, because 1009 is a prime, different for steps that run at the
+    same time unless their numbers are far apart.
     """
     step = _set(environ, *_STEP)
     if not (_set(environ, "SLURM_PROCID") and environ.get(step, "").strip().isdecimal()):
@@ -160,7 +157,7 @@ def _slurm(environ: Environ) -> Placement | None:
 
 
 def _is_slurm_shell(environ: Environ) -> bool:
-    """Whether this process runs in a shell that Slurm gave a terminal, as one task alone."""
+    """Return True if this process runs in an interactive shell of Slurm, as its only task."""
     step = environ.get(_set(environ, *_STEP), "").strip()
     if not (_set(environ, "SLURM_PROCID") and step.isdecimal()):
         return False
@@ -169,7 +166,7 @@ def _is_slurm_shell(environ: Environ) -> bool:
 
 
 def _slurm_tasks_here(environ: Environ) -> int:
-    """Tasks of the step on this host, from ``2(x3),1``; 0 if Slurm doesn't say."""
+    """Return the number of tasks on this host, from ``2(x3),1``; 0 if unknown."""
     if not _set(environ, "SLURM_NODEID"):
         return 0
     host = _number(environ, "SLURM_NODEID")
@@ -181,16 +178,16 @@ def _slurm_tasks_here(environ: Environ) -> int:
 
 
 def _first_slurm_host(environ: Environ) -> str:
-    """The first host of the step, where Slurm puts rank 0.
+    """Return the first host of the step, where Slurm puts rank 0.
 
-    ``node[01-04,7],gpu3`` begins with node01, and ``rack[0-1]n[1-2]`` with rack0n1.
+    ``node[01-04,7],gpu3`` starts with node01, and ``rack[0-1]n[1-2]`` with rack0n1.
 
     Raises:
-        UsageError: there is no list of hosts, or it can't be read.
+        UsageError: There is no list of hosts, or it can't be parsed.
     """
     name = _set(environ, *_NODES)
     text = environ[name].strip() if name else ""
-    while True:  # the innermost brackets first: each stands for the first of what is in it
+    while True:  # replace the innermost brackets by the first item in them
         first = re.sub(r"\[([^][,-]+)[^][]*\]", r"\1", text)
         if first == text:
             break
@@ -200,7 +197,7 @@ def _first_slurm_host(environ: Environ) -> str:
         problem = f"{name} is {environ[name][:60]!r}" if name else f"{_NODES[0]} is not set"
         raise UsageError(
             f"This is a task of a Slurm step, but {problem}.",
-            "The ranks meet at the first host of that list, such as node[01-04,07],gpu3.",
+            "The ranks find each other at the first host of that list.",
             f"Set MASTER_ADDR to the host of rank 0. {_ALONE}",
         )
     return host
@@ -211,10 +208,10 @@ def _first_slurm_host(environ: Environ) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Mpi:
-    """The variables of one kind of MPI; where ``rank`` is set, it started the process.
+    """Variables of one kind of MPI. If ``rank`` is set, it started the process.
 
     Attributes:
-        job: tells this start from another, on all its ranks alike.
+        job: Variables that name this start, the same on all its ranks.
     """
 
     name: str
@@ -233,7 +230,7 @@ _HYDRA = _Mpi(  # MPICH, Intel MPI, Cray's PALS with its PMI, srun --mpi=pmi2, M
     ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
     ("I_MPI_HYDRA_UUID", "PALS_APID", "PMI_JOBID"),
 )
-_PMIX = _Mpi(  # PRRTE with a program that is not Open MPI's; it doesn't say the size
+_PMIX = _Mpi(  # PRRTE with a program that isn't Open MPI's; it doesn't set the size
     "PMIx",
     "PMIX_RANK",
     "WORLD_SIZE",
@@ -263,7 +260,7 @@ _MPIS = (
 
 
 def _mpi(environ: Environ) -> Placement | None:
-    """A rank that an mpiexec started; where the ranks meet only MASTER_* could say."""
+    """Return the placement of a rank of mpiexec. Only MASTER_* would name an address."""
     kind = _kind_of_mpi(environ)
     if kind is None:
         return None
@@ -283,9 +280,9 @@ def _mpi(environ: Environ) -> Placement | None:
 
 
 def _kind_of_mpi(environ: Environ) -> _Mpi | None:
-    """Whose variables are there; one of a pair is enough to ask for the other.
+    """Return the kind of MPI whose rank or size is set.
 
-    Slurm sets PMI's and PMIx's too, in shells that are not ranks.
+    Slurm sets PMI's and PMIx's, too, in shells that are not ranks.
     """
     for kind in _MPIS:
         by_slurm = kind is _PMIX and environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
@@ -298,13 +295,13 @@ def _kind_of_mpi(environ: Environ) -> _Mpi | None:
 
 
 def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
-    """Whether an mpiexec started this process as part of another world than Slurm's step.
+    """Return True if mpiexec started this process in a world different from Slurm's step.
 
-    mpiexec within a Slurm job starts its helpers through srun, so the ranks inherit the variables
-    of a step of helpers, one a host. srun itself sets PMI's and PMIx's variables as its own.
+    In a Slurm job, mpiexec starts one helper per host through srun, and the ranks inherit the
+    variables of that step. srun itself sets PMI's and PMIx's variables, too.
 
     Raises:
-        UsageError: both worlds have as many ranks, but number this process differently.
+        UsageError: Both worlds have the same size, but number this process differently.
     """
     kind = _kind_of_mpi(environ)
     if kind is None or kind is _PMIX:
@@ -313,8 +310,8 @@ def _mpi_is_nearer(environ: Environ, placement: Placement) -> bool:
     if size == placement.world_size and rank != placement.rank:
         raise UsageError(
             f"SLURM_PROCID is {placement.rank}, but {kind.rank} is {rank}.",
-            f"Both Slurm and {kind.name} speak of a world of {size} ranks, but not of the same.",
-            "Say which to follow: --launcher slurm or --launcher mpi.",
+            f"Both Slurm and {kind.name} describe a world of {size} ranks, but not the same one.",
+            "Choose one: --launcher slurm or --launcher mpi.",
         )
     return size != placement.world_size
 
@@ -327,9 +324,9 @@ class Engine:
     """One engine that starts ranks.
 
     Attributes:
-        find: the placement that the environment gives this process, or None.
-        looks_for: the variables, for people.
-        start: how people start ranks with it.
+        find: Returns the placement of this process, or None.
+        looks_for: The variables, for people.
+        start: Example of a command line.
     """
 
     find: Callable[[Environ], Placement | None]
@@ -355,17 +352,16 @@ ENGINES = {
         "RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 distdemo ...",
     ),
 }
-"""What ``--launcher`` may name beside ``auto`` and ``local``, in the order in which they are asked:
-the one that sets its variables nearest to the process comes first. torchrun may have been started
-by srun, mpiexec or an operator; none of these is started by it."""
+"""Values of ``--launcher`` in addition to ``auto`` and ``local``, in the order of detection: the
+innermost engine comes first. srun, mpiexec or an operator may start torchrun, which starts none of
+them."""
 
 
 def detect(environ: Environ) -> Placement | None:
-    """The placement of this process, or None: no engine started it.
+    """Return the placement of this process, or None if no engine started it.
 
     Raises:
-        UsageError: variables are only half there or contradict each other, so that which rank this
-            is could only be guessed.
+        UsageError: Variables are missing or contradict each other.
     """
     for name, engine in ENGINES.items():
         placement = engine.find(environ)
@@ -378,11 +374,11 @@ def detect(environ: Environ) -> Placement | None:
 
 
 def named(name: str, environ: Environ) -> Placement:
-    """The placement that this engine gives, whatever the others say.
+    """Return the placement that this engine gives, whatever other engines have set.
 
     Raises:
-        UsageError: it did not start this process, or its variables contradict themselves.
-        KeyError: there is no such engine.
+        UsageError: It didn't start this process, or its variables contradict each other.
+        KeyError: There is no such engine.
     """
     engine = ENGINES[name]
     placement = engine.find(environ)
@@ -396,13 +392,13 @@ def named(name: str, environ: Environ) -> Placement:
 
 
 def _check_rank_agrees(environ: Environ, placement: Placement) -> None:
-    """Refuse a RANK and WORLD_SIZE that speak of another world than the engine."""
+    """Raise `UsageError` if RANK and WORLD_SIZE contradict the engine."""
     rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
     if (rank, size) != (placement.rank, placement.world_size):
         raise UsageError(
-            f"RANK and WORLD_SIZE say rank {rank} of {size}; {placement.engine} says rank "
+            f"RANK and WORLD_SIZE mean rank {rank} of {size}; {placement.engine} has rank "
             f"{placement.rank} of {placement.world_size}.",
-            f"{placement.why} too, and this process can be in one world only.",
-            f"Unset RANK and WORLD_SIZE, or say which to follow: --launcher {placement.engine}, or "
+            f"{placement.why}, too, and a process can be in one world only.",
+            f"Unset RANK and WORLD_SIZE, or choose one: --launcher {placement.engine}, or "
             "--launcher environment.",
         )

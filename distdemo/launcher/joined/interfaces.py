@@ -1,6 +1,6 @@
-"""This machine's addresses, and a socket that listens on one of them alone.
+"""Addresses of this machine, and sockets that listen on one of them only.
 
-Nothing here sends a packet, but for the questions that the system's resolver asks about a name.
+Nothing here sends a packet, except for the system's resolver when it looks up a name.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from typing import Any
 
 from distdemo.errors import UsageError
 
-PATIENCE = 5.0  # seconds that a name has to resolve within
+RESOLVE_TIMEOUT_S = 5.0
 
 BACKLOG = 4096  # connections that may wait; the kernel takes less if it allows less
 _SIOCGIFCONF = 0x8912  # linux/sockios.h: the IPv4 addresses of all interfaces, also second ones
 _IFREQ = 40 if struct.calcsize("P") == 8 else 32  # bytes of a struct ifreq: a name, and a union
-_ROOM = 1024  # addresses that are asked for
+_ROOM = 1024  # addresses that the answer has room for
 
 
 # ----------------------------------------------------------------------------- names and addresses
 
 
 def parse_address(text: str) -> tuple[str, int | None]:
-    """Host and port of ``10.0.0.1:29500``, ``[fe80::1]:29500`` or ``host``.
+    """Parse ``10.0.0.1:29500``, ``[fe80::1]:29500`` or ``host``.
 
-    An IPv6 address without brackets has no port: its colons are its own.
+    An IPv6 address without brackets has no port.
 
     Returns:
-        The host without brackets, and the port; None if none is given. 0 leaves the choice to the
-        system, where the caller allows it.
+        The host without brackets, and the port or None.
 
     Raises:
-        UsageError: the text is not such a thing.
+        UsageError: The text is not an address.
     """
     text = text.strip()
     if numeric(text) is not None:
@@ -59,7 +58,7 @@ def parse_address(text: str) -> tuple[str, int | None]:
 
 
 def numeric(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that is written here, without its zone; None if it is a name."""
+    """Parse a numeric address and drop its zone; return None if the text is a name."""
     try:
         return ipaddress.ip_address(text.strip().partition("%")[0])
     except ValueError:
@@ -67,16 +66,16 @@ def numeric(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
-    """The socket addresses of a name or address, the system's first choice first.
+    """Resolve a name or address, the system's first choice first.
 
     Returns:
-        Family, and the address as ``bind`` and ``connect`` take it.
+        The family, and the address as ``bind`` and ``connect`` take it.
 
     Raises:
-        UsageError: the name does not resolve, or nothing answers in time.
+        UsageError: The name doesn't resolve, or the resolver doesn't answer in time.
     """
     found: list[tuple[socket.AddressFamily, Any]] = []
-    reason = f"no answer within {PATIENCE:g} s"
+    reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
 
     def ask() -> None:
         nonlocal reason
@@ -91,7 +90,7 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
     else:
         asking = threading.Thread(target=ask, daemon=True)  # the resolver can't be interrupted
         asking.start()
-        asking.join(PATIENCE)
+        asking.join(RESOLVE_TIMEOUT_S)
     if not found:
         raise UsageError(
             f"The host {host} can't be found.",
@@ -102,10 +101,7 @@ def resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this name or address means this machine alone; a name is resolved for it.
-
-    A name that does not resolve means no machine, so not this one.
-    """
+    """Return True if this name or address is a loopback address; False if it doesn't resolve."""
     if host.rstrip(".").lower() == "localhost":
         return True
     try:
@@ -117,14 +113,14 @@ def is_loopback(host: str) -> bool:
 
 
 def name_for_others(host: str) -> str:
-    """The host as others reach it: itself, unless it is a name of this machine for loopback.
+    """Return the name or address by which other hosts reach this host.
 
-    Debian's installer writes the own name into /etc/hosts as 127.0.1.1, where no other host comes
-    in. Then it is the address from which this machine would reach other networks; without such a
-    route it is the only address that it has. ``localhost`` and written addresses stay as they are.
+    Debian's installer maps a machine's own name to 127.0.1.1 in /etc/hosts, which no other host can
+    reach. In that case return the address that this machine uses towards other networks, or else
+    its only address. ``localhost`` and numeric addresses are returned as they are.
 
     Raises:
-        UsageError: this machine has several addresses, and none is on the way out.
+        UsageError: This machine has several addresses, and no route shows which one to use.
     """
     if numeric(host) or host.rstrip(".").lower() == "localhost" or not is_loopback(host):
         return host
@@ -133,18 +129,18 @@ def name_for_others(host: str) -> str:
     own = reachable_addresses()
     if len(own) > 1:
         raise UsageError(
-            f"{host} is this machine, but which of its addresses the others reach is open.",
+            f"{host} is this machine, but it isn't clear which address other hosts reach.",
             f"Its name resolves to loopback here; it has {', '.join(own)}.",
-            "Give the address instead of the name, on all hosts alike.",
+            "Give the same address on all hosts, instead of the name.",
         )
     return own[0] if own else host
 
 
 def address_towards(host: str, port: int) -> str:
-    """The local address from which this system would reach the host. Nothing is sent.
+    """Return the local address from which this system would reach the host. Sends nothing.
 
     Raises:
-        UsageError: the name does not resolve, or no route leads there.
+        UsageError: The name doesn't resolve, or there is no route.
     """
     reason = ""
     for family, address in resolved(host, port or 9):  # any port but 0 does for asking
@@ -157,7 +153,7 @@ def address_towards(host: str, port: int) -> str:
     raise UsageError(
         f"This machine has no route to {host}.",
         f"The system says: {reason}.",
-        f"Look at `ip route get {host}`, and whether the network is up.",
+        f"Check `ip route get {host}`, and that the network is up.",
     )
 
 
@@ -165,23 +161,24 @@ def address_towards(host: str, port: int) -> str:
 
 
 def listening_socket(address: str, port: int) -> socket.socket:
-    """A TCP socket that listens on this one address of this machine, and on no other.
+    """Return a TCP socket that listens on one address of this machine.
 
     Args:
-        address: numeric, or a name that resolves to an address of this machine.
+        address: A numeric address, or a name that resolves to one.
         port: 0 takes a free one.
 
     Raises:
-        UsageError: the address is not of this machine or means all of them, or the port is taken.
+        UsageError: The address isn't this machine's or means all of them, or the port is
+            taken.
     """
     family, where = resolved(address, port)[0]
     number = numeric(str(where[0]))
     own = ", ".join(reachable_addresses()) or "none but loopback"
     if number is not None and number.is_unspecified:
         raise UsageError(
-            f"{address} stands for every address of this machine.",
-            "A port on it could be reached from every network, and nothing guards it.",
-            f"Name the one that the other hosts reach: {own}.",
+            f"{address} means every address of this machine.",
+            "A port on it could be reached from every network, without a password.",
+            f"Use the one that the other hosts reach: {own}.",
         )
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -191,7 +188,7 @@ def listening_socket(address: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise UsageError(
-            f"This program can't listen on {address}, port {port}.",
+            f"Can't listen on {address}, port {port}.",
             f"{error.strerror or error}. This machine has {own}.",
             "Start node 0 on the machine with that address, and on a free port above 1023.",
         ) from error
@@ -202,7 +199,7 @@ def listening_socket(address: str, port: int) -> socket.socket:
 
 
 def addresses() -> dict[str, tuple[str, ...]]:
-    """The addresses of each interface, IPv4 first; empty where the system does not tell."""
+    """Return the addresses of each interface, IPv4 first; empty if the system can't list them."""
     found: dict[str, tuple[str, ...]] = {}
     for name, address in [*_ipv4(), *_ipv6()]:
         found[name] = (*found.get(name, ()), address)
@@ -210,7 +207,7 @@ def addresses() -> dict[str, tuple[str, ...]]:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has this address; None: none has, or the system does not tell."""
+    """Return the interface with this address, or None."""
     wanted = numeric(address)
     if wanted is None:
         return None
@@ -221,15 +218,15 @@ def interface_of(address: str) -> str | None:
 
 
 def reachable_addresses() -> list[str]:
-    """The addresses of this machine that others could reach."""
+    """Return the addresses of this machine that other hosts could reach."""
     known = [(each, numeric(each)) for own in addresses().values() for each in own]
     return [text for text, n in known if n and not n.is_loopback and not n.is_link_local]
 
 
 def _ipv4() -> list[tuple[str, str]]:
-    """Interface and IPv4 address, from ``SIOCGIFCONF``, which also tells second addresses.
+    """Return interfaces and IPv4 addresses from ``SIOCGIFCONF``, which includes secondary ones.
 
-    Elsewhere what the standard library tells: the addresses of this machine's own name.
+    Elsewhere than on Linux, return the addresses of this machine's name.
     """
     room = array.array("B", bytes(_ROOM * _IFREQ))
     question = struct.pack("iP", room.buffer_info()[1], room.buffer_info()[0])
@@ -249,7 +246,7 @@ def _ipv4() -> list[tuple[str, str]]:
 
 
 def _ipv6() -> list[tuple[str, str]]:
-    """Interface and IPv6 address, from Linux's table of them."""
+    """Return interfaces and IPv6 addresses from Linux's table."""
     try:
         lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -43,7 +43,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class RankEnded:
-    """How one rank of the node ended.
+    """End of one rank of the node.
 
     Attributes:
         started_s: Time when the node began to start its ranks, on its wall clock.

@@ -89,7 +89,7 @@ class MpiRendezvous(StoreRendezvous):
         if not host:
             raise UsageError(
                 "The ranks have no address to meet at.",
-                "They are on several hosts, and the host of rank 0 has no address of its own.",
+                "They are on several hosts, and no other host can reach the host of rank 0.",
                 "Set MASTER_ADDR and MASTER_PORT on all ranks.",
             )
         own = "" if same_host else interfaces.address_towards(host, int(port))
@@ -152,7 +152,7 @@ def abort_mpi() -> None:
     """Have hydra end all ranks: those that wait for a failed one in MPI would hang.
 
     It does so on its own only for a process that was killed, or had initialized MPI. What was
-    written to standard error is lost unless hydra has read it by then.
+    written to standard error is lost unless hydra has read it.
     """
     if (hydra := _hydra()) is None:
         return

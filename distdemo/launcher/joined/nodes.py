@@ -580,7 +580,7 @@ class Participant(Node):
         """Do nothing: only the coordinator stops a world."""
 
     def outcomes(self, workers: Workers) -> list[Outcome]:
-        """Return how each rank ended, in order, as far as this node knows."""
+        """Return how each rank ended, in order; `Stopped` for those of other nodes."""
         own = {outcome.rank: outcome for outcome in workers.outcomes()}
         return [own.get(r, Stopped(rank=r)) for r in range(self._placement.world_size)]
 

@@ -1,4 +1,4 @@
-"""Where this process stands in a world that was started from outside. No torch."""
+"""The place of this process in a world that something else started. No torch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Placement:
         engine: ``torchrun``, ``slurm``, ``mpi``, ``environment`` (RANK, WORLD_SIZE and MASTER_*
             set by hand or by an operator such as Kubeflow's) or ``terminals`` (made by the
             command line, never detected).
-        rank: the first rank here.
-        world_size: ranks on all nodes together.
-        local_rank: the number of the first rank here on its host.
-        local_size: ranks on this host; 0 if the engine doesn't say.
-        master: host name or address where the nodes meet; empty if nobody says (mpiexec).
-        port: the port there; 0 if nobody says.
-        hosted: the engine itself keeps a store there (torchrun's agent).
-        job: tells this start from another one of the same engine; empty if the engine doesn't.
-        why: which variables said so, for people.
-        nnodes: the number of terminals; 0 under an engine.
-        node_rank: which of them this is.
+        rank: First rank of this process.
+        world_size: Number of ranks on all nodes.
+        local_rank: Number of this process's first rank on its host.
+        local_size: Number of ranks on this host; 0 if unknown.
+        master: Host name or address of the store; empty if unknown (mpiexec).
+        port: Port of the store; 0 if unknown.
+        hosted: True if the engine serves the store (torchrun's agent).
+        job: Name of this start of the engine, different for each; empty if the engine has none.
+        why: Variables that were found, for people.
+        nnodes: Number of terminals; 0 under an engine.
+        node_rank: Number of this terminal.
     """
 
     engine: str
@@ -45,36 +45,36 @@ class Placement:
 
     @property
     def one_world_only(self) -> bool:
-        """Whether a second world can't follow the first: MPI begins once in a process."""
+        """True if no second world can follow: MPI can be initialized once per process."""
         return self.engine == "mpi"
 
     @property
     def one_host(self) -> bool:
-        """Whether it is known that all ranks are on this host."""
+        """True if all ranks are known to be on this host."""
         return self.local_size == self.world_size
 
     @property
     def nodes(self) -> int:
-        """How many processes share the world between them."""
+        """Number of nodes."""
         return self.nnodes or self.world_size
 
     @property
     def node(self) -> int:
-        """The number of this process among them."""
+        """Number of this node."""
         return self.node_rank if self.nnodes else self.rank
 
     @property
     def ranks_here(self) -> int:
-        """How many ranks this host holds, as far as is known."""
+        """Number of ranks on this host, or at least those of this node."""
         return len(self.ranks_of(self.node)) if self.nnodes else max(1, self.local_size)
 
     def sized(self, world_size: int) -> Placement:
-        """Of a terminal: the same, now that the number of all ranks is known."""
+        """Return a terminal's placement in a world of this size."""
         known = replace(self, world_size=world_size)
         return replace(known, rank=known.ranks_of(self.node).start)
 
     def ranks_of(self, node: int) -> range:
-        """The ranks that a node starts: as even as can be, the first nodes have one more."""
+        """Return the ranks of a node; the first nodes have one more if it doesn't divide evenly."""
         each, more = divmod(self.world_size, self.nodes)
         start = node * each + min(node, more)
         return range(start, start + each + (node < more))
@@ -82,11 +82,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a process was asked to do; all processes of a world have to be asked the same.
+    """The request that this process was given; it must be the same for all processes of a world.
 
     Attributes:
-        meaning: everything that has to be the same everywhere.
-        command: the command line, for people.
+        meaning: Everything that must be the same.
+        command: The command line, for people.
     """
 
     meaning: str
@@ -94,5 +94,5 @@ class Request:
 
     @property
     def digest(self) -> str:
-        """The meaning in 16 digits."""
+        """Digest of the meaning: 16 hexadecimal digits."""
         return hashlib.sha256(self.meaning.encode()).hexdigest()[:16]
