@@ -78,7 +78,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
     )
     watched, ordered = [], []
 
-    def start(*args, hear, order, resume):
+    def start(*args, hear, order, resume, **_):
         """Another node learns from plain data what to run."""
         target, (spec, visits) = resume(order)
         ordered.append((target.__name__, spec, visits) == ("bench", *args[2]))
