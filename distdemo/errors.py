@@ -8,7 +8,7 @@
     └── WorldError                ranks ran and one of them is at fault                   (exit 1)
         └── WorldInterrupted      a signal asked this process to stop                     (exit 1)
 
-    Terminated                    SIGTERM came to the command line                        (exit 1)
+    Terminated                    SIGTERM or SIGHUP reached this process                 (exit 1)
 
 Ctrl-C is Python's own ``KeyboardInterrupt`` (exit 130). A result that is wrong is no exception:
 it is a report whose ``ok`` is false (exit 1).
@@ -81,10 +81,10 @@ class WorldError(DistdemoError):
 
 
 class Terminated(BaseException):
-    """SIGTERM asked this process to stop.
+    """SIGTERM or SIGHUP, whose name is the argument, asked this process to stop.
 
-    As ``KeyboardInterrupt`` it is no ``Exception``, so that only those catch it who mean to. The
-    ranks are gone by the time it leaves a launcher, as after Ctrl-C.
+    Like ``KeyboardInterrupt`` it is not an ``Exception``, so a general handler doesn't catch it.
+    The ranks have exited by the time it leaves a launcher, as after Ctrl-C.
     """
 
 

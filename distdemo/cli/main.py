@@ -75,8 +75,8 @@ def _carry_out(words: list[str], *, silent: bool) -> int:
         error = found
     except (KeyboardInterrupt, typer.Abort):
         error = _stopped("Interrupted.")
-    except Terminated:
-        error = _stopped("Stopped by SIGTERM.")
+    except Terminated as stop:
+        error = _stopped(f"Stopped by {stop}.")
     except _ParserError as found:
         error = _usage(found, words)
     except OSError as found:

@@ -120,7 +120,7 @@ def _say_where_ranks_were(stop: BaseException) -> None:
 
     report = report_of(stop)
     if report is not None and report.verdict is not None:
-        what = "Stopped by SIGTERM." if isinstance(stop, Terminated) else "Interrupted."
+        what = f"Stopped by {stop}." if isinstance(stop, Terminated) else "Interrupted."
         hint = "All ranks are gone, nothing was left behind."
         raise DistdemoError(what, report.verdict.why, hint) from stop
 

@@ -1,4 +1,4 @@
-"""The signals that ask a command to stop, and the exit code that they leave it with."""
+"""Signals that stop a command, and the exit code that they lead to."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ from typing import NoReturn
 
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, Terminated
 
-_came: set[int] = set()
+_received: set[int] = set()
 
 
 def install() -> None:
-    """From here on SIGTERM is an exception, as Ctrl-C is, and what comes is remembered."""
-    _came.clear()
+    """Turn SIGTERM and SIGHUP (the terminal was closed) into exceptions, as Ctrl-C is one.
+
+    What is ignored, as by nohup, stays ignored.
+    """
+    _received.clear()
     signal.signal(signal.SIGTERM, _stop)
-    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _stop):
-        signal.signal(signal.SIGINT, _stop)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL, _stop):
+            signal.signal(number, _stop)
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
-    _came.add(number)
+    _received.add(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
-    raise Terminated
+    for each in (signal.SIGTERM, signal.SIGHUP):  # once is enough
+        signal.signal(each, signal.SIG_IGN)
+    raise Terminated(signal.Signals(number).name)
 
 
 def interrupted() -> bool:
-    """Whether Ctrl-C was pressed, wherever the exception was caught."""
-    return signal.SIGINT in _came
+    """Return True if Ctrl-C was pressed, wherever the exception was caught."""
+    return signal.SIGINT in _received
 
 
 def exit_code() -> int:
-    """What to leave with for the sake of a signal; 0 if none came."""
-    return EXIT_INTERRUPTED if interrupted() else EXIT_FAILED if _came else 0
+    """Return the exit code after a signal, or 0 if none arrived."""
+    return EXIT_INTERRUPTED if interrupted() else EXIT_FAILED if _received else 0

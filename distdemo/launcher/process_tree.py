@@ -10,13 +10,17 @@ while these ranks run.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
+from multiprocessing import process
 from pathlib import Path
+from typing import Any
 
 from distdemo.errors import UsageError
 from distdemo.launcher import cleanup
@@ -78,15 +82,44 @@ class Cleanup:
         return done
 
 
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yield a new private folder that is removed at the end, even if this process is killed.
+
+    Args:
+        prefix: Start of the folder's name.
+
+    Raises:
+        UsageError: The process that cleans up can't be started.
+        OSError: The folder can't be made.
+    """
+    folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(6)}")
+    with closing(Cleanup([str(folder)])):  # before the folder is there
+        folder.mkdir(mode=0o700)
+        yield folder
+
+
 class ProcessTree:
     """All that the ranks of a user program start, from its making until ``end``.
+
+    That includes the folder in which multiprocessing puts the sockets of DataLoader's workers.
 
     Raises:
         UsageError: the process that cleans up can't be started.
     """
 
     def __init__(self) -> None:
-        self._cleanup = Cleanup()
+        # Ranks inherit this setting, and leave the folder to the process that made it.
+        self._config: dict[str, Any] = vars(process.current_process())["_config"]
+        self._folder = self._config.get("tempdir")
+        folders = []
+        with suppress(OSError):  # there is no place for one; who needs it will say so
+            folders = [Path(tempfile.gettempdir(), f"pymp-{secrets.token_hex(4)}")]
+        self._cleanup = Cleanup([*map(str, folders)])
+        for folder in folders:
+            with suppress(OSError):
+                folder.mkdir(mode=0o700)
+                self._config["tempdir"] = str(folder)
         self._sessions: list[int] = []
         self._before = set(children(os.getpid()))
         self._adopts = _adopt(1)
@@ -99,6 +132,7 @@ class ProcessTree:
 
     def end(self) -> None:
         """The ranks have ended: kill what they have left, in their sessions and outside."""
+        self._config["tempdir"] = self._folder
         if not self._cleanup.close(ended=False):
             for session in self._sessions:
                 cleanup.kill_session(session)

@@ -20,7 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from distdemo.errors import UsageError
@@ -121,22 +121,19 @@ def _no_garbage() -> Iterator[None]:
 
 @contextmanager
 def without_traces() -> Iterator[None]:
-    """Within the block torch's warnings are not heard, and temporary files of it are removed.
+    """Silence torch's warnings, and keep its compiler from making a folder when it is imported.
 
-    Only for imports: what is imported must not need these files later.
+    The compiler makes the folder of its cache where it is missing (torch 2.13,
+    torch/_dynamo/package.py). One that is there already satisfies it.
     """
-    with warnings.catch_warnings(), ExitStack() as held:
+    given = os.environ.get(CACHE)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given, before, folder = os.environ.get(CACHE), tempfile.tempdir, ""
-        with suppress(OSError):  # none can be made, as torch will say itself
-            made = tempfile.TemporaryDirectory(prefix="distdemo-", ignore_cleanup_errors=True)
-            folder = held.enter_context(made)
-            tempfile.tempdir = folder
-            os.environ[CACHE] = given or folder
+        with suppress(OSError):  # there is none, as torch will say itself
+            os.environ[CACHE] = given or tempfile.gettempdir()
         try:
             yield
         finally:
-            tempfile.tempdir = before
             os.environ.pop(CACHE, None)
             if given is not None:
                 os.environ[CACHE] = given

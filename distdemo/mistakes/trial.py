@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import runpy
 import signal
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from distdemo.launcher.local import run_world
+from distdemo.launcher.process_tree import temporary_folder
 from distdemo.launcher.records import (
     Died,
     Outcome,
@@ -61,9 +60,9 @@ def try_mistake(mistake: Mistake, world: WorldSpec) -> Trial:
             with all that the backend needs.
     """
     said, lines = mistake.said(world.backend), program_of(mistake)
-    with tempfile.TemporaryDirectory(prefix="distdemo-mistakes-") as folder:
+    with temporary_folder("distdemo-mistakes-") as folder:
         # The sanitizer and tracebacks show lines of the user's files, which ours are not.
-        file = Path(folder, f"{mistake.module}.py")
+        file = folder / f"{mistake.module}.py"
         file.write_text(text_of(lines), encoding="utf-8")
         hangs = any("hang" in each for each in said)
         for stall in (HANG, PATIENCE) if hangs else (PATIENCE,):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo import backends
+from distdemo.launcher.torch_import import without_traces
 
 if TYPE_CHECKING:
     from distdemo.run.records import Program
@@ -31,21 +31,25 @@ HARMLESS = (
     "torch.utils.data",
 )
 # Making any optimizer imports this, half as long as torch itself (torch/_compile.py).
-OPTIMIZERS = "torch._dynamo"
+COMPILER = "torch._dynamo"
 FILES = 100  # of a program that are read
 
 
-def preload(program: Program) -> None:
-    """Import them, quietly; what can't be imported here will say so where the program does it.
+def preload(program: Program, *, compiler: bool = False) -> None:
+    """Import them quietly. What can't be imported here raises where the program imports it.
 
     Torch's compiler asks for GPUs, which could keep forked ranks from theirs: where there are any,
-    each rank imports it by itself.
+    each rank imports it on its own.
+
+    Args:
+        program: The program.
+        compiler: True if the ranks need torch's compiler in any case.
     """
-    found = wanted(program) - ({OPTIMIZERS} if backends.gpus_in_sight() else set())
-    for name in sorted(found):
-        with warnings.catch_warnings(), suppress(Exception):
-            warnings.simplefilter("ignore")
-            import_module(name)
+    found = wanted(program) | ({COMPILER} if compiler else set())
+    with without_traces():
+        for name in sorted(found - ({COMPILER} if backends.gpus_in_sight() else set())):
+            with suppress(Exception):
+                import_module(name)
 
 
 def wanted(program: Program) -> set[str]:
@@ -53,7 +57,7 @@ def wanted(program: Program) -> set[str]:
     named = {name for tree in _trees(program) for name in _named(tree)}
     found = {name for name in named if name.startswith(HARMLESS)}
     if any("optim" in name.split(".") for name in named):
-        found.add(OPTIMIZERS)
+        found.add(COMPILER)
     return found
 
 

@@ -13,6 +13,7 @@ import os
 import runpy
 import sys
 import threading
+import weakref
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -142,6 +143,9 @@ def _to_the_end() -> Iterator[None]:
     called when the process ends, by multiprocessing, within the time that any rank gets.
     """
     atexit._clear()  # noqa: SLF001 - what is there already is the launcher's, not the program's
+    for each in weakref.finalize._registry:  # type: ignore[attr-defined]  # noqa: SLF001 - the same
+        each.atexit = False
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # noqa: SLF001 - it was cleared, too
     try:
         yield
     except BaseException as error:

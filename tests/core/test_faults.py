@@ -90,7 +90,12 @@ def test_a_rank_that_stands_still_is_named_at_the_timeout(temporary):
 
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGINT, "importing"), (signal.SIGINT, "starting"), (signal.SIGTERM, "working")],
+    [
+        (signal.SIGINT, "importing"),
+        (signal.SIGINT, "starting"),
+        (signal.SIGTERM, "working"),
+        (signal.SIGHUP, "working"),
+    ],
 )
 def test_a_signal_ends_it_in_time(number, moment, temporary):
     imports = moment == "importing"
@@ -111,7 +116,7 @@ def test_a_signal_ends_it_in_time(number, moment, temporary):
         run.leaves_nothing()
     assert (code, out) == (130 if number == signal.SIGINT else 1, "")
     assert "Traceback" not in err
-    assert ("Interrupted" if number == signal.SIGINT else "SIGTERM") in err
+    assert ("Interrupted" if number == signal.SIGINT else number.name) in err
 
 
 def test_ctrl_c_at_a_terminal_reaches_all_of_the_group_and_is_told_once(temporary):
@@ -136,6 +141,38 @@ def test_ranks_die_with_a_killed_parent(method, temporary):
             joined(run)
         else:  # the ranks are children of the forkserver
             assert wait_until(lambda: len(marked_processes(run.mark)) >= 7)
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait(10)
+        run.leaves_nothing()
+
+
+LOADER = """
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+dist.init_process_group("gloo")
+batches = iter(DataLoader(torch.arange(64.0), batch_size=2, num_workers=2))
+next(batches)
+print("loaded", flush=True)
+dist.recv(torch.zeros(1), 1 - dist.get_rank())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_data_loaders_leave_nothing_when_the_launcher_is_stopped(number, temporary, tmp_path):
+    program = tmp_path / "loads.py"
+    program.write_text(LOADER)
+    with commanded(["run", str(program), "-n", "2"], temporary) as run:
+        assert run.process.stdout is not None
+        for _ in range(2):
+            assert "loaded" in run.process.stdout.readline()
+        os.kill(run.process.pid, number)
+        run.process.wait(10)
+        run.leaves_nothing()
+
+
+def test_mistakes_leave_nothing_when_they_are_killed(temporary):
+    with commanded(["mistakes", "order"], temporary) as run:
+        run.ranks(2)
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait(10)
         run.leaves_nothing()

@@ -327,16 +327,17 @@ def test_ranks_of_a_forkserver_are_as_forked_ones(document, typed, tmp_path):
     typed(b"two\nlines\n")
     program = tmp_path / "ends.py"
     program.write_text(
-        "import atexit, sys\n"
+        "import atexit, sys, weakref\n"
         "import torch.distributed as dist\n"
         "def go(rank):\n"
+        "    weakref.finalize(go, print, 'closed')\n"
         "    atexit.register(print, 'bye')\n"
         "    dist.init_process_group('gloo')\n"
         "    return [dist.get_world_size(), sys.stdin.read()]\n"
     )
     found = document(f"{program}:go", "-n", "2", "--own-group", "--start-method", "forkserver")
     assert returned(found) == [[2, "two\nlines\n"], [2, ""]]
-    assert printed(found) == ["bye\n"] * 2
+    assert printed(found) == ["bye\nclosed\n"] * 2
 
 
 def test_a_breakpoint_that_nobody_can_answer(command):

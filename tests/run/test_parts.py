@@ -14,7 +14,7 @@ import torch
 from distdemo.errors import UsageError
 from distdemo.run import view_output as output
 from distdemo.run.command import parse_program
-from distdemo.run.preload import OPTIMIZERS, wanted
+from distdemo.run.preload import COMPILER, wanted
 from distdemo.run.rank import bound
 from distdemo.run.records import Program
 from distdemo.run.value import DEEPEST, LONGEST, MOST, plain_value
@@ -229,8 +229,8 @@ def test_what_of_torch_a_program_will_import(tmp_path):
         ("import torch.nn.functional as F", {"torch.nn.functional"}),
         ("def f():\n    import torch.distributed.rpc", {"torch.distributed.rpc"}),
         ("import numpy, mine, torchvision\nfrom . import torch", set()),
-        ("import torch\ntorch.optim.SGD([])", {"torch.optim", OPTIMIZERS}),
-        ("from torch.optim import SGD", {"torch.optim", "torch.optim.SGD", OPTIMIZERS}),
+        ("import torch\ntorch.optim.SGD([])", {"torch.optim", COMPILER}),
+        ("from torch.optim import SGD", {"torch.optim", "torch.optim.SGD", COMPILER}),
         ("this is no Python", set()),
         ("x = '\0'", set()),
     ):

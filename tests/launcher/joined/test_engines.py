@@ -142,17 +142,17 @@ def test_a_shell_within_slurm_is_no_rank() -> None:
 
 CONTRADICTIONS = [
     ({**STEP, "PMI_RANK": "3", "PMI_SIZE": "5"}, "SLURM_PROCID is 4, but PMI_RANK is 3."),
-    ({**MPICH, **HAND, "RANK": "0"}, "RANK and WORLD_SIZE say rank 0 of 3; mpi says rank 1 of 2."),
-    ({**STEP, **HAND}, "RANK and WORLD_SIZE say rank 1 of 3; slurm says rank 4 of 5."),
-    ({"PMIX_RANK": "1"}, "WORLD_SIZE is not set, though"),
+    ({**MPICH, **HAND, "RANK": "0"}, "RANK and WORLD_SIZE mean rank 0 of 3; mpi has rank 1 of 2."),
+    ({**STEP, **HAND}, "RANK and WORLD_SIZE mean rank 1 of 3; slurm has rank 4 of 5."),
+    ({"PMIX_RANK": "1"}, "WORLD_SIZE is not set, although"),
     ({**HAND, "WORLD_SIZE": "0"}, "WORLD_SIZE is '0'."),
     ({**HAND, "RANK": "3"}, "RANK is '3'."),
     ({**STEP, "SLURM_PROCID": "5"}, "SLURM_PROCID is '5'."),
-    ({**HAND, "MASTER_ADDR": ""}, "MASTER_ADDR is not set, though RANK and WORLD_SIZE are."),
-    ({**TORCHRUN, "MASTER_PORT": ""}, "MASTER_PORT is not set, though RANK and WORLD_SIZE are."),
+    ({**HAND, "MASTER_ADDR": ""}, "MASTER_ADDR is not set, although RANK and WORLD_SIZE are."),
+    ({**TORCHRUN, "MASTER_PORT": ""}, "MASTER_PORT is not set, although RANK and WORLD_SIZE are."),
     ({**MPICH, "MASTER_PORT": "65536"}, "MASTER_PORT is '65536'."),
     ({**STEP, "MASTER_PORT": "http"}, "MASTER_PORT is 'http'."),
-    ({"TORCHELASTIC_RUN_ID": "none"}, "RANK is not set, though"),
+    ({"TORCHELASTIC_RUN_ID": "none"}, "RANK is not set, although"),
     ({**STEP, "SLURM_STEP_NODELIST": "n[1-"}, "This is a task of a Slurm step, but SLURM_STEP_"),
     ({**OLD_STEP, "SLURM_NODELIST": ""}, "This is a task of a Slurm step, but "),
 ]
@@ -169,7 +169,7 @@ def test_contradictions_halves_of_pairs_and_what_is_no_number_are_errors() -> No
         assert refusal(environ)[0].startswith(what)
     for name, other, environ in PAIRS:
         what, why, _ = refusal({**environ, name: ""})
-        assert what == f"{name} is not set, though this looks like one rank of several."
+        assert what == f"{name} is not set, although this looks like one rank of several."
         assert other in why
         for value in ("two", "-1", "1.0", "9" * 40, "٣"):
             what, why, _ = refusal({**environ, name: value})

@@ -127,9 +127,9 @@ def test_a_port_can_be_taken_again_at_once_but_not_twice() -> None:
 def test_an_address_that_is_not_this_machine_s_alone_is_refused() -> None:
     before = os.listdir("/proc/self/fd")
     for address, what in {
-        "0.0.0.0": "stands for every address",  # noqa: S104 - refused
-        "::": "stands for every address",
-        "192.0.2.254": "can't listen on 192.0.2.254",  # of a network that is only for examples
+        "0.0.0.0": "means every address",  # noqa: S104 - refused
+        "::": "means every address",
+        "192.0.2.254": "Can't listen on 192.0.2.254",  # of a network that is only for examples
     }.items():
         with pytest.raises(UsageError, match=what):
             listening_socket(address, 0)
