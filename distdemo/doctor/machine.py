@@ -127,17 +127,17 @@ def open_files(around: Surroundings) -> Finding:
 
 
 def processes(around: Surroundings) -> Finding:
-    """How many more processes may be started."""
+    """Compare the limits on processes with what ranks need."""
     limit = around.limits("fork")[1]
     if limit.ranks >= UNLIMITED // 1024:
         return fine("no limit is seen")
-    text = f"{max(0, limit.ranks):,} more can be started"
-    if limit.ranks < 512:
+    text = f"room for {max(0, limit.ranks):,} ranks"
+    if limit.ranks < 128:
         return bad(
             text,
-            f"{limit.why} A rank is a process, and its threads and DataLoader workers count too.",
+            f"{limit.why} Threads and DataLoader workers count too.",
             "Raise ulimit -u, or the container's limit (docker run --pids-limit).",
-            is_broken=limit.ranks < 16,
+            is_broken=limit.ranks < 4,
         )
     return fine(text)
 

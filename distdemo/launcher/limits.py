@@ -24,6 +24,8 @@ FORKED_RANK = 10 * MIB
 FILES_PER_RANK = 4  # the launcher's: way back, output, and multiprocessing's two
 FILES_OF_ITS_OWN = 64
 FILES_PER_MPI_RANK = FILES_PER_RANK + 2
+TASKS_PER_RANK = 4
+"""A rank's process and gloo's three threads (torch 2.13). Every limit on processes counts both."""
 UNLIMITED = sys.maxsize
 
 
@@ -75,7 +77,7 @@ def limits(world: WorldSpec) -> list[Limit]:
             f"Memory: {memory_text(memory)} free, about {memory_text(each)} per rank.",
             "End other programs, or give the container more memory.",
         ),
-        _processes(),
+        _processes(_tasks_per_rank(world)),
         Limit(
             (files - FILES_OF_ITS_OWN) // each_opens,
             f"Open files: {files:,} at most; distdemo needs {FILES_OF_ITS_OWN}, and "
@@ -125,6 +127,11 @@ def _files_per_rank(world: WorldSpec) -> int:
     return FILES_PER_RANK if world.mpi_start is None else FILES_PER_MPI_RANK
 
 
+def _tasks_per_rank(world: WorldSpec) -> int:
+    own_group = world.user_program is not None and not world.user_program.group
+    return 1 if own_group or world.mpi_start is not None else TASKS_PER_RANK
+
+
 # ------------------------------------------------------------------------------------------ memory
 
 
@@ -169,26 +176,32 @@ def _rank_memory(world: WorldSpec) -> int:
 # --------------------------------------------------------------------------------------- processes
 
 
-def _processes() -> Limit:
-    """How many more processes may be started, and what says so."""
+def _processes(each: int) -> Limit:
+    """Return the lowest limit on processes.
+
+    Args:
+        each: Processes and threads that a rank needs.
+    """
     found = []
+    needs = f"a rank needs {each}" if each > 1 else "a rank needs 1 or more"
     most = _number("/sys/fs/cgroup/pids.max")
     if most is not None:
         mine = _number("/sys/fs/cgroup/pids.current") or 0
-        why = f"Processes: the control group's pids.max is {most:,}, {mine:,} in use."
-        found.append(Limit(most - mine, why, "Raise pids.max, or the container's limit."))
+        why = f"Processes: the control group's pids.max is {most:,}, {mine:,} in use; {needs}."
+        found.append(Limit((most - mine) // each, why, "Raise pids.max, or the container's limit."))
     load = "".join(_lines("/proc/loadavg")).split()
     running = int(load[3].split("/")[1]) if load else 0  # threads and processes of the machine
     for name in ("pid_max", "threads-max"):
         most = _number(f"/proc/sys/kernel/{name}")
         if most is not None:
-            why = f"Processes: kernel.{name} is {most:,}, {running:,} in use."
-            found.append(Limit(most - running, why, f"Raise it: sysctl kernel.{name}."))
+            why = f"Processes: kernel.{name} is {most:,}, {running:,} in use; {needs}."
+            found.append(Limit((most - running) // each, why, f"Raise it: sysctl kernel.{name}."))
     user = _limit_on("RLIMIT_NPROC")
     if user != UNLIMITED and os.geteuid() != 0:
         mine = _users_own()
-        why = f"Processes: ulimit -u is {user:,}, {mine:,} in use."
-        found.append(Limit(user - mine, why, "End other programs, or raise it: ulimit -u."))
+        why = f"Processes: ulimit -u is {user:,}, {mine:,} in use; {needs}."
+        remedy = "End other programs, or raise it: ulimit -u."
+        found.append(Limit((user - mine) // each, why, remedy))
     return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "", ""))
 
 

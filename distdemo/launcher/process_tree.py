@@ -28,6 +28,7 @@ from distdemo.launcher import cleanup
 PATIENCE = 1.0  # seconds for the cleaning up, and for orphans to end once they were killed
 LEAST = 0.01  # of one core: who uses less is not at work, but wakes now and then
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+PDEATHSIG = 1  # PR_SET_PDEATHSIG
 
 
 class Cleanup:
@@ -173,13 +174,29 @@ def _descendants(pid: int) -> Iterator[int]:
         yield child
 
 
+def die_with_parent(number: int = signal.SIGKILL) -> bool:
+    """Have the kernel send this process a signal when the thread that started it exits.
+
+    Args:
+        number: The signal; 0 cancels an earlier request.
+
+    Returns:
+        True if the system can do that: Linux (prctl(2), PR_SET_PDEATHSIG).
+    """
+    return _prctl(PDEATHSIG, number)
+
+
 def _adopt(on: int) -> bool:
     """Ask for orphans, or no more; whether the system can do that."""
+    return _prctl(SUBREAPER, on)
+
+
+def _prctl(option: int, value: int) -> bool:
     if sys.platform != "linux":
         return False
     import ctypes
 
-    return bool(ctypes.CDLL(None).prctl(SUBREAPER, on, 0, 0, 0) == 0)
+    return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
 # ---------------------------------------------------------------------------------- who is at work

@@ -5,7 +5,6 @@ Runs in the child process. Its parent may vanish at any moment; it then ends too
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import pickle
@@ -34,6 +33,7 @@ from distdemo.launcher.messages import (
     Told,
     dumps,
 )
+from distdemo.launcher.process_tree import die_with_parent
 from distdemo.launcher.records import Died
 from distdemo.launcher.rendezvous import AgentStore, take_interface
 from distdemo.launcher.torch_import import load_torch
@@ -56,8 +56,6 @@ Work = tuple[Callable[..., Any], tuple[Any, ...]] | bytes
 """A function and its arguments: themselves, or pickled."""
 
 LONGEST_WAIT = 2e6  # seconds; a TCPStore counts in milliseconds, of 31 bits
-PR_SET_PDEATHSIG = 1  # prctl(2)
-_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,10 +338,9 @@ def _detach(assignment: Assignment) -> None:
     if assignment.output is not None:
         os.dup2(assignment.output.fileno(), 1)
         os.dup2(assignment.output.fileno(), 2)
-    if _prctl is None:
+    if not die_with_parent():
         threading.Thread(target=_leave_with_launcher, args=(assignment,), daemon=True).start()
     else:
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if "multiprocessing.forkserver" in sys.modules:
             _free_forkserver()
         gate = select.poll()  # not select.select, which takes no descriptor beyond 1023

@@ -220,10 +220,10 @@ class Workers:
         process = self._context.Process(target=live, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
         try:
             process.start()
-        except OSError as error:
+        except (OSError, EOFError) as error:  # the forkserver exits where it can't fork
             raise UsageError(
                 f"Rank {rank} could not be started.",
-                str(error),
+                "The forkserver has exited." if isinstance(error, EOFError) else f"{error}.",
                 "Start fewer ranks, or raise the limits on processes, open files and memory.",
             ) from error
         if self._tree is not None:

@@ -218,7 +218,7 @@ def run(
             from distdemo.run.preload import preload
             from distdemo.run.rank import run_program
 
-            preload(program, compiler=sanitize == "buffers")
+            preload(program)
             notes = None
             how: dict[str, Any] = {"wrote": wrote} if place is None else {}
             if sanitize != "off":

@@ -35,17 +35,13 @@ COMPILER = "torch._dynamo"
 FILES = 100  # of a program that are read
 
 
-def preload(program: Program, *, compiler: bool = False) -> None:
+def preload(program: Program) -> None:
     """Import them quietly. What can't be imported here raises where the program imports it.
 
     Torch's compiler asks for GPUs, which could keep forked ranks from theirs: where there are any,
     each rank imports it on its own.
-
-    Args:
-        program: The program.
-        compiler: True if the ranks need torch's compiler in any case.
     """
-    found = wanted(program) | ({COMPILER} if compiler else set())
+    found = wanted(program)
     with without_traces():
         for name in sorted(found - ({COMPILER} if backends.gpus_in_sight() else set())):
             with suppress(Exception):

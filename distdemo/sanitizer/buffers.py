@@ -6,12 +6,14 @@ program does to their memory in another way, through NumPy, is not seen.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distdemo.sanitizer.notes import Touched
@@ -112,10 +114,23 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - torch's
-        """Every operation: does it touch what a call works on?"""
+        """Check every operation: does it touch what a call works on?"""
+        compiler = sys.modules.get("torch._dynamo")
+        if compiler is None or not hasattr(compiler, "disable"):  # it isn't imported
+            return self._dispatch(func, args, kwargs or {})
+        return self._dispatch_uncompiled(func, args, kwargs or {})
+
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - torch's
         if self._works and func.namespace == "aten":
-            self._guard(self._look, func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+            self._guard(self._look, func, args, kwargs)
+        return func(*args, **kwargs)
+
+    _dispatch_uncompiled = _disable_dynamo(_dispatch)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler for this mode, which takes longer than torch."""
+        return False
 
     def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - torch's
         schema = func._schema  # noqa: SLF001 - torch's only way

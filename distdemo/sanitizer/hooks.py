@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
-from importlib import import_module
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -36,7 +35,6 @@ from torch.distributed import distributed_c10d as c10d
 from distdemo.launcher.failures import shown
 from distdemo.launcher.records import headline
 from distdemo.launcher.stacks import is_library, is_ours
-from distdemo.launcher.torch_import import without_traces
 from distdemo.sanitizer.buffers import Buffers, is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.notes import (
@@ -427,9 +425,6 @@ def noting(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
         yield
         return
     writer = Writer(Ring(memory).write, timed=notes.timed)
-    if notes.buffers:  # a dispatch mode imports torch's compiler
-        with without_traces():
-            import_module("torch._dynamo")
     recorder = install(Recorder(writer, (rank, world_size), buffers=notes.buffers))
     try:
         yield

@@ -107,8 +107,9 @@ class Template:
         out = self._said if self._capture else None
         # Without -s, what it writes is kept, to be shown if it ends; else it gets the terminal.
         with nullcontext() if self._capture or manager is None else _uncaptured(manager):
+            numbers = [str(theirs.fileno()), str(os.getpid())]
             self._process = subprocess.Popen(  # noqa: S603 - this Python, and a module of ours
-                [sys.executable, "-m", "distdemo.testing.template", str(theirs.fileno())],
+                [sys.executable, "-m", "distdemo.testing.template", *numbers],
                 stdin=None if self._pdb else subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

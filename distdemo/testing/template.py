@@ -1,4 +1,4 @@
-"""The process from which ranks are forked: ``python -m distdemo.testing.template FD``.
+"""The process from which ranks are forked: ``python -m distdemo.testing.template FD PARENT``.
 
 It has torch, and the files of tests that were asked for, and has computed nothing: so its forks
 are safe and quick, whatever pytest's own process has done. It has a pytest session of its own,
@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from _pytest.config import Config, create_terminal_writer
 
+from distdemo.launcher.process_tree import die_with_parent
 from distdemo.testing.client import LARGE_PAGES, Ended, Task
 from distdemo.testing.plugin import IS_TEMPLATE
 
@@ -190,6 +191,9 @@ def _use_large_pages() -> None:
 
 def main() -> None:
     """Load torch and the session, and serve."""
+    die_with_parent()  # while torch is imported, nobody reads the connection
+    if os.getppid() != int(sys.argv[2]):
+        os._exit(0)
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     if os.environ.get("GLIBC_TUNABLES") == LARGE_PAGES:
@@ -214,6 +218,7 @@ def main() -> None:
     if not config.pluginmanager.hasplugin("terminalreporter"):
         config.pluginmanager.register(Screen(config), "terminalreporter")
     _use_large_pages()
+    die_with_parent(0)
     config.hook.pytest_cmdline_main(config=config)
 
 
