@@ -30,10 +30,7 @@ SCHEMA_VERSION = 2
 T = TypeVar("T")
 _short = reprlib.repr
 
-_FINITE = (
-    "_s",
-    "_bytes",
-)  # endings of names that carry a unit: seconds, or bytes (also per second)
+_FINITE = ("_s", "_bytes")  # endings of names of times and sizes
 _LARGEST = 2**63  # of an integer, as other JSON readers have it
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # An array of numbers over several lines. No string matches: a newline in it is written \\n.

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from distdemo.bench.answer import traits
 from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec
-from distdemo.encoding import SCHEMA_VERSION, decode
+from distdemo.encoding import SCHEMA_VERSION, decode, loads
 from distdemo.errors import UsageError
+from distdemo.files import MAX_BYTES, limited_memory, read_file
 
 SERIOUS = ("host", "processor", "cores", "gpu", "torch")
 """What makes two files hard to compare where it differs."""
+TINY, HUGE = 1e-12, 1e18
+"""Bounds of times in seconds and of bandwidths in bytes per second."""
+MOST_BYTES = 1 << 50  # of one call
+MOST_RANKS = 1 << 14  # a schedule of more takes seconds to count
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,14 @@ class Difference:
 
 
 def read(path: Path) -> Recording:
-    """What the file says.
+    """Return what the file contains.
 
     Raises:
         UsageError: it can't be read, or is not a file of ``bench`` with times.
     """
     try:
-        document = json.loads(path.read_text("utf-8"))
+        with limited_memory():
+            document = loads(read_file(path), max_bytes=MAX_BYTES)
         command = document.get("command") if isinstance(document, dict) else None
         if command != "bench":
             raise ValueError(f"It is a document of {command!r}")  # noqa: TRY301 - one for all reasons
@@ -63,13 +67,27 @@ def read(path: Path) -> Recording:
             raise ValueError(f"Its format has version {version}, not {SCHEMA_VERSION}")  # noqa: TRY301
         report = decode(BenchReport, document)
         times = [time for row in report.rows for launch in row.times_s for time in launch]
-        lacking = not times or not all(any(row.times_s) for row in report.rows)
-        if lacking or not all(0 < time < math.inf for time in times):
-            raise ValueError("It has no times, or some that are not positive")  # noqa: TRY301
-    except (OSError, ValueError, RecursionError) as error:
+        if not times or not all(any(row.times_s) for row in report.rows):
+            raise ValueError("It has no times")  # noqa: TRY301
+        for row in report.rows:
+            times += [row.median_s, row.p10_s, row.p90_s, row.p99_s, row.min_s, row.max_s]
+            times += row.interval_s or ()
+        limits = [limit for setup in report.setups for limit in setup.limits]
+        rates = [limit.bandwidth_bytes_per_s for limit in limits]
+        times += [limit.latency_s for limit in limits if limit.latency_s is not None]
+        if not all(TINY < each < HUGE for each in (*times, *rates)):
+            raise ValueError("It has times or bandwidths that can't be right")  # noqa: TRY301
+        if not all(0 <= row.size_bytes < MOST_BYTES for row in report.rows):
+            raise ValueError("It has sizes that can't be right")  # noqa: TRY301
+        sizes = {each.spec.group_size for each in report.series}
+        sizes |= {each.spec.world_size for each in report.series}
+        if not all(0 < each <= MOST_RANKS for each in sizes):
+            raise ValueError(f"It has worlds of {max(sizes):,} ranks")  # noqa: TRY301
+    except (OSError, ValueError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or str(error)[:200]
         raise UsageError(
             f"{path} is not a file of distdemo bench.",
-            f"{getattr(error, 'strerror', None) or str(error)[:200]}.",
+            f"{reason or 'It needs too much memory'}.",
             "Make one: distdemo bench all-reduce --output run.json.",
         ) from error
     series: dict[SeriesSpec, Series] = {}

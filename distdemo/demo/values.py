@@ -6,14 +6,16 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from distdemo.dtypes import DTYPES, DType
 from distdemo.errors import UsageError
+from distdemo.files import read_file
 from distdemo.ops.spec import Number
 from distdemo.ops.values import object_text, pickled_size
 
 Row = tuple[Number, ...]
+MAX_BYTES = 4 << 20
+MAX_LINES = 1 << 16
 
 HINTS = {
     "numbers": "Try --values 1,2,3 --values 4,5,6, or --values FILE with a line a rank.",
@@ -148,13 +150,21 @@ def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> li
     try:
         if name == "-" and sys.stdin is None:
             raise UsageError("--values -: standard input is closed.", "", HINTS[kind])
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+        if name == "-":
+            text = sys.stdin.read(MAX_BYTES + 1)
+        else:
+            text = read_file(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"It has more than {MAX_BYTES:,} characters")  # noqa: TRY301 - one for all reasons
+        if text.count("\n") > MAX_LINES:
+            raise ValueError(f"It has more than {MAX_LINES:,} lines")  # noqa: TRY301 - the same
     except FileNotFoundError:
         what = f"--values {name}: that is neither {kind} nor a file."
         raise UsageError(what, "There is no file of that name here.", HINTS[kind]) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         what = f"--values {name}: it can't be read."
-        raise UsageError(what, str(error), HINTS[kind]) from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(what, f"{reason}.", HINTS[kind]) from error
     lines = [
         (line, f"--values {name}, line {number}")
         for number, line in enumerate(text.splitlines(), start=1)

@@ -11,12 +11,16 @@ from distdemo.doctor.network import is_loopback
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 from distdemo.errors import UsageError
+from distdemo.files import read_file
 from distdemo.launcher.joined import engines
 
 PREFIXES = (
     *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),
     *("MPICH_", "HYDRA_", "KMP_", "GOMP_", "OMP_", "MKL_", "TENSORPIPE_", "CUDA_", "MPI4PY_"),
 )
+
+
+CONF_BYTES = 1 << 16  # of an nccl.conf
 
 
 class Trap(NamedTuple):
@@ -121,7 +125,7 @@ def nccl_files(around: Surroundings) -> Finding:
     lines = [
         line.strip()
         for place in found
-        for line in place.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in _text(place).splitlines()
         if line.strip() and not line.lstrip().startswith("#")
     ]
     return warning(
@@ -129,6 +133,13 @@ def nccl_files(around: Surroundings) -> Finding:
         "NCCL reads its variables from there too, and no `env` shows them.",
         "Keep it if you mean it; what the environment says comes first.",
     )
+
+
+def _text(place: Path) -> str:
+    try:
+        return read_file(place, max_bytes=CONF_BYTES).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        return f"can't be read ({getattr(error, 'strerror', None) or error})"
 
 
 def libraries(around: Surroundings) -> Finding:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdemo import backends
+from distdemo.files import read_file
 from distdemo.launcher.torch_import import without_traces
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _trees(program: Program) -> Iterator[ast.AST]:
             continue
         seen.add(file)
         try:
-            tree = ast.parse(file.read_bytes())
+            tree = ast.parse(read_file(file))
         except (OSError, SyntaxError, ValueError):  # the program itself will say so
             continue
         yield tree

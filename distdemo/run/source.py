@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
+from distdemo.files import read_file
 from distdemo.launcher.api import leading
 
 if TYPE_CHECKING:
@@ -54,12 +55,16 @@ def check_source(program: Program) -> None:
     if path is None or not path.is_file():
         return
     try:
-        data = path.read_bytes()
         if not program.function and zipfile.is_zipfile(path):
             return
+        data = read_file(path)
     except OSError as error:
         raise UsageError(
             f"{path} can't be read.", f"{error.strerror}.", "Check the file and its permissions."
+        ) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{path} is too large for a program.", f"{error}.", "Try distdemo run train.py."
         ) from error
     try:
         with warnings.catch_warnings():

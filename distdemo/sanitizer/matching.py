@@ -285,6 +285,13 @@ class Matcher:
             self._groups[members, backend, nth] = group
         return group
 
+    @property
+    def open_calls(self) -> int:
+        """Number of calls that other ranks have yet to make, too."""
+        collectives = sum(len(group.open) for group in self._groups.values())
+        pairs = self._channels.values()
+        return collectives + sum(len(each.sends) + len(each.receives) for each in pairs)
+
     def stop(self, why: str) -> None:
         """Compare nothing from here on, for this reason if there was none before."""
         self.stopped = self.stopped or why

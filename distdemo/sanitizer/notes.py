@@ -16,7 +16,7 @@ A call that was made before from the same line with the same arguments is its nu
 
 Lines are ASCII, ended by ``\n``. A line of another thread than the main one begins with ``@n``,
 and one that carries its time with ``t`` and that time, in µs since 1970, before all else.
-Nothing here is unpickled, so notes may come from anywhere.
+Notes may come from anywhere: a reader checks types, numbers and the length of a line.
 """
 
 from __future__ import annotations
@@ -28,15 +28,22 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
+from distdemo.encoding import decode, loads
 from distdemo.sanitizer.records import Call, Place
 
+T = TypeVar("T")
 GroupKey = tuple[tuple[int, ...], str, int]
 """A group's members, its backend, and how many of the same there were before it."""
 HEAD = 16  # bytes of a ring before its data
 FULL_S = 0.001  # seconds between two looks at a ring that is full
 MOST_KNOWN = 20_000  # different calls that a rank describes in short; then it begins anew
+LONGEST_LINE = 1 << 20  # bytes
+MOST_THREADS = MOST_GROUPS = 1 << 16  # of one rank
+MOST_MEMBERS = 1 << 20  # of all groups of one rank together
+MOST = 1 << 63  # of every other number
+UNREADABLE = "its notes can't be read"
 
 
 class Ring:
@@ -250,23 +257,33 @@ class Reader:
     """The other end: pieces of text in, notes out."""
 
     _rest: bytes = b""
+    _broken: bool = False
     _groups: dict[int, GroupKey] = field(default_factory=dict)
+    _members: int = 0
     _made: dict[int, Made] = field(default_factory=dict)
 
     def read(self, piece: bytes) -> list[tuple[int, Note]]:
-        """Every note that is whole by now, with its time in µs since 1970, 0 if it has none."""
+        """Return every complete note, with its time in µs since 1970 or 0.
+
+        A line that can't be read is a `Stopped`, the last note of all.
+        """
+        if self._broken:
+            return []
         *lines, self._rest = (self._rest + piece).split(b"\n")
-        found = []
+        found: list[tuple[int, Note]] = []
+        if len(self._rest) > LONGEST_LINE:
+            lines.append(b"?")
         for line in lines:
             at, note = 0, None
             try:
                 text = line.decode("ascii")
                 if text.startswith("t"):
                     moment, _, text = text[1:].partition(" ")
-                    at = int(moment)
+                    at = _number(moment, MOST)
                 note = self._note(text)
-            except (ValueError, KeyError, TypeError, IndexError):
-                note = Stopped("its notes can't be read")
+            except (ValueError, LookupError, TypeError):
+                self._broken = True
+                return [*found, (0, Stopped(UNREADABLE))]
             if note is not None:
                 found.append((at, note))
         return found
@@ -275,43 +292,62 @@ class Reader:
         thread = 0
         if line.startswith("@"):
             number, _, line = line[1:].partition(" ")
-            thread = int(number)
+            thread = _number(number, MOST_THREADS)
         if line[:1].isdigit():
             made = self._made[int(line)]
             return replace(made, thread=thread) if thread else made
         letter, _, rest = line.partition(" ")
         if letter == "r":
-            return Came(thread, int(rest or -1))
+            return Came(thread, _number(rest, MOST) if rest else -1)
         if letter in ("f", "u"):
             return Came(thread, failed=True, undone=letter == "u")
         if letter == "X":
-            return Stopped(json.loads(rest))
+            return Stopped(_json(str, rest))
         if letter == "w":
-            return Waits(int(rest), thread)
+            return Waits(_number(rest, MOST), thread)
         if letter == "B":
-            fields = json.loads(rest)
-            place, then = (Place(**fields.pop(name)) for name in ("place", "then"))
-            return Touched(**fields, place=place, then=then)
+            return _json(Touched, rest)
         if letter == "D":
-            fields = json.loads(rest)
-            groups = tuple(self._groups[number] for number in fields["groups"])
-            return Left(groups, Place(**fields["place"]), fields["failing"])
+            left = _json(_Left, rest)
+            return Left(tuple(self._groups[each] for each in left.groups), left.place, left.failing)
         if letter == "E":
-            fields = json.loads(rest)
-            return Ended(fields["how"], Place(**fields["place"]), fields["inside"])
-        if letter == "H":
-            return None  # who wrote this, for who opens the file
+            return _json(Ended, rest)
         if letter == "G":
             name, nth, backend, members = rest.split(" ", 3)
-            self._groups[int(name)] = (tuple(map(int, json.loads(members))), backend, int(nth))
+            key = self._group_key(members, backend, _number(nth, MOST))
+            self._groups[_number(name, MOST_GROUPS)] = key
         elif letter == "C":
             name, group, fields = rest.split(" ", 2)
-            call = _call(json.loads(fields))
-            self._made[int(name)] = Made(self._groups[int(group)], call, call.agreement)
+            call = _json(Call, fields)
+            made = Made(self._groups[int(group)], call, call.agreement)
+            self._made[_number(name, MOST_KNOWN)] = made
+        elif letter != "H":  # who wrote this, for who opens the file
+            raise ValueError("there is no such note")
         return None
 
+    def _group_key(self, text: str, backend: str, nth: int) -> GroupKey:
+        members = _json(tuple[int, ...], text)
+        self._members += len(members)
+        if self._members > MOST_MEMBERS:
+            raise ValueError("its groups have too many members")
+        return members, backend, nth
 
-def _call(fields: dict[str, Any]) -> Call:
-    place = Place(**fields.pop("place", {}))
-    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return Call(place=place, **(fields | lists))
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """`Left` as it is written: groups by number."""
+
+    groups: tuple[int, ...]
+    place: Place
+    failing: str
+
+
+def _json(kind: type[T], text: str) -> T:
+    return decode(kind, loads(text, max_bytes=LONGEST_LINE))
+
+
+def _number(text: str, end: int) -> int:
+    number = int(text)
+    if not 0 <= number < end:
+        raise ValueError(f"{text} is not in the range of {end}")
+    return number

@@ -10,15 +10,17 @@ import json
 import os
 import socket
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+from distdemo.encoding import decode, loads
 from distdemo.errors import UsageError
+from distdemo.files import MEMORY_BYTES, limited_memory, open_file
 from distdemo.launcher.verdict import ranks_of
 from distdemo.sanitizer.judge import Judge
-from distdemo.sanitizer.notes import Ended
+from distdemo.sanitizer.notes import UNREADABLE, Ended
 from distdemo.sanitizer.records import Finding, Place, Recording, Row
 
 if TYPE_CHECKING:
@@ -26,8 +28,21 @@ if TYPE_CHECKING:
 
 FOLDER = "DISTDEMO_RECORD"
 """The variable that names the folder."""
-CHUNK = 1 << 20
+CHUNK = 1 << 16
+LONGEST_HEAD = 1 << 12
+MOST_RANKS = 1 << 14
+MOST_OPEN = 200_000
+"""Calls that other ranks have not made; a rank that makes more is not read any further."""
 _NONE = "Each rank writes one from the making of its group on, if it calls install()."
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """The first line of a file."""
+
+    rank: int
+    world_size: int
+    host: str
 
 
 class _File:
@@ -100,49 +115,37 @@ def record(folder: Path) -> None:
 
 
 def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
-    """What the files of a folder come to.
+    """Compare what the files of a folder have recorded.
 
     Args:
-        folder: that the ranks wrote to.
-        timeline: gets every note; None: nothing does.
+        folder: Folder that the ranks wrote to.
+        timeline: Timeline that gets every note, or None.
 
     Raises:
-        UsageError: there are none, they can't be read, or they are of several worlds.
+        UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files: dict[int, tuple[Path, str]] = {}
-    sizes: set[int] = set()
-    for path in sorted(folder.glob("rank-*.notes")):
-        rank, size, host = _about(path)
-        files[rank] = (path, host)
-        sizes.add(size)
-    if not files:
-        raise UsageError(f"{folder} has no rank-*.notes.", _NONE, f"Set {FOLDER} to the folder.")
-    if len(sizes) > 1 or not 0 <= min(files) <= max(files) < max(sizes):
-        raise UsageError(
-            f"{folder} has the notes of several worlds.",
-            f"They are of {' and '.join(map(str, sorted(sizes)))} ranks.",
-            "Let each job write to a folder of its own.",
-        )
-    size = sizes.pop()
+    files, size = _files(folder)
     judge = Judge(size, timeline)
-    left = dict.fromkeys(files, 0)
-    while left:  # in turn, so that few calls are open at a time
-        for rank, at in list(left.items()):
-            with files[rank][0].open("rb") as file:
-                file.seek(at)
-                piece = file.read(CHUNK)
-            left[rank] += len(piece)
-            judge.feed(rank, piece)
-            if not piece:
-                del left[rank]
-        judge.read()
+    for rank, about in files.items():
+        if about is None:
+            judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
+    try:
+        with limited_memory():
+            unread = _read(folder, judge, [rank for rank in files if files[rank] is not None])
+    except MemoryError:
+        raise UsageError(
+            f"{folder} can't be compared.",
+            f"It takes more than {MEMORY_BYTES >> 20} MiB of memory.",
+            "Record fewer calls: install() later, or run fewer steps.",
+        ) from None
     finding = _finding(judge, set(range(size)) - set(files))
+    ranks = enumerate(judge.matcher.ranks)
     return Recording(
         str(folder),
         size,
         tuple(sorted(set(range(size)) - set(files))),
-        tuple(r for r, s in enumerate(judge.matcher.ranks) if r in files and s.ended is None),
-        tuple(sorted({host for _, host in files.values()})),
+        tuple(r for r, s in ranks if r in files and r not in unread and s.ended is None),
+        tuple(sorted({about.host for about in files.values() if about is not None})),
         judge.calls(),
         () if finding is None else (finding,),
         tuple(judge.matcher.shifts()),
@@ -150,15 +153,75 @@ def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
     )
 
 
-def _about(path: Path) -> tuple[int, int, str]:
-    try:
-        with path.open("rb") as file:
-            first = file.readline(1 << 12).decode("ascii")
-        about = json.loads(first.removeprefix("H "))
-        rank, size, host = int(about["rank"]), int(about["world_size"]), str(about["host"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} can't be read.", f"{error}.", "Leave it out.") from error
-    return rank, size, host
+def _files(folder: Path) -> tuple[dict[int, _About | None], int]:
+    """Return the first line of each rank's file, or None if it can't be read; and the world's size.
+
+    Raises:
+        UsageError: There are no files, none can be read, or they are of several worlds.
+    """
+    files: dict[int, _About | None] = {}
+    why = ""
+    for path in sorted(folder.glob("rank-*.notes")):
+        number = path.name.removeprefix("rank-").removesuffix(".notes")
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            continue
+        try:
+            with open_file(path) as file:
+                first = file.readline(LONGEST_HEAD).removeprefix(b"H ")
+            if not first:  # the rank was killed before it wrote a line
+                continue
+            files[int(number)] = decode(_About, loads(first, max_bytes=LONGEST_HEAD))
+        except (OSError, ValueError) as error:
+            why = why or f"{path.name}: {getattr(error, 'strerror', None) or error}."
+            files[int(number)] = None
+    if not files:
+        raise UsageError(f"{folder} has no rank-*.notes.", _NONE, f"Set {FOLDER} to the folder.")
+    known = {rank: about for rank, about in files.items() if about is not None}
+    sizes = {about.world_size for about in known.values()}
+    if not known:
+        raise UsageError(f"{folder} has no notes that can be read.", why, "Take another folder.")
+    if max(sizes) > MOST_RANKS:
+        what = f"{folder} has the notes of a world of {max(sizes):,} ranks."
+        raise UsageError(what, f"sanitize compares up to {MOST_RANKS:,}.", "Take another folder.")
+    if (
+        len(sizes) > 1
+        or max(files) >= max(sizes)
+        or any(rank != about.rank for rank, about in known.items())
+    ):
+        raise UsageError(
+            f"{folder} has the notes of several worlds.",
+            f"They are of {' and '.join(map(str, sorted(sizes)))} ranks.",
+            "Let each job write to a folder of its own.",
+        )
+    return files, sizes.pop()
+
+
+def _read(folder: Path, judge: Judge, ranks: list[int]) -> set[int]:
+    """Feed the files to the judge, in turn, so that few calls are open at a time.
+
+    Returns:
+        Ranks whose notes were not read to the end: something was unreadable, or another rank's
+        notes ended so long ago that more calls would change nothing.
+    """
+    left = dict.fromkeys(ranks, 0)
+    while left and not judge.matcher.stopped and judge.matcher.open_calls < MOST_OPEN:
+        for rank, at in list(left.items()):
+            try:
+                with open_file(folder / f"rank-{rank}.notes") as file:
+                    file.seek(at)
+                    piece = file.read(CHUNK)
+            except (OSError, ValueError):
+                judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
+                break
+            left[rank] += len(piece)
+            if not piece:
+                del left[rank]
+            judge.feed(rank, piece)
+            try:
+                judge.read()
+            except (ValueError, LookupError, TypeError, ArithmeticError):
+                judge.matcher.stop(f"rank {rank}: {UNREADABLE}")
+    return set(left)
 
 
 def _finding(judge: Judge, absent: set[int]) -> Finding | None:

@@ -264,5 +264,5 @@ class Recording:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, as far as the files tell."""
-        return not (self.findings or (self.strict and self.warnings))
+        """True if all calls were compared and nothing is wrong."""
+        return not (self.findings or self.stopped or (self.strict and self.warnings))

@@ -34,10 +34,10 @@ def summary(report: Recording, console: Console) -> Text:
         return Text(f"{sign.wrong} {report.findings[0].what}", style=colours.WRONG)
     made = sum(each.count * len(each.ranks) for each in report.calls)
     line = f"Nothing is wrong with {plural(made, 'call')}."
+    if report.stopped:
+        return Text(f"{sign.wrong} {stopped_text(report.stopped)}", style=colours.WRONG)
     if not report.ok:
         return Text(f"{sign.wrong} {plural(len(report.warnings), 'warning')}.", style=colours.WRONG)
-    if report.stopped:
-        return Text(stopped_text(report.stopped))
     return Text(f"{sign.right} {line}", style=colours.RIGHT)
 
 

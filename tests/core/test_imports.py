@@ -15,7 +15,7 @@ FILES = {
     file.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", "."): file
     for file in PACKAGE.rglob("*.py")
 }
-BASE = {"errors", "dtypes", "encoding", "versions", "__init__"}
+BASE = {"errors", "dtypes", "encoding", "files", "versions", "__init__"}
 MAY = {
     # a room of the core: the rooms that it may import beside the base
     "view": {"launcher"},  # the records of how ranks ended

@@ -39,24 +39,24 @@ def test_memory_is_what_the_machine_or_its_container_leaves(machine):
 
 def test_a_world_is_refused_with_the_number_that_fits(machine):
     check_machine(WorldSpec(100_000), data_bytes=10**15)  # no limit is known
-    threads, each = "/proc/sys/kernel/threads-max", "; a rank needs 4"
+    threads, each = "/proc/sys/kernel/threads-max", "in use; a rank needs 4."
     # A container sees all of the host's threads in /proc/loadavg, thousands of them.
     pids = {f"{GROUP}/pids.max": "1000", f"{GROUP}/pids.current": "10"}
     for files, method, most, why in (
         (memory(100), "fork", 10, "Memory: 100 MiB free, about 10 MiB per rank."),
         (memory(1000), "spawn", 5, "Memory: 1e+03 MiB free, about 180 MiB per rank."),
-        (LOADED | pids, "fork", 247, f"the control group's pids.max is 1,000, 10 in use{each}."),
+        (LOADED | pids, "fork", 247, f"the control group's pids.max is 1,000, 10 {each}"),
         (
             LOADED | {threads: "3100"},
             "fork",
             25,
-            f"kernel.threads-max is 3,100, 3,000 in use{each}.",
+            f"kernel.threads-max is 3,100, 3,000 {each}",
         ),
         (
             LOADED | {threads: "2000"},
             "fork",
             0,
-            f"kernel.threads-max is 2,000, 3,000 in use{each}.",
+            f"kernel.threads-max is 2,000, 3,000 {each}",
         ),
     ):
         machine.clear()

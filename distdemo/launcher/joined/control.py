@@ -25,17 +25,16 @@ import resource
 import select
 import signal
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from distdemo.files import limit_memory
 from distdemo.launcher.joined import messages
 from distdemo.launcher.joined.messages import Gone, Message, NodeLost
 
@@ -152,11 +151,7 @@ def _detach(kept: set[int]) -> None:
             with suppress(OSError):  # the one that listed them
                 os.close(fd)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        used = next(line.split()[1] for line in status.splitlines() if line.startswith("VmData"))
-        most = 1024 * int(used) + STORE_BYTES
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    limit_memory(STORE_BYTES)
 
 
 class _ControlProcess:

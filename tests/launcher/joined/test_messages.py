@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+from hostile import JSON
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,11 +41,6 @@ FROM_COORDINATOR: list[Message] = [
 ]
 EVERY = [(1, each) for each in TO_COORDINATOR] + [(0, each) for each in FROM_COORDINATOR]
 NAMES = [(node, name) for node in (0, 1) for name in messages.names(node)]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner),
-    max_leaves=20,
-)
 
 
 @pytest.mark.parametrize(("node", "message"), EVERY)

@@ -1,0 +1,74 @@
+"""Read files that a user has named: regular files, of limited size and in limited memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_BYTES = 64 << 20
+"""Size limit of a file that is read whole."""
+MEMORY_BYTES = 400 << 20
+"""Memory that decoding such a file may take."""
+
+
+def read_file(path: Path | str, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: The file can't be opened or read.
+        ValueError: It is not a regular file, or is too large.
+    """
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > max_bytes else file.read(max_bytes + 1)
+    if size > max_bytes or len(data) > max_bytes:  # it may grow, and /proc's have no size
+        raise ValueError(f"It has {max(size, len(data)):,} bytes; the limit is {max_bytes:,}")
+    return data
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a regular file for reading. The check is on what was opened, not on the name.
+
+    Raises:
+        OSError: It can't be opened.
+        ValueError: It is a folder, a pipe, a device or a socket.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ValueError("It is not a regular file")
+    return os.fdopen(fd, "rb")
+
+
+@contextmanager
+def limited_memory(more: int = MEMORY_BYTES) -> Iterator[None]:
+    """Raise `MemoryError` in the block when this process needs so many bytes more. Linux only."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_memory(more, hard=before[1])
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def limit_memory(more: int, hard: int | None = None) -> None:
+    """Limit the memory of this process to what it uses now and so many bytes more. Linux only.
+
+    Args:
+        more: Bytes.
+        hard: The hard limit (setrlimit(2)); None: the same as the soft one.
+    """
+    if sys.platform != "linux":
+        return
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    used = next(line.split()[1] for line in status.splitlines() if line.startswith("VmData"))
+    most = 1024 * int(used) + more
+    if hard is not None and hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most if hard is None else hard))

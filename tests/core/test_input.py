@@ -1,0 +1,180 @@
+"""Files that a user names: a record or one `UsageError`, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import JSON, changed, no_files
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recordings import document, one_series, recording
+from rich.console import Console
+
+from distdemo.bench.compare import view as compare_view
+from distdemo.bench.compare.compare import compare
+from distdemo.bench.fit import view as fit_view
+from distdemo.bench.fit.fit import study
+from distdemo.bench.recording import read
+from distdemo.cli.runner import envelope
+from distdemo.demo.values import read_numbers, read_objects
+from distdemo.encoding import decode, dumps, encode, loads
+from distdemo.errors import UsageError
+from distdemo.files import limited_memory, read_file
+from distdemo.sanitizer import notes
+from distdemo.sanitizer import view as notes_view
+from distdemo.sanitizer.notes import Ended, Touched, call_line, end_line, left_line, touched_line
+from distdemo.sanitizer.recording import judged
+from distdemo.sanitizer.records import Call, Place
+
+ONE_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(width=80, quiet=True)
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def test_only_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
+    for path in no_files(tmp_path):
+        with pytest.raises((OSError, ValueError)):
+            read_file(path)
+        with pytest.raises(UsageError):
+            read(path)
+        with pytest.raises(UsageError):
+            read_numbers([str(path)])
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    assert read_file(file, max_bytes=5) == b"12345"
+    with pytest.raises(ValueError, match="the limit is 4"):
+        read_file(file, max_bytes=4)
+
+
+def test_memory_ends_where_it_was_to_end() -> None:
+    with pytest.raises(MemoryError), limited_memory(1 << 24):
+        loads("[" + "[]," * (1 << 20) + "[]]", max_bytes=1 << 24)
+    bytearray(1 << 25)
+
+
+@given(JSON | st.text(max_size=60).map(lambda text: text[:60]))
+def test_values_are_numbers_and_objects_or_are_refused(value: Any) -> None:
+    for text in (value if isinstance(value, str) else "", json.dumps(value)):
+        for parse in (read_numbers, read_objects):
+            try:
+                parse([text, text])
+            except UsageError:
+                continue
+
+
+# ------------------------------------------------------------------------------ documents of bench
+
+SMALL = replace(one_series(), rows=one_series().rows[:4])
+GOOD = recording("good.json", SMALL)
+CONTENT = json.loads(dumps(envelope("bench", encode(document(SMALL)), ok=True, errors=[])))
+
+
+@given(changed(CONTENT))
+@ONE_FILE
+def test_a_changed_document_is_compared_or_refused(
+    tmp_path: Path, console: Console, content: Any
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(content))
+    try:
+        found = read(path)
+    except UsageError:
+        return
+    for pair in ((found, GOOD), (GOOD, found)):
+        with suppress(UsageError):
+            console.print(compare_view.table(compare(*pair, 0.05, 0.1), console))
+    with suppress(UsageError):
+        report = study([found], against=[GOOD], algorithm=None, ranks=(), sizes=())
+        console.print(fit_view.table(report, console))
+
+
+# ------------------------------------------------------------------------------------------- notes
+
+HERE = Place("train.py", 12, "step")
+CALLS = [
+    Call("all_reduce", HERE, "float32", (8,), 8, "cpu", "sum"),
+    Call("all_to_all", HERE, "float32", (4,), 4, "cpu", gives=(2, 2), takes=(2, 2)),
+    Call("send", HERE, "float32", (4,), 4, "cpu", peer=1),
+    Call("recv", HERE, "float32", (4,), 4, "cpu", peer=-1),
+    Call("broadcast", HERE, "float32", (4,), 4, "cpu", root=0, sync=False),
+    Call("gather", HERE, "float32", (4,), 4, "cpu", root=1, gives=(4, 4)),
+    Call("new_group", HERE, members=(0, 1)),
+]
+
+
+def lines(rank: int) -> list[str]:
+    """Notes of a rank of two: every kind of line."""
+    found = [f"H {json.dumps({'rank': rank, 'world_size': 2, 'host': 'h'})}"]
+    found += [f"t{10**15} G 0 0 gloo [0, 1]", "G 1 0 gloo [0, 1]"]
+    found += [call_line(number, 0, call) for number, call in enumerate(CALLS)]
+    found += ["0", "r", "1", "r", "2" if rank == 0 else "3", "r 0", "4", "w 3", "r", "5", "f"]
+    found += [f"t{10**15} @1 6", "@1 u", touched_line(Touched("x", HERE))]
+    return [*found, left_line([0, 1], HERE, ""), end_line(Ended("returned", HERE))]
+
+
+@given(st.data())
+@ONE_FILE
+def test_changed_notes_are_judged_or_refused(
+    tmp_path: Path, console: Console, data: st.DataObject
+) -> None:
+    for rank in (0, 1):
+        text = lines(rank)
+        for at in data.draw(st.sets(st.integers(0, len(text) - 1), max_size=2)):
+            head, brace, rest = text[at].partition("{")
+            if brace and data.draw(st.booleans()):
+                text[at] = head + json.dumps(data.draw(changed(json.loads(brace + rest))))
+            elif data.draw(st.booleans()):
+                text[at] = data.draw(st.sampled_from([*text, "9", "@9 0", "w 99", "r 9", ""]))
+            else:
+                text[at] = data.draw(st.text(max_size=20))
+        whole = "\n".join([*text, ""]).encode(errors="replace")
+        (tmp_path / f"rank-{rank}.notes").write_bytes(whole)
+    try:
+        report = judged(tmp_path)
+    except UsageError:
+        return
+    console.print(notes_view.table(report, console, calls=True))
+
+
+@given(st.sampled_from([Call, Touched, Ended, Place]), JSON)
+def test_any_json_is_a_note_or_a_value_error(kind: type[Any], value: Any) -> None:
+    with suppress(ValueError):
+        assert isinstance(decode(kind, value), kind)
+
+
+BAD = {
+    "a call that is no object": b'C 7 0 "abc"\n',
+    "nested too deeply": b"C 7 0 " + b"[" * 100_000 + b"\n",
+    "a large number": b"w 1" + b"0" * 400 + b"\n",
+    "no end of a line": b"0" * (notes.LONGEST_LINE + notes.MOST_GROUPS),
+    "too many members": f"G 2 0 gloo {[0] * (notes.MOST_MEMBERS // 2)}\n".encode() * 3,
+}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_a_rank_whose_notes_can_not_be_read_is_named(why: str, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        text = "\n".join([*lines(rank)[:10], ""]).encode()
+        (tmp_path / f"rank-{rank}.notes").write_bytes(text + BAD[why] * rank)
+    report = judged(tmp_path)
+    assert (report.ok, report.stopped) == (False, f"rank 1: {notes.UNREADABLE}")
+
+
+def test_a_rank_that_goes_on_without_end_is_not_read_to_the_end(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        text = "\n".join([*lines(rank)[:11], ""])
+        (tmp_path / f"rank-{rank}.notes").write_text(text + "0\nr\n" * (1_000_000 * rank))
+    report = judged(tmp_path)
+    assert [each.kind for each in report.findings] == ["absent"]
+    assert report.unended == (0,)
