@@ -143,7 +143,7 @@ def _forget() -> None:
     gc.enable()  # Popen has disabled it
     _lead_nowhere()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGALRM):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     logging.getLogger().handlers.clear()
     sys.breakpointhook = sys.__breakpointhook__
