@@ -67,6 +67,7 @@ def _carry_out(words: list[str], *, silent: bool) -> int:
     from distdemo.cli.app import app
 
     error: DistdemoError
+    signals.on_import(lambda what: _tell(_stopped(what), words, silent=silent))
     try:
         code = app(args=words, prog_name="distdemo", standalone_mode=False)
     except CommandEnded as end:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 from distdemo.errors import EXIT_FAILED, EXIT_INTERRUPTED, Terminated
 
 _received: set[int] = set()
+_report: Callable[[str], object] | None = None
 
 
 def install() -> None:
@@ -23,13 +27,31 @@ def install() -> None:
             signal.signal(number, _stop)
 
 
+def on_import(report: Callable[[str], object]) -> None:
+    """Exit at once, after this report, if a signal arrives while torch is imported."""
+    global _report  # noqa: PLW0603 - a process has one set of handlers
+    _report = report
+
+
 def _stop(number: int, _: FrameType | None) -> NoReturn:
     _received.add(number)
+    importer = sys.modules.get("distdemo.launcher.torch_import")
+    importing = importer is not None and importer.is_importing()
+    if importing and _report is not None:  # nothing has been started yet
+        _report(what_stopped(number))
+        os._exit(exit_code())
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     for each in (signal.SIGTERM, signal.SIGHUP):  # once is enough
         signal.signal(each, signal.SIG_IGN)
     raise Terminated(signal.Signals(number).name)
+
+
+def what_stopped(number: int) -> str:
+    """Return the sentence that reports the signal."""
+    if number == signal.SIGINT:
+        return "Interrupted."
+    return f"Stopped by {signal.Signals(number).name}."
 
 
 def interrupted() -> bool:

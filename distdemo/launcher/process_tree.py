@@ -42,6 +42,7 @@ class Cleanup:
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
+        self._paths = paths
         try:
             self._process = subprocess.Popen(  # noqa: S603 - a script and paths of our own
                 [sys.executable, "-I", "-S", cleanup.__file__, *paths],
@@ -80,6 +81,8 @@ class Cleanup:
         done = self._process.poll() == 0
         self._process.kill()
         self._process.wait()
+        for path in () if done else self._paths:
+            cleanup.remove(path)
         return done
 
 

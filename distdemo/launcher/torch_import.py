@@ -30,6 +30,7 @@ CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Torch's own name for the compiler's folder; it also sets it."""
 ENDING_S = 0.1  # for which the system may still list a thread that has ended
 _known_threads: frozenset[str] | None = None
+_imports = 0  # under way
 
 
 def load_torch() -> None:
@@ -43,7 +44,7 @@ def load_torch() -> None:
         return
     alone = len(threads()) == 1 and "torch" not in sys.modules
     try:
-        with _no_garbage(), warnings.catch_warnings():
+        with _no_garbage(), _importing(), warnings.catch_warnings():
             # Torch works without NumPy, and nothing here needs it.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
             for module in MODULES:
@@ -119,6 +120,24 @@ def _no_garbage() -> Iterator[None]:
             gc.enable()
 
 
+def is_importing() -> bool:
+    """Return True while torch is imported.
+
+    A signal's handler must not raise then: modules swallow the exception, or stay half imported.
+    """
+    return _imports > 0
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    global _imports  # noqa: PLW0603 - a signal's handler asks for it
+    _imports += 1
+    try:
+        yield
+    finally:
+        _imports -= 1
+
+
 @contextmanager
 def without_traces() -> Iterator[None]:
     """Silence torch's warnings, and keep its compiler from making a folder when it is imported.
@@ -127,7 +146,7 @@ def without_traces() -> Iterator[None]:
     torch/_dynamo/package.py). One that is there already satisfies it.
     """
     given = os.environ.get(CACHE)
-    with warnings.catch_warnings():
+    with _importing(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with suppress(OSError):  # there is none, as torch will say itself
             os.environ[CACHE] = given or tempfile.gettempdir()
