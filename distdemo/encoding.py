@@ -1,12 +1,14 @@
 """Frozen records to JSON and back: the one encoder of every document, file and message.
 
-A record is a dataclass; its field names are the document's names. What a property works out is
-part of the document where it is declared with :class:`derived`. A record that is one of several
-in a union says which it is: ``kind: ClassVar[str]``, written as ``"kind"``. JSON has no NaN and
-no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+A record is a dataclass; its field names are the document's names. A record with a method
+``document`` is written as what that returns, its form for users, which is not read back. What a
+property works out is part of the document where it is declared with :class:`derived`. A record
+that is one of several in a union says which it is: ``kind: ClassVar[str]``, written as ``"kind"``.
 
-Bytes are base64. Left out are fields whose name begins with ``_`` and those with
-``metadata={"json": False}``; with ``metadata={"json": "at_s"}`` a field has that name there.
+Fields that are equal to their default are left out; `decode` restores them. So are fields whose
+name begins with ``_`` and those with ``metadata={"json": False}``; with
+``metadata={"json": "at_s"}`` a field has that name there. JSON has no NaN and no infinities: they
+are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. Bytes are base64.
 """
 
 from __future__ import annotations
@@ -26,16 +28,15 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Json = Any
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 T = TypeVar("T")
 _short = reprlib.repr
 
 _FINITE = ("_s", "_bytes")  # endings of names of times and sizes
+_WIDTH = 100  # characters of a line
+_NONE = object()  # no default is equal to it
 _LARGEST = 2**63  # of an integer, as other JSON readers have it
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-# An array of numbers over several lines. No string matches: a newline in it is written \\n.
-_NUMBERS = re.compile(r"\[\n[\s\d.,eE+\-]*\]")
-
 # Characters that control a terminal, reorder text or can't be encoded, and that JSON allows as they
 # are: all that `distdemo.view.foreign.printable` spells out. Only strings have any.
 _UNSAFE = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -45,13 +46,14 @@ class derived(property):  # noqa: N801 - it is used as a decorator, as property 
     """A property that is written into the document like a field. It is not read back."""
 
 
-def encode(value: Any, *, whole: bool = False) -> Json:  # noqa: ANN401 - any record
+def encode(value: Any, *, whole: bool = False, defaults: bool = False) -> Json:  # noqa: ANN401 - any record
     """The value as what JSON has: dictionaries, lists, strings, numbers, booleans and None.
 
     Args:
         value: records and plain data.
         whole: with the fields that documents leave out, and without what is derived: all that
             ``decode`` needs to make an equal record. Messages between processes are encoded so.
+        defaults: Include the fields that are equal to their default.
 
     Raises:
         TypeError: it holds something that is neither a record nor plain data.
@@ -68,7 +70,14 @@ def encode(value: Any, *, whole: bool = False) -> Json:  # noqa: ANN401 - any re
         if isinstance(value, enum.Enum):
             return put(value.value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            entry = {name: put(getattr(value, own)) for name, own in names(type(value)).items()}
+            if not whole and hasattr(value, "document"):
+                return put(value.document())
+            usual = {} if defaults else _defaults(type(value))
+            entry = {
+                name: put(found)
+                for name, own in names(type(value)).items()
+                if (found := getattr(value, own)) != usual.get(own, _NONE)
+            }
             kind = getattr(type(value), "kind", None)
             return {"kind": kind, **entry} if isinstance(kind, str) else entry
         if isinstance(value, Mapping):
@@ -89,10 +98,30 @@ def encode(value: Any, *, whole: bool = False) -> Json:  # noqa: ANN401 - any re
 
 
 def dumps(document: Json) -> str:
-    """The document as text, two blanks a level; an array of numbers in one line."""
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    text = _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-    return _NUMBERS.sub(lambda match: "[" + " ".join(match.group()[1:-1].split()) + "]", text)
+    """Return the document as text: one line for what fits into one, and for an array of numbers."""
+    text = _text(document, 0)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def _text(value: Json, indent: int) -> str:
+    if not isinstance(value, dict | list) or not value:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+    if isinstance(value, dict):
+        ends = "{}"
+        parts = [
+            f"{json.dumps(name, ensure_ascii=False)}: {_text(item, indent + 2)}"
+            for name, item in value.items()
+        ]
+    else:
+        ends = "[]"
+        parts = [_text(item, indent + 2) for item in value]
+    is_short = indent + sum(map(len, parts)) + 2 * len(parts) <= _WIDTH
+    is_flat = not any("\n" in part for part in parts)
+    numbers = isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+    if (indent and is_short and is_flat) or numbers:
+        return ends[0] + ", ".join(parts) + ends[1]
+    before = "\n" + " " * (indent + 2)
+    return ends[0] + before + f",{before}".join(parts) + "\n" + " " * indent + ends[1]
 
 
 def loads(data: bytes | str, *, max_bytes: int) -> Json:
@@ -129,7 +158,7 @@ def decode(kind: type[T], data: Json) -> T:
 def document_schema(record: type, title: str) -> Json:
     """The JSON Schema (2020-12) of the document that a command makes of such a record."""
     parts: dict[str, Json] = {}
-    content = _record_schema(record, parts)
+    content = _record_schema(_written(record), parts)
     text = {"type": "string"}
     ranks = {"type": "array", "items": {"type": "integer"}}
     error = {"what": text, "why": text, "hint": text, "ranks": ranks, "consequences": ranks}
@@ -160,6 +189,18 @@ def document_schema(record: type, title: str) -> Json:
 @cache
 def _fields(record: type) -> dict[str, str]:
     return {each.name: each.name for each in dataclasses.fields(record) if each.init}
+
+
+@cache
+def _defaults(record: type) -> dict[str, Any]:
+    """Return the default of each field that has one."""
+    found = {}
+    for each in dataclasses.fields(record):
+        if each.default is not dataclasses.MISSING:
+            found[each.name] = each.default
+        elif each.default_factory is not dataclasses.MISSING:
+            found[each.name] = each.default_factory()
+    return found
 
 
 @cache
@@ -314,6 +355,8 @@ def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911
     if origin is Literal:
         return {"enum": list(inside)}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if _written(kind) is not kind:
+            return _schema(_written(kind), parts)
         if kind.__name__ not in parts:
             parts[kind.__name__] = {}  # a record may hold its like
             parts[kind.__name__] = _record_schema(kind, parts)
@@ -331,12 +374,19 @@ def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911
     return {}  # anything
 
 
+def _written(record: type) -> Any:  # noqa: ANN401 - a type
+    """Return the type in whose form a record is written."""
+    document = getattr(record, "document", None)
+    return record if document is None else get_type_hints(document)["return"]
+
+
 def _record_schema(record: type, parts: dict[str, Json]) -> Json:
     hints = _hints(record)
     properties: dict[str, Json] = {}
     if isinstance(getattr(record, "kind", None), str):
         properties["kind"] = {"const": vars(record)["kind"]}
-    for name, own in _names(record).items():
+    names = _names(record)
+    for name, own in names.items():
         found = getattr(record, own, None)
         hint = get_type_hints(found.fget)["return"] if isinstance(found, derived) else hints[own]
         properties[name] = _schema(hint, parts)
@@ -345,5 +395,5 @@ def _record_schema(record: type, parts: dict[str, Json]) -> Json:
         "type": "object",
         "description": described,
         "properties": properties,
-        "required": list(properties),
+        "required": [name for name in properties if names.get(name) not in _defaults(record)],
     }

@@ -414,7 +414,9 @@ def to_csv(report: BenchReport) -> str:
     for series in report.series:
         for row in series.rows:
             low, high = row.interval_s or (None, None)
-            parts = encode((series.spec, replace(row, times_s=()), row.judgement, row.overlap))
+            parts = encode(
+                (series.spec, replace(row, times_s=()), row.judgement, row.overlap), defaults=True
+            )
             values: dict[str, Any] = {**report.environment, **report.versions}
             for part in parts:
                 values |= part or {}

@@ -8,11 +8,12 @@ comparison was made on the whole. Field names are those of the JSON documents: `
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from distdemo.launcher.clock import HOST
 from distdemo.launcher.records import WorldReport
+from distdemo.ops import REGISTRY
 from distdemo.ops.contract import Traffic, Words
 from distdemo.ops.spec import Number, OpSpec
 
@@ -43,6 +44,16 @@ class Piece:
         if not self.last_values and len(self.values) != math.prod(self.shape):
             raise ValueError(f"{len(self.values)} values for the shape {self.shape}")
 
+    def document(self) -> Any:  # noqa: ANN401 - nested lists
+        """Return the elements as nested lists, or the ends of a large tensor."""
+        if self.last_values:
+            ends = {"first": self.values, "last": self.last_values}
+            return {"shape": self.shape, **ends}
+        found: list[Any] = list(self.values)
+        for length in self.shape[:0:-1]:
+            found = [found[at : at + length] for at in range(0, len(found), length or 1)]
+        return found if self.shape else found[0]
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectPiece:
@@ -59,6 +70,10 @@ class ObjectPiece:
     value: Any
     pickled_bytes: int
     source: int | None = None
+
+    def document(self) -> Any:  # noqa: ANN401 - the user's value
+        """Return the object itself."""
+        return self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,15 @@ class Holding:
     undefined: bool = False
     listed: bool = False
     joined: bool = False
+
+    def document(self) -> list[Any] | None:
+        """Return the pieces in order, or None where the contents mean nothing."""
+        if self.undefined:
+            return None
+        pieces: list[Any] = list(self.pieces)
+        if self.omitted:
+            pieces.insert(len(pieces) // 2, {"omitted": self.omitted})
+        return pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +212,114 @@ class RankResult:
     group: int = 0
     group_rank: int | None = None
 
+    def document(self) -> RankDocument:
+        """Return the result in its form for users."""
+        found = self.verification
+        return RankDocument(
+            self.rank,
+            self.before.document(),
+            self.after.document(),
+            found.checked,
+            found.wrong,
+            found.mismatches,
+            found.tolerance,
+            self.time_s,
+            self.launch_s,
+            self.wait_s,
+            self.clock,
+            self.events,
+            self.steps,
+            self.attendance,
+            self.takes_part,
+            self.group,
+            self.group_rank if self.group_rank != self.rank else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RankDocument:
+    """One rank's part in an operation.
+
+    Attributes:
+        before: Tensors or objects that the rank held, in order.
+        after: The same after the call; left out where the op leaves the buffer undefined.
+        checked: Number of elements that were compared with plain arithmetic on the inputs.
+        wrong: Number of elements that differ.
+        mismatches: The first wrong elements.
+        tolerance: Largest allowed difference; 0 where the result must match exactly.
+        time_s: Seconds of the call, and of the wait if there was a handle.
+        launch_s: Seconds until a non-blocking call returned its handle.
+        wait_s: Seconds in ``wait`` of a non-blocking call.
+        clock: Clock of these times.
+        takes_part: False if the rank is in no group.
+        group: Index of the rank's group.
+        group_rank: Rank within the group, where that is another number.
+    """
+
+    rank: int
+    before: list[Any] | None
+    after: list[Any] | None = None
+    checked: int = 0
+    wrong: int = 0
+    mismatches: tuple[Mismatch, ...] = ()
+    tolerance: float = 0.0
+    time_s: float = 0.0
+    launch_s: float | None = None
+    wait_s: float | None = None
+    clock: str = HOST
+    events: tuple[Event, ...] = ()
+    steps: tuple[CallStep, ...] = ()
+    attendance: Attendance | None = None
+    takes_part: bool = True
+    group: int = 0
+    group_rank: int | None = None
+
 
 # ------------------------------------------------------------------------ what the commands report
+
+
+@dataclass(frozen=True, slots=True)
+class CallDocument:
+    """A call: torch's name of the op, the function of torch.distributed, and its settings.
+
+    The settings are those of `OpSpec`; they are left out where they have their default or the op
+    doesn't take them.
+    """
+
+    name: str
+    call: str
+    form: str = "tensor"
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    reduce_op: str | None = None
+    root: int | None = None
+    src: int | None = None
+    dst: int | None = None
+    pattern: str | None = None
+    async_op: bool = False
+    values: tuple[tuple[Number, ...] | None, ...] | None = None
+    fill: Number | str | None = None
+    seed: int | None = None
+    sizes: tuple[int, ...] | None = None
+    splits: tuple[tuple[int, ...], ...] | None = None
+    objects_json: tuple[str | None, ...] | None = None
+    inference: bool = False
+    factor: float = 2.0
+    monitored: bool = False
+    straggler: int | None = None
+    straggler_delay_s: float = 0.0
+    in_place: bool = False
+
+
+def call_document(spec: OpSpec) -> CallDocument:
+    """Return the call of a spec as documents have it."""
+    op = REGISTRY[spec.op]
+    form = op.form(spec)
+    same = [each.name for each in fields(CallDocument) if hasattr(spec, each.name)]
+    given: dict[str, Any] = {name: getattr(spec, name) for name in same}
+    if spec.objects or not op.traffic(spec).payload_bytes:
+        given |= {"dtype": None, "shape": None}
+    return CallDocument(name=spec.op, call=form.call, form=form.name, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +351,25 @@ class Explanation:
     names: tuple[str, ...] = ()
     ok: ClassVar[bool] = True
 
+    def document(self) -> ExplanationDocument:
+        """Return the explanation in its form for users."""
+        call = call_document(self.spec)
+        moves, meets, names = self.moves, self.meets, self.names
+        return ExplanationDocument(call, self.words, self.traffic, self.ranks, moves, meets, names)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationDocument:
+    """An `Explanation` for users."""
+
+    op: CallDocument
+    words: Words
+    traffic: Traffic
+    ranks: tuple[ExplainedRank, ...]
+    moves: tuple[tuple[int, int], ...] = ()
+    meets: bool = False
+    names: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class OpReport:
@@ -251,6 +400,39 @@ class OpReport:
     def ok(self) -> bool:
         """Whether every rank returned and every defined element was right."""
         return self.world.ok and all(each.verification.ok for each in self.ranks)
+
+    def document(self) -> OpDocument:
+        """Return the report in its form for users."""
+        return OpDocument(
+            call_document(self.spec),
+            self.world,
+            self.traffic,
+            self.ranks,
+            self.versions,
+            self.groups,
+            self.explanation,
+            self.warning,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpDocument:
+    """An `OpReport` for users.
+
+    Attributes:
+        ranks: Result of each rank; left out if the world failed.
+        groups: Ranks of each group that ran at once; left out if the whole world was one.
+        warning: Sentence that says what this release of torch does wrong here.
+    """
+
+    op: CallDocument
+    world: WorldReport
+    traffic: Traffic
+    ranks: tuple[RankResult, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    groups: tuple[tuple[int, ...], ...] = ()
+    explanation: Explanation | None = None
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,10 +247,46 @@ class WorldReport:
         """Whether every rank returned."""
         return self.verdict is None
 
+    def document(self) -> WorldDocument:
+        """Return the world in its form for users."""
+        quiet = self.ok and not any(each.output for each in self.outcomes)
+        return WorldDocument(
+            self.world.world_size,
+            self.world.backend,
+            self.world.device,
+            self.start_method,
+            self.seconds,
+            self.engine,
+            self.hosts,
+            () if quiet else self.outcomes,
+        )
+
     @property
     def values(self) -> list[Any]:
         """What the ranks returned, in order; only for a world that went well."""
         return [o.value for o in self.outcomes if isinstance(o, Returned)]
+
+
+@dataclass(frozen=True, slots=True)
+class WorldDocument:
+    """A world as documents have it.
+
+    Attributes:
+        size: Number of ranks.
+        duration_s: Seconds from the start of the first rank until the last one was gone.
+        engine: What started the processes: ``local``, torchrun, mpi, slurm, ...
+        hosts: Host of each rank; left out if all live on this machine.
+        outcomes: How each rank ended; left out if every rank returned and wrote nothing.
+    """
+
+    size: int
+    backend: str
+    device: str
+    start_method: str
+    duration_s: float
+    engine: str = "local"
+    hosts: tuple[str, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
 
 def headline(message: str) -> str:

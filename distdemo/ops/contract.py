@@ -42,9 +42,9 @@ class Traffic:
     """
 
     payload_bytes: int
-    payload_is: str
+    payload_is: str = field(metadata={"json": False})
     busbw_factor: float
-    busbw_formula: str
+    busbw_formula: str = field(metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def test_the_command_fits_predicts_and_writes(tmp_path: Path) -> None:
     assert len(out.splitlines()) <= 2
     assert b"<svg" in picture.read_bytes()
     found = json.loads(result.read_text())
-    assert (found["schema_version"], found["command"], found["ok"]) == (2, "bench fit", True)
+    assert (found["schema_version"], found["command"], found["ok"]) == (3, "bench fit", True)
     (series,) = found["series"]
     assert (series["chosen"], series["ranks"]) == ("ring", [2, 4])
     assert series["fits"][0]["alpha_s"] == pytest.approx(ALPHA)

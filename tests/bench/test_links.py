@@ -303,7 +303,7 @@ def test_the_command_measures_and_writes_both_files(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "links · 2 ranks · gloo" in out
     found = json.loads(document.read_text(encoding="utf-8"))
-    assert (found["schema_version"], found["command"], found["ok"]) == (2, "bench links", True)
+    assert (found["schema_version"], found["command"], found["ok"]) == (3, "bench links", True)
     pairs = {(link["src"], link["dst"]) for link in found["links"]}
     assert pairs == {(0, 1), (1, 0)}
     assert (found["spec"]["small_bytes"], found["spec"]["large_bytes"]) == (4, 4096)

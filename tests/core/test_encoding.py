@@ -66,7 +66,7 @@ def test_what_is_encoded_is_valid_and_decodes_to_the_same() -> None:
     ):
         data = json.loads(dumps(encode(box)))
         assert decode(Box, data) == box
-        VALID.validate({"schema_version": 2, "command": "box", "errors": [], **data})
+        VALID.validate({"schema_version": 3, "command": "box", "errors": [], **data})
 
 
 def test_the_document() -> None:
@@ -75,12 +75,7 @@ def test_the_document() -> None:
         "ok": True,
         "ratios": ["Infinity", "-Infinity"],
         "pair": [1, "a"],
-        "pets": [{"kind": "dog", "lives": 1}],
-        "colour": None,
-        "by_rank": {},
-        "way": "in",
-        "anything": None,
-        "times_s": [],
+        "pets": [{"kind": "dog"}],
         "total": "NaN",
     }
 

@@ -224,9 +224,6 @@ def test_three_side_by_side_do_not_disturb_each_other(temporary):
         ]
         said = [run.finish() for run in runs]
     assert [(code, err) for code, _, err in said] == [(0, "")] * 3
-    results = [
-        [rank["after"]["pieces"][0]["values"] for rank in json.loads(out)["ranks"]]
-        for _, out, _ in said
-    ]
+    results = [[rank["after"][0] for rank in json.loads(out)["ranks"]] for _, out, _ in said]
     assert results == [[[2.0 * number] * 4] * 2 for number in range(3)]
     assert list(temporary.iterdir()) == []

@@ -28,7 +28,7 @@ def document(command, *words):
 
 def after(found):
     """What each rank holds in the end: the numbers of each piece."""
-    return [[piece["values"] for piece in rank["after"]["pieces"]] for rank in found["ranks"]]
+    return [rank.get("after", []) for rank in found["ranks"]]
 
 
 RUNS = [
@@ -51,7 +51,7 @@ def test_an_operation_runs_and_is_verified(command, line, expected):
     code, found, err = document(command, *line.split())
     assert code == 0, (found["errors"], err)
     assert found["ok"]
-    assert found["schema_version"] == 2
+    assert found["schema_version"] == 3
     assert after(found) == expected
 
 
@@ -59,8 +59,7 @@ def test_objects_travel(command):
     words = ["gather", "-n", "2", "--objects", "--values", '{"a": [1]}', "--values", '"ü"']
     code, found, _ = document(command, *words)
     assert code == 0
-    pieces = found["ranks"][0]["after"]["pieces"]
-    assert [each["value"] for each in pieces] == [{"a": [1]}, "ü"]
+    assert after(found) == [[{"a": [1]}, "ü"], []]
 
 
 def test_quiet_is_the_verdict_alone_and_a_file_gets_the_rest(command, tmp_path):
@@ -90,7 +89,7 @@ def test_every_operation_is_explained_and_listed(command):
     for name, op in ops.REGISTRY.items():
         code, found, _ = document(command, "explain", name)
         assert code == 0
-        assert found["spec"]["op"] == name
+        assert found["op"]["name"] == name
         assert op.command in {each["command"] for each in listed["ops"]}
 
 
@@ -126,7 +125,7 @@ def test_a_failed_world_is_told_rank_by_rank(command):
         command, *["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "1"]
     )
     assert code == 1
-    assert found["ranks"] == []
+    assert "ranks" not in found
     assert found["errors"][0]["what"]
 
 

@@ -52,8 +52,8 @@ def test_the_pair_with_the_slow_cable_is_named(hosts: Hosts) -> None:
     assert [other[0] for other in others] == [0, 0, 0]
     document = json.loads(out)
     assert len(document["links"]) == 12
-    slow = {(link["src"], link["dst"]): link for link in document["links"] if link["slow"]}
+    slow = {(link["src"], link["dst"]): link for link in document["links"] if "slow" in link}
     assert {(1, 2), (2, 1)} <= set(slow), document["links"]
     assert "bandwidth" in slow[1, 2]["slow"]
     assert slow[1, 2]["bandwidth_bytes_per_s"] < 1.5 * 200e6 / 8
-    assert document["slow_ranks"] == []
+    assert "slow_ranks" not in document

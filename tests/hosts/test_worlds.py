@@ -153,4 +153,4 @@ def test_mpiexec_over_two_hosts_makes_one_world_over_mpi(hosts: Hosts) -> None:
     assert code == 0, out + err
     assert spread(out) == {0: "h0", 1: "h1"}
     world = json.loads(out)["world"]
-    assert (world["engine"], world["world"]["backend"]) == ("mpi", "mpi")
+    assert (world["engine"], world["backend"]) == ("mpi", "mpi")

@@ -31,7 +31,7 @@ def test_calls_over_mpi_are_compared_and_can_be_left_alone(tmp_path: Path) -> No
     for option, status, kinds in (("--sanitize", 1, ["reduce_op"]), ("--no-sanitize", 0, [])):
         with commanded([*line, option], tmp_path) as run:
             code, out, _ = run.finish()
-        found = json.loads(out)["findings"]
+        found = json.loads(out).get("findings", [])
         assert (code, [each["kind"] for each in found]) == (status, kinds), out
         assert all(each["ranks"] == [1] for each in found), out
 

@@ -92,12 +92,12 @@ def test_what_a_message_costs_is_typed_with_its_unit() -> None:
 def test_a_run_is_a_document_with_units_and_no_text_of_the_screen(command: Any) -> None:
     code, out, _ = command("trace", "-n", "3", "--format", "json")
     found = json.loads(out)
-    assert (code, found["schema_version"], found["command"], found["ok"]) == (0, 2, "trace", True)
+    assert (code, found["schema_version"], found["command"], found["ok"]) == (0, 3, "trace", True)
     assert found["counts"]["total_bytes"] == sum(found["handed_bytes"]) == 48
     first = found["rounds"][0]
     assert set(first["moments"][0]) == {"began_s", "posted_s", "arrived_s", "ended_s"}
     message = {"src": 0, "dst": 1, "chunks": [0], "elements": 1}
-    assert first["transfers"][0] == message | {"reduce": True, "content": "held"}
+    assert first["transfers"][0] == message | {"reduce": True}
     assert found["errors"] == []
 
 
