@@ -233,7 +233,7 @@ def ending(report: TraceReport, console: Console) -> Iterator[RenderableType]:
         yield Text("No rounds: there is no other rank to send to.")
     yield fitting(console, lambda _: _checks(report, console))
     yield Text(
-        f"B: {payload_text(report.traffic)}; n: ranks; --list explains other letters.",
+        f"B: {payload_text(report.traffic)}; n: ranks; trace list explains other letters.",
         style=colours.QUIET,
     )
     yield Text(

@@ -27,13 +27,11 @@ from distdemo.ops.buffers import expected
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
-from distdemo.trace.compare import compare
+from distdemo.trace.compare.compare import compare
+from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec
 from distdemo.trace.count import count_by_rank
 from distdemo.trace.rank import Runner, trace
 from distdemo.trace.records import (
-    Candidate,
-    Comparison,
-    ComparisonSpec,
     CostModel,
     Fault,
     TraceReport,

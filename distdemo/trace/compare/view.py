@@ -9,7 +9,8 @@ from functools import partial
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.trace.records import Candidate, ComparedSize, Comparison, Counts, TraceSpec
+from distdemo.trace.compare.records import Candidate, ComparedSize, Comparison
+from distdemo.trace.records import Counts, TraceSpec
 from distdemo.trace.texts import link_text, payload_text, sameness
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
@@ -62,7 +63,7 @@ def summary(report: Comparison, console: Console) -> Text:
 
 def plot(report: Comparison, kind: str) -> bytes:
     """Time against size, a line an algorithm, as ``png`` or ``svg``."""
-    from distdemo.trace.plot import draw
+    from distdemo.trace.compare.plot import draw
 
     return draw(report, kind)
 
@@ -214,7 +215,7 @@ def below(report: Comparison) -> Iterator[str]:
     """What holds for all sizes."""
     rows = [each for size in report.sizes for each in size.candidates if each.counts]
     if rows and not any(_differing(report)):
-        yield "Every count is what its formula gives for equal chunks; --list shows the formulas."
+        yield "Every count is what its formula gives for equal chunks; see distdemo trace list."
     if report.crossovers:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
         last = report.crossovers[-1].above

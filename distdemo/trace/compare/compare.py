@@ -1,4 +1,4 @@
-"""Algorithms side by side: on paper (``--simulate``), or all run in one world (``--compare``).
+"""Algorithms side by side: on paper (``simulate``), or all run in one world (``compare``).
 
 Whatever ends the world early (a rank that dies, Ctrl-C, SIGTERM) leaves the sizes that were
 finished.
@@ -21,19 +21,19 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
-from distdemo.trace.count import checks, cost, counted, crossovers, infos, predicted
-from distdemo.trace.records import (
+from distdemo.trace.compare.records import (
     Candidate,
     ComparedSize,
     Comparison,
     ComparisonSpec,
-    CostModel,
     Timing,
 )
+from distdemo.trace.count import checks, cost, counted, crossovers, infos, predicted
+from distdemo.trace.records import CostModel
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
-    from distdemo.trace.compare_rank import Entry
+    from distdemo.trace.compare.rank import Entry
 
 SMALL = 64  # bytes of the small message that the link is measured with
 LEAST, MOST = 1 << 16, 1 << 22
@@ -110,7 +110,7 @@ def compare(
         start: starts a world, as ``Session.start`` does.
         watch: called with the number of sizes that are done and what was begun last.
     """
-    from distdemo.trace.compare_rank import SizeDone, compare_on_rank
+    from distdemo.trace.compare.rank import SizeDone, compare_on_rank
 
     op, n = spec.ops[0], world.world_size
     refused = backends.REGISTRY[world.backend].refuses(ops.REGISTRY[op.op], op, world.device) or ""
