@@ -290,19 +290,6 @@ def test_other_faults_are_told_as_what_they_are() -> None:
     assert {each.rank: each.missing for each in lost} == {2: (1,), 3: (1,), 0: (1,)}
 
 
-def test_numbers_that_the_schedule_does_not_make_are_not_shown_as_if_it_did() -> None:
-    spec, done = runs()["small"]
-    outcome = done.outcomes[3]
-    assert isinstance(outcome, Returned)
-    values = [*outcome.value.values]
-    values[1] = {1: (7.0,)}
-    changed = replace(outcome, value=replace(outcome.value, values=tuple(values)))
-    found = make_report(spec, replace(done, outcomes=(*done.outcomes[:3], changed)))
-    (wrong,) = found.wrong
-    assert not found.ok
-    assert (wrong.rank, wrong.chunk, wrong.round, wrong.got) == (3, 1, 2, 7.0)
-
-
 def test_of_a_world_that_failed_there_is_no_picture() -> None:
     spec, done = runs()["small"]
     verdict = Verdict("Rank 1 died.", "It was killed.", "Look at its memory.", (1,))
