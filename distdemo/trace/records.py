@@ -90,25 +90,20 @@ class AlgorithmList:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a schedule does, counted message by message.
+    """What a schedule does.
 
     Attributes:
-        messages: that carry anything.
+        rounds: Number of rounds.
         sent_bytes: by the rank that sends most.
         busiest_bytes: through the rank where sent and received together are most.
-        busiest_rank: that one, or one of those.
-        busiest_ranks: how many ranks carry as much.
         total_bytes: that all ranks send together.
         alpha_rounds: rounds in which anything is sent: how often α is paid.
         beta_bytes: of the largest message of each round, added up: how often β is paid.
     """
 
     rounds: int
-    messages: int
     sent_bytes: int
     busiest_bytes: int
-    busiest_rank: int
-    busiest_ranks: int
     total_bytes: int
     alpha_rounds: int
     beta_bytes: int
@@ -348,6 +343,11 @@ class TraceReport:
     def n(self) -> int:
         """Ranks."""
         return self.spec.op.group_size
+
+    @property
+    def messages(self) -> int:
+        """Number of messages that carry anything."""
+        return sum(t.elements > 0 for each in self.rounds for t in each.transfers)
 
     def states(self) -> Iterator[tuple[dict[int, Cell], ...]]:
         """What each rank holds, by chunk: before the first round, and after each; new objects."""

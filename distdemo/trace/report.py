@@ -15,7 +15,7 @@ from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
 from distdemo.ops.spec import Number
 from distdemo.trace import algorithms
-from distdemo.trace.count import checks, count, count_by_rank, info
+from distdemo.trace.count import checks, count, info
 from distdemo.trace.play import Contributions, contributions, played
 from distdemo.trace.records import (
     Cell,
@@ -46,8 +46,7 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
     op, schedule = spec.op, algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
     traffic = ops.REGISTRY[op.op].traffic(op)
     itemsize = DTYPES[op.dtype].itemsize
-    counts = count(schedule, itemsize)
-    sent, received = count_by_rank(schedule, itemsize)
+    counts, sent, received = count(schedule, itemsize)
     outcomes = () if world is None else world.outcomes
     traces = [each.value for each in outcomes if isinstance(each, Returned)]
     found = TraceReport(

@@ -1,8 +1,7 @@
 """The language of schedules: rounds in which ranks send chunks to each other.
 
 A round is said in few words whatever the number of ranks: "every rank sends the chunk of its own
-number to its right neighbour" is one ``Sends``. So the rounds of 100,000 ranks can be counted
-without writing down a transfer for each, and those of a few be written out (``Schedule.steps``).
+number to its right neighbour" is one ``Sends``. ``Schedule.steps`` writes out every transfer.
 
 In a round a rank sends at most one message and receives at most one: that is what a link that works
 both ways can do at a time, and why a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp,
@@ -98,22 +97,12 @@ class ChunkSizes:
         return cls(chunks, *divmod(elements, chunks))
 
     def before(self, chunk: int) -> int:
-        """Elements of all chunks before this one; a number beyond the last goes around again."""
-        turns, place = divmod(chunk, self.chunks)
-        whole = self.chunks * self.each + self.larger
-        return turns * whole + place * self.each + min(place, self.larger)
-
-    def within(self, first: int, end: int) -> int:
-        """Elements of the chunks from ``first`` up to, but not, ``end``; may go around."""
-        return self.before(end) - self.before(first)
+        """Elements of all chunks before this one."""
+        return chunk * self.each + min(chunk, self.larger)
 
     def of(self, chunk: int) -> int:
         """Elements of this chunk."""
-        return self.within(chunk, chunk + 1)
-
-    def most(self, width: int) -> int:
-        """Elements of ``width`` chunks in a row, where they have most."""
-        return width * self.each + min(width, self.larger)
+        return self.each + (chunk < self.larger)
 
 
 class Chunks(ABC):
@@ -122,10 +111,6 @@ class Chunks(ABC):
     @abstractmethod
     def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
         """Their numbers, in the order in which they lie in the message."""
-
-    @abstractmethod
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them, without writing them down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +131,6 @@ class Window(Chunks):
         """Their numbers."""
         start = self.first + self.turn * src
         return tuple(place % chunks for place in range(start, start + self.width))
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        start = (self.first + self.turn * src) % sizes.chunks
-        return sizes.within(start, start + self.width)
 
 
 def everything(chunks: int) -> Window:
@@ -179,11 +159,6 @@ class Block(Chunks):
         """Their numbers."""
         return tuple(chunk for span in self._spans(src, dst, chunks) for chunk in span)
 
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        spans = self._spans(src, dst, sizes.chunks)
-        return sum(sizes.within(each.start, each.stop) for each in spans)
-
     def _spans(self, src: int, dst: int, chunks: int) -> Iterator[range]:
         first = (dst if self.receivers else src) // self.width * self.width
         yield range(first, min(first + self.width, chunks))
@@ -198,10 +173,6 @@ class OwnPart(Chunks):
     def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
         """Their numbers."""
         return (src * n + dst,)
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        return sizes.each
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +190,6 @@ class PartsWithBit(Chunks):
         distances = (distance for distance in range(n) if distance & self.bit)
         begun = ((distance, (src - distance % self.bit) % n) for distance in distances)
         return tuple(origin * n + (origin + distance) % n for distance, origin in begun)
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        return with_bit(n, self.bit) * sizes.each
-
-
-def with_bit(n: int, bit: int) -> int:
-    """How many of the numbers below n have this bit set."""
-    whole, rest = divmod(n, 2 * bit)
-    return whole * bit + max(0, rest - bit)
 
 
 # ---------------------------------------------------------------------------------------- partners

@@ -46,7 +46,6 @@ REFUSED = [
     ("trace compare --chunks 4", "all-reduce's ring doesn't take --chunks."),
     ("trace list all-redouce", "There is no operation 'all-redouce'."),
     ("trace simulate -n 1", "--world-size 1: at least 2 is needed."),
-    ("trace simulate -n 2000000", "--world-size 2000000: at most 1,000,000 is needed."),
     ("trace simulate --alpha 5us", "--alpha and --beta belong together"),
     ("trace simulate --alpha 5 --beta 1ns", "--alpha 5: this is not a time."),
     ("trace simulate --alpha 0 --beta 1x", "--beta 1x: this is neither a time nor a bandwidth."),
@@ -113,7 +112,8 @@ def test_a_spoiled_run_fails_and_names_the_ranks(command: Any, tmp_path: Path) -
         ("--animate -n 2", "Round 1 of 2"),  # no terminal: all rounds are printed
         ("list reduce", "Pješivac-Grbović"),
         ("list -q", "24 algorithms"),
-        ("simulate -n 100000 -a doubling -q", "3 sizes on 100,000 ranks"),
+        ("simulate -n 100000", "Rounds and bytes are by the formulas for equal chunks"),
+        ("simulate broadcast -n 1000000000 -q", "3 sizes on 1,000,000,000 ranks"),
         ("simulate -n 8 --alpha 5us --beta 10GB/s", "Fastest by the α–β model: doubling up to"),
     ],
 )

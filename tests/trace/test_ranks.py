@@ -29,7 +29,7 @@ from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
 from distdemo.trace.compare.compare import compare
 from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec
-from distdemo.trace.count import count_by_rank
+from distdemo.trace.count import count
 from distdemo.trace.rank import Runner, trace
 from distdemo.trace.records import (
     CostModel,
@@ -113,7 +113,7 @@ def assert_all_right(specs: Sequence[TraceSpec], done: WorldReport) -> None:
     assert done.ok, done.verdict
     for spec, *all_ranks in zip(specs, *done.values, strict=True):
         ranks = all_ranks[: spec.op.group_size]
-        sent, received = count_by_rank(schedule_of(spec), DTYPES[spec.op.dtype].itemsize)
+        _, sent, received = count(schedule_of(spec), DTYPES[spec.op.dtype].itemsize)
         assert [wrong for wrong, *_ in ranks] == [0] * len(ranks), spec
         assert [bytes_ for _, _, bytes_, _ in ranks] == list(zip(sent, received, strict=True)), spec
         assert [told for *_, told in ranks] == list(sent), spec

@@ -83,6 +83,7 @@ class Doubling(AllGather):
             lambda n, _: _sent_doubling(n) + others(n),
         ),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: Fraction(power(n) - 1 + stood_for(n) + odd(n) * n, n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

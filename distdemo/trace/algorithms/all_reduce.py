@@ -57,6 +57,7 @@ class Ring(AllReduce):
         sent=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
         busiest=Formula("4(n−1)/n·B", lambda n, _: 4 * others(n)),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * others(n),
     )
 
     def chunks(self, n: int) -> int:
@@ -74,6 +75,7 @@ _TO_ALL = Formulas(
     sent=Formula("(n−1)B", lambda n, _: n - 1),
     busiest=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
     total=Formula("n(n−1)B", lambda n, _: n * (n - 1)),
+    serial=lambda n, _: n - 1,
 )
 """Every rank's whole tensor gets to every other rank, and none of them is added on the way."""
 
@@ -147,6 +149,7 @@ class Aggregator(AllReduce):
         sent=Formula("(n−1)B", lambda n, _: n - 1),
         busiest=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * (n - 1),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -177,6 +180,7 @@ class BinaryTree(AllReduce):
         sent=Formula("B, 2B from n = 3, 3B from n = 5", lambda n, _: _sent_in_tree(n)),
         busiest=Formula("2B, 4B from n = 3, 6B from n = 5", lambda n, _: 2 * _sent_in_tree(n)),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * len(_levels(n)),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -224,6 +228,7 @@ class Doubling(AllReduce):
         sent=Formula("(lg p + [e>0])B", lambda n, _: floor_log(n) + odd(n)),
         busiest=Formula("2(lg p + [e>0])B", lambda n, _: 2 * (floor_log(n) + odd(n))),
         total=Formula("(p·lg p + 2e)B", lambda n, _: power(n) * floor_log(n) + 2 * (n - power(n))),
+        serial=lambda n, _: floor_log(n) + 2 * odd(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -257,6 +262,7 @@ class HalvingDoubling(AllReduce):
             "(4(p−1)/p + 2·[e>0])B", lambda n, _: 2 * (2 * others(power(n)) + Fraction(odd(n)))
         ),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * others(power(n)) + 2 * odd(n),
     )
 
     def chunks(self, n: int) -> int:

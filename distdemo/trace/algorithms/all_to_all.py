@@ -55,6 +55,7 @@ class Bruck(AllToAll):
             lambda n, _: Fraction(2 * bits_set(n), n),
         ),
         total=Formula("bits set in 1..n−1, ·B; n(lg n)/2·B where e=0", lambda n, _: bits_set(n)),
+        serial=lambda n, _: Fraction(bits_set(n), n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

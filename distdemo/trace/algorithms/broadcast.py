@@ -36,6 +36,7 @@ class Tree(Broadcast):
         sent=Formula("lg n·B", lambda n, _: log(n)),
         busiest=Formula("lg n·B", lambda n, _: log(n)),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: log(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -54,6 +55,7 @@ class Flat(Broadcast):
         sent=Formula("(n−1)B", lambda n, _: n - 1),
         busiest=Formula("(n−1)B", lambda n, _: n - 1),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: n - 1,
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

@@ -56,6 +56,7 @@ class Tree(Gather):
         sent=Formula("max(n−m, m/2)/n·B, m the highest power of 2 below n", _sent_in_tree),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=BITS,
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -74,6 +75,7 @@ class Flat(Gather):
         sent=Formula("B/n", lambda n, _: Fraction(several(n), n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

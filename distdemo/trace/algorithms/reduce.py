@@ -37,6 +37,7 @@ class Tree(Reduce):
         sent=Formula("B", lambda n, _: several(n)),
         busiest=Formula("lg n·B", lambda n, _: log(n)),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: log(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -55,6 +56,7 @@ class Flat(Reduce):
         sent=Formula("B", lambda n, _: several(n)),
         busiest=Formula("(n−1)B", lambda n, _: n - 1),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: n - 1,
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

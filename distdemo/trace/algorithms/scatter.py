@@ -44,6 +44,7 @@ class Tree(Scatter):
         sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=BITS,
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -62,6 +63,7 @@ class Flat(Scatter):
         sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:

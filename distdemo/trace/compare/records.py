@@ -63,6 +63,7 @@ class Candidate:
         own: it is the backend's own call, whose schedule is not known: nothing is counted.
         handed_bytes: that the ranks really handed to the backend, all together; None: not run.
         timing: None: not run.
+        checks: Formulas beside counts; empty where the counts were evaluated from the formulas.
         predicted_s: by the α–β model; None: not known.
         refused: why it was not run; empty: it was.
     """

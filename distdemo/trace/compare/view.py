@@ -25,7 +25,7 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Column, Grid, fitting, heading
 
-ON_PAPER = "SIMULATION: nothing was run; rounds and bytes are counted from the schedule."
+ON_PAPER = "SIMULATION: nothing was run."
 NOTES = (
     "Sent: by the rank that sends most. Busiest: sent and received together. "
     "α–β: α for each round, and β for each byte of its largest message; no link is shared, and "
@@ -206,15 +206,18 @@ def _differing(report: Comparison) -> Iterator[str]:
                 if sameness(check) == "≠":
                     told = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
                     yield f"{where}, {check.name}: {told}."
-            if each.counts and each.handed_bytes not in (None, each.counts.total_bytes):
-                sends = f"its schedule sends {each.counts.total_bytes:,} B"
+            counted = each.counts if each.checks else None
+            if counted and each.handed_bytes not in (None, counted.total_bytes):
+                sends = f"its schedule sends {counted.total_bytes:,} B"
                 yield f"{where} handed {each.handed_bytes:,} B to the backend; {sends}."
 
 
 def below(report: Comparison) -> Iterator[str]:
     """What holds for all sizes."""
     rows = [each for size in report.sizes for each in size.candidates if each.counts]
-    if rows and not any(_differing(report)):
+    if any(not each.checks for each in rows):
+        yield "Rounds and bytes are by the formulas for equal chunks; see distdemo trace list."
+    elif rows and not any(_differing(report)):
         yield "Every count is what its formula gives for equal chunks; see distdemo trace list."
     if report.crossovers:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
