@@ -168,7 +168,7 @@ class Rounds:
             yield cells.arrow(each), f"rank {each.src} sends {what}, {done}"
         some = tuple(rank for rank in range(self._report.n) if rank != 1)
         if cells.reduced and len(some) > 1:
-            bar = [cells.bar(some)] if cells.form and cells.form.bar else []
+            bar = [cells.bar(some)] if cells.layout == "bars" else []
             yield Text(" ").join([*bar, spans(some)]), "contributions of all ranks but rank 1"
             yield Text("all", style="bold"), "everybody's contribution"
         yield Text(sign.right, style=f"bold {colours.RIGHT}"), "complete where it must be"
