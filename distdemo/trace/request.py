@@ -256,7 +256,8 @@ def make_spec(
     from distdemo.trace.records import TraceSpec
 
     schedule = algorithms.schedule(op, algorithm.name, chunks)
-    rounds = sum(1 for _ in schedule.rounds())
+    formula = schedule.algorithm.formulas.rounds
+    rounds = int(formula.value(schedule.n, schedule.sizes.chunks))
     held = sum(
         max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(schedule.n)
     )

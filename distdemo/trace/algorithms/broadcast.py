@@ -15,7 +15,7 @@ from distdemo.trace.algorithms.contract import (
     Formulas,
     log,
 )
-from distdemo.trace.schedule import Goal, Round, everything
+from distdemo.trace.schedule import Goal, Round
 
 
 class Broadcast(Algorithm):
@@ -41,7 +41,7 @@ class Tree(Broadcast):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Down the tree."""
-        return shapes.tree(n, everything(chunks))
+        return shapes.tree(n, range(chunks))
 
 
 class Flat(Broadcast):
@@ -60,7 +60,7 @@ class Flat(Broadcast):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, lambda _: everything(chunks))
+        return shapes.star(n, lambda _: range(chunks))
 
 
 class Chain(Broadcast):

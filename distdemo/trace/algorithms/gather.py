@@ -18,7 +18,7 @@ from distdemo.trace.algorithms.contract import (
     others,
     several,
 )
-from distdemo.trace.schedule import Goal, Round, Window
+from distdemo.trace.schedule import Goal, Round
 
 
 class Gather(Algorithm):
@@ -80,7 +80,7 @@ class Flat(Gather):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, lambda _: Window(0), up=True)
+        return shapes.star(n, lambda rank: (rank,), up=True)
 
 
 ALGORITHMS = (Tree(), Flat())

@@ -16,7 +16,7 @@ from distdemo.trace.algorithms.contract import (
     log,
     several,
 )
-from distdemo.trace.schedule import Goal, Round, everything
+from distdemo.trace.schedule import Goal, Round
 
 
 class Reduce(Algorithm):
@@ -42,7 +42,7 @@ class Tree(Reduce):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Up the tree."""
-        return shapes.tree(n, everything(chunks), up=True, reduce=True)
+        return shapes.tree(n, range(chunks), up=True, reduce=True)
 
 
 class Flat(Reduce):
@@ -61,7 +61,7 @@ class Flat(Reduce):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, lambda _: everything(chunks), up=True, reduce=True)
+        return shapes.star(n, lambda _: range(chunks), up=True, reduce=True)
 
 
 class Chain(Reduce):
