@@ -54,6 +54,21 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         COLLECTIVES,
         "How a collective is done, step by step, with every byte counted.",
     ),
+    "trace compare": (
+        "distdemo.trace.compare.command:compare",
+        COLLECTIVES,
+        "Run, verify and time an operation's algorithms and the backend's own call.",
+    ),
+    "trace simulate": (
+        "distdemo.trace.compare.command:simulate",
+        COLLECTIVES,
+        "Count rounds and bytes of an operation's algorithms on paper.",
+    ),
+    "trace list": (
+        "distdemo.trace.command:list_algorithms",
+        COLLECTIVES,
+        "List the algorithms with their formulas and sources.",
+    ),
     "run": ("distdemo.run.command:run", PROGRAMS, "Run your own program on every rank."),
     "sanitize": (
         "distdemo.sanitizer.command:sanitize",

@@ -9,16 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
 
 from distdemo import backends, ops
 from distdemo.dtypes import DTYPES
 from distdemo.launcher.records import Returned, WorldReport
-from distdemo.ops.reduction import REDUCTIONS, wrapped
 from distdemo.ops.spec import Number
 from distdemo.trace import algorithms
-from distdemo.trace.count import checks, count, count_by_rank, info
-from distdemo.trace.play import Contributions, Holdings, contributions, played, steps
+from distdemo.trace.count import checks, count, info
+from distdemo.trace.play import Contributions, contributions, played
 from distdemo.trace.records import (
     Cell,
     Moment,
@@ -33,8 +31,6 @@ from distdemo.versions import versions
 
 Place = tuple[int, int]
 """A rank and a chunk."""
-Known = tuple["Number | str | None", ...]
-"""The first numbers of a chunk; None where a dtype may have rounded."""
 
 
 def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceReport:
@@ -50,8 +46,7 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
     op, schedule = spec.op, algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
     traffic = ops.REGISTRY[op.op].traffic(op)
     itemsize = DTYPES[op.dtype].itemsize
-    counts = count(schedule, itemsize)
-    sent, received = count_by_rank(schedule, itemsize)
+    counts, sent, received = count(schedule, itemsize)
     outcomes = () if world is None else world.outcomes
     traces = [each.value for each in outcomes if isinstance(each, Returned)]
     found = TraceReport(
@@ -75,19 +70,12 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
     if world is not None and not world.ok:
         return found
     start, rounds, held = _rounds(spec, schedule, traces, () if world is None else world.hosts)
-    wrong = {(each.rank, each.chunk): each for each in _wrong(spec, schedule, held, traces)}
-    for each in untrue(spec, schedule, traces):
-        # Rank and chunk of one that is known by its result get the round; others are new.
-        known = wrong.get((each.rank, each.chunk), each)
-        wrong[each.rank, each.chunk] = (
-            replace(known, round=each.round) if known.round is None else known
-        )
     return replace(
         found,
         start=start,
         rounds=rounds,
         handed_bytes=tuple(each.sent_bytes for each in traces),
-        wrong=tuple(sorted(wrong.values(), key=_age)),
+        wrong=tuple(sorted(_wrong(spec, schedule, held, traces), key=_age)),
     )
 
 
@@ -218,80 +206,3 @@ def _since(spec: TraceSpec, schedule: Schedule) -> dict[Place, int]:
                     if wanted.held[rank].get(chunk) != got.held[rank].get(chunk):
                         found.setdefault((rank, chunk), right.number)
     return found
-
-
-# --------------------------------------------------------------- are the numbers in between right?
-
-
-def untrue(
-    spec: TraceSpec, schedule: Schedule, traces: Sequence[RankTrace]
-) -> Iterator[WrongChunk]:
-    """Each place whose numbers, after some round, were not what the schedule makes of the start.
-
-    The numbers that each rank noted before the first round are sent and reduced here in plain
-    Python, as the schedule has it, and compared with those that it noted after each. Where a dtype
-    may have rounded, nothing is compared.
-    """
-    if not traces:
-        return
-    sums = Sums(spec)
-    start: list[dict[int, Known]] = [dict(trace.start) for trace in traces]
-    holdings = Holdings(schedule, start, sums.combined, absent=())
-    found: set[Place] = set()
-    for step in steps(schedule, spec.fault):
-        holdings.play(step)
-        for rank, trace in enumerate(traces):
-            final = step.number == len(trace.values)
-            for chunk, values in trace.values[step.number - 1].items():
-                wanted = holdings.held[rank].get(chunk, ())
-                miss = sums.difference(values, wanted, final=final)
-                if miss is not None and (rank, chunk) not in found:
-                    found.add((rank, chunk))
-                    yield WrongChunk(rank, chunk, *miss, round=step.number)
-
-
-class Sums:
-    """The reduction of an op on first numbers, in plain Python; None: not known exactly."""
-
-    def __init__(self, spec: TraceSpec) -> None:
-        self._spec, self._dtype = spec, DTYPES[spec.op.dtype]
-        self._reduction = REDUCTIONS[spec.op.reduce_op or "sum"]
-
-    def combined(self, held: Known, came: Known) -> Known:
-        """What was held and what came, as one."""
-        return tuple(self._combine(a, b) for a, b in zip(held, came, strict=False))
-
-    def _combine(self, held: Number | str | None, came: Number | str | None) -> Number | None:
-        if not _is_number(held) or not _is_number(came):
-            return None
-        total: Number = wrapped(self._reduction.combine(held, came), self._spec.op.dtype)
-        if not self._reduction.rounds or self._dtype.kind in ("int", "bool"):
-            return total
-        parts = (complex(total).real, complex(total).imag)
-        exact = all(part.is_integer() and abs(part) <= self._dtype.exact for part in parts)
-        return total if exact else None
-
-    def difference(
-        self, values: Sequence[Number | str], wanted: Known, *, final: bool
-    ) -> tuple[int, Number | str, Number] | None:
-        """The first number that is not what it should be: its place, itself, and what should be.
-
-        Args:
-            values: that were there.
-            wanted: that should have been, before any division.
-            final: the last round is over: what is divided is divided by now.
-        """
-        divisor = self._spec.op.group_size if final and self._spec.divides else 1
-        for place, (got, number) in enumerate(zip(values, wanted, strict=False)):
-            if not _is_number(number):
-                continue
-            right: Any = number if divisor == 1 else number / divisor
-            near = 0 if divisor == 1 else self._dtype.epsilon * abs(right)
-            if isinstance(got, str) or not (got == right or abs(got - right) <= near):
-                return place, got, right
-        return None
-
-
-def _is_number(value: Any) -> TypeGuard[Number]:  # noqa: ANN401 - a number, a text or None
-    """Whether it can be computed with: no text, not unknown and not NaN."""
-    return not isinstance(value, str | None) and value == value  # noqa: PLR0124 - NaN

@@ -1,4 +1,4 @@
-"""What ``trace`` is asked to run: the op with its tensors, its fault, and α and β.
+"""What ``trace`` is asked to run: the op with its algorithms, its tensors and its fault.
 
 Everything that can be refused without torch is refused here.
 """
@@ -8,20 +8,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distdemo.cli.types import Shape, check_rank
+from distdemo import backends, ops
+from distdemo.cli.types import Shape, check_rank, unknown
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS, why_undefined
 from distdemo.ops.spec import OpSpec
+from distdemo.trace import algorithms
 
 if TYPE_CHECKING:
+    from distdemo.cli.session import Session
+    from distdemo.launcher.records import WorldSpec
     from distdemo.trace.algorithms.contract import Algorithm
     from distdemo.trace.command import Spoil
-    from distdemo.trace.records import CostModel, TraceSpec
+    from distdemo.trace.records import TraceSpec
 
 MOST_SIZES = 50
 MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; more is too much to read
@@ -37,7 +40,98 @@ NO_ARITHMETIC = {
 def one_at_a_time(what: str, one: str) -> UsageError:
     """The refusal of several where one run is shown."""
     why = "Rounds are shown of one run; several are compared."
-    return UsageError(f"{what}: one at a time.", why, f"Try {one}, or add --compare or --simulate.")
+    return UsageError(f"{what}: one at a time.", why, f"Try {one}, or distdemo trace compare.")
+
+
+def find_op(word: str | None) -> Op:
+    """Return the op of this name, which must have algorithms; all-reduce by default."""
+    found = ops.resolve(word or "all-reduce")
+    if found is None:
+        from distdemo.cli.app import names
+
+        more = [each.removeprefix("trace ") for each in names() if each.startswith("trace ")]
+        known = [each.replace("_", "-") for each in algorithms.ops()]
+        raise unknown("operation", [*known, *more], word or "", "distdemo trace")
+    algorithms.find(found[0].name)  # refuses an op that has none
+    return found[0]
+
+
+def find_algorithms(op: Op, text: str | None, chunks: int | None) -> tuple[Algorithm, ...]:
+    """Return the algorithms that ``text`` names, each once; all of the op by default."""
+    found = algorithms.of_op(op.name)
+    if text is not None:
+        words = [word for word in text.split(",") if word.strip()] or [text]
+        found = tuple(dict.fromkeys(algorithms.find(op.name, word) for word in words))
+    if chunks is not None and not any(each.chunked for each in found):
+        raise UsageError(
+            f"{op.command}'s {found[0].name} doesn't take --chunks.",
+            "Only the algorithm chain of broadcast and reduce takes it.",
+            "Leave it out.",
+        )
+    return found
+
+
+def find_algorithm(op: Op, name: str | None, chunks: int | None) -> Algorithm:
+    """Return the algorithm of this name; the op's first by default."""
+    found = find_algorithms(op, name or algorithms.find(op.name).name, chunks)
+    if len(found) > 1:
+        raise one_at_a_time(f"--algorithm {name}", f"--algorithm {found[0].name}")
+    return found[0]
+
+
+def make_template(  # noqa: PLR0913, PLR0917 - the call's settings
+    op: Op,
+    n: int,
+    dtype: str,
+    reduce_op: str = "sum",
+    root: int = 0,
+    *,
+    factor: float = 2.0,
+) -> OpSpec:
+    """Return the op on n ranks, with one element.
+
+    Raises:
+        UsageError: the op doesn't take an option, or no rank can reduce this dtype.
+    """
+    for flag, name, is_given in (
+        ("--reduce-op", "reduce_op", reduce_op != "sum"),
+        ("--root", "root", root != 0),
+    ):
+        if is_given and name not in op.takes:
+            raise UsageError(
+                f"{op.command} doesn't take {flag}.", op.words.summary, "Leave it out."
+            )
+    if factor != 2.0 and reduce_op != "premul_sum":
+        raise UsageError(
+            "--factor requires --reduce-op premul_sum.",
+            "It is what premul_sum multiplies each rank's tensor with.",
+            "Leave it out.",
+        )
+    spec = OpSpec(
+        op=op.name,
+        group_size=n,
+        dtype=dtype,
+        shape=(1,),
+        reduce_op=reduce_op if "reduce_op" in op.takes else None,
+        root=check_rank("--root", root, n) if "root" in op.takes else None,
+        variant=op.joined_variant(),
+        factor=factor,
+    )
+    check_arithmetic(spec)
+    return spec
+
+
+def make_world(session: Session, n: int, data_bytes: int, **settings: Any) -> WorldSpec:  # noqa: ANN401 - those of ``Session.world``
+    """Return the world to start; its backend must send messages: the ranks reduce by themselves."""
+    world = session.world(n, data_bytes=data_bytes, **settings)
+    p2p = ops.REGISTRY["p2p"]
+    message = OpSpec(p2p.name, n, "uint8", (1,), src=0, dst=1, pattern="pair")
+    reason = backends.REGISTRY[world.backend].refuses(p2p, message, world.device) if n > 1 else None
+    if reason is not None:
+        raise UsageError(
+            f"{world.backend} can't send from one rank to another.", reason, "Try --backend gloo."
+        )
+    return replace(world, lazy=p2p.lazy)
 
 
 def check_arithmetic(spec: OpSpec) -> None:
@@ -58,25 +152,6 @@ def check_arithmetic(spec: OpSpec) -> None:
             why,
             f"These dtypes work: {fitting}.",
         )
-
-
-def make_link(
-    alpha: float | None, beta: float | None, files: Sequence[Path], op: str
-) -> CostModel | None:
-    """α and β of the predictions, if the user says them."""
-    if (alpha is None) != (beta is None) or (files and alpha is not None):
-        raise UsageError(
-            "--alpha and --beta belong together, and --fit stands alone.",
-            "A message costs α, and β for each byte.",
-            "Try --alpha 5us --beta 10GB/s, or --fit FILE.json.",
-        )
-    from distdemo.trace.records import CostModel
-
-    if files:
-        from distdemo.trace.compare import link_of_files
-
-        return link_of_files(files, op)
-    return None if alpha is None or beta is None else CostModel(alpha, beta)
 
 
 def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
@@ -177,12 +252,12 @@ def make_spec(
     op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: Spoil | None
 ) -> TraceSpec:
     """The run, with its fault, if it is not too much to be shown."""
-    from distdemo.trace import algorithms
     from distdemo.trace.play import find_fault
     from distdemo.trace.records import TraceSpec
 
     schedule = algorithms.schedule(op, algorithm.name, chunks)
-    rounds = sum(1 for _ in schedule.rounds())
+    formula = schedule.algorithm.formulas.rounds
+    rounds = int(formula.value(schedule.n, schedule.sizes.chunks))
     held = sum(
         max(len(schedule.given(rank)), len(schedule.due(rank))) for rank in range(schedule.n)
     )
@@ -190,7 +265,7 @@ def make_spec(
         raise UsageError(
             f"{rounds:,} rounds with {held:,} chunks are too many to be shown.",
             f"What each rank holds after each round is recorded: {MOST_CELLS:,} chunks at most.",
-            "Try fewer ranks, --compare to time it, or --simulate to count it.",
+            "Try fewer ranks, or count it with distdemo trace simulate.",
         )
     fault = None
     if spoil is not None:

@@ -1,8 +1,4 @@
-"""The language of schedules: rounds in which ranks send chunks to each other.
-
-A round is said in few words whatever the number of ranks: "every rank sends the chunk of its own
-number to its right neighbour" is one ``Sends``. So the rounds of 100,000 ranks can be counted
-without writing down a transfer for each, and those of a few be written out (``Schedule.steps``).
+"""Schedules: rounds in which ranks send chunks to each other.
 
 In a round a rank sends at most one message and receives at most one: that is what a link that works
 both ways can do at a time, and why a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp,
@@ -14,8 +10,7 @@ another one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -98,225 +93,35 @@ class ChunkSizes:
         return cls(chunks, *divmod(elements, chunks))
 
     def before(self, chunk: int) -> int:
-        """Elements of all chunks before this one; a number beyond the last goes around again."""
-        turns, place = divmod(chunk, self.chunks)
-        whole = self.chunks * self.each + self.larger
-        return turns * whole + place * self.each + min(place, self.larger)
-
-    def within(self, first: int, end: int) -> int:
-        """Elements of the chunks from ``first`` up to, but not, ``end``; may go around."""
-        return self.before(end) - self.before(first)
+        """Elements of all chunks before this one."""
+        return chunk * self.each + min(chunk, self.larger)
 
     def of(self, chunk: int) -> int:
         """Elements of this chunk."""
-        return self.within(chunk, chunk + 1)
-
-    def most(self, width: int) -> int:
-        """Elements of ``width`` chunks in a row, where they have most."""
-        return width * self.each + min(width, self.larger)
-
-
-class Chunks(ABC):
-    """Which chunks a message carries."""
-
-    @abstractmethod
-    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
-        """Their numbers, in the order in which they lie in the message."""
-
-    @abstractmethod
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them, without writing them down."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window(Chunks):
-    """Some chunks in a row, the first depending on the sender; after the last comes chunk 0.
-
-    Attributes:
-        first: of rank 0.
-        width: how many.
-        turn: how much further the first one is with each rank: 1, 0 or −1.
-    """
-
-    first: int
-    width: int = 1
-    turn: int = 1
-
-    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
-        """Their numbers."""
-        start = self.first + self.turn * src
-        return tuple(place % chunks for place in range(start, start + self.width))
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        start = (self.first + self.turn * src) % sizes.chunks
-        return sizes.within(start, start + self.width)
-
-
-def everything(chunks: int) -> Window:
-    """All of this number of chunks."""
-    return Window(0, chunks, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Block(Chunks):
-    """The chunks of a block of ranks, aligned to its width: the sender's block or the receiver's.
-
-    Where n is not a power of 2, rank i < n − p, p the largest one, stands for rank p + i too, and
-    so for its chunk.
-
-    Attributes:
-        width: ranks, a power of 2.
-        receivers: it is the receiver's block.
-        core: p; 0: no rank stands for another, and the last block ends with the last chunk.
-    """
-
-    width: int
-    receivers: bool
-    core: int = 0
-
-    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
-        """Their numbers."""
-        return tuple(chunk for span in self._spans(src, dst, chunks) for chunk in span)
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        spans = self._spans(src, dst, sizes.chunks)
-        return sum(sizes.within(each.start, each.stop) for each in spans)
-
-    def _spans(self, src: int, dst: int, chunks: int) -> Iterator[range]:
-        first = (dst if self.receivers else src) // self.width * self.width
-        yield range(first, min(first + self.width, chunks))
-        if self.core and first + self.core < chunks:
-            yield range(first + self.core, min(first + self.width + self.core, chunks))
-
-
-@dataclass(frozen=True, slots=True)
-class OwnPart(Chunks):
-    """The sender's part for the receiver, where chunk i·n + j is rank i's part for rank j."""
-
-    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
-        """Their numbers."""
-        return (src * n + dst,)
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        return sizes.each
-
-
-@dataclass(frozen=True, slots=True)
-class PartsWithBit(Chunks):
-    """All parts here whose distance from giver to taker, in ranks, has this bit set.
-
-    A part for the rank d places further goes d's bits one after the other, the lowest first; by now
-    it has gone those below this one.
-    """
-
-    bit: int
-
-    def of(self, src: int, dst: int, n: int, chunks: int) -> tuple[int, ...]:
-        """Their numbers."""
-        distances = (distance for distance in range(n) if distance & self.bit)
-        begun = ((distance, (src - distance % self.bit) % n) for distance in distances)
-        return tuple(origin * n + (origin + distance) % n for distance, origin in begun)
-
-    def elements(self, src: int, dst: int, n: int, sizes: ChunkSizes) -> int:
-        """Elements of all of them."""
-        return with_bit(n, self.bit) * sizes.each
-
-
-def with_bit(n: int, bit: int) -> int:
-    """How many of the numbers below n have this bit set."""
-    whole, rest = divmod(n, 2 * bit)
-    return whole * bit + max(0, rest - bit)
-
-
-# ---------------------------------------------------------------------------------------- partners
-
-
-class To(ABC):
-    """The rank that a rank sends to."""
-
-    @abstractmethod
-    def of(self, rank: int, n: int) -> int:
-        """The receiver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shift(To):
-    """The rank this many places further, around the circle."""
-
-    by: int
-
-    def of(self, rank: int, n: int) -> int:
-        """The receiver."""
-        return (rank + self.by) % n
-
-
-@dataclass(frozen=True, slots=True)
-class Flip(To):
-    """The rank whose number differs in this bit."""
-
-    bit: int
-
-    def of(self, rank: int, n: int) -> int:
-        """The receiver."""
-        return rank ^ self.bit
-
-
-@dataclass(frozen=True, slots=True)
-class Parent(To):
-    """The parent in a binary tree that is numbered level by level."""
-
-    def of(self, rank: int, n: int) -> int:
-        """The receiver."""
-        return (rank - 1) // 2
-
-
-@dataclass(frozen=True, slots=True)
-class Child(To):
-    """A child in the same tree: side 1 is the left one, 2 the right one."""
-
-    side: int
-
-    def of(self, rank: int, n: int) -> int:
-        """The receiver."""
-        return 2 * rank + self.side
+        return self.each + (chunk < self.larger)
 
 
 # ------------------------------------------------------------------------------------------ rounds
 
-
-@dataclass(frozen=True, slots=True)
-class Sends:
-    """A part of a round: each of some ranks sends one message.
-
-    Attributes:
-        ranks: the senders.
-        to: the receivers.
-        chunks: what.
-        reduce: the receiver combines it with what it holds; else it takes its place.
-        content: of these chunks: what the sender holds, what it began with, or what the last
-            message that it got had in them.
-    """
-
-    ranks: range
-    to: To
-    chunks: Chunks
-    reduce: bool = False
-    content: Content = "held"
+Move = tuple[int, int, Sequence[int]]
+"""Sender and receiver of a message, and its chunks, in the order in which they lie in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What happens at the same time.
+    """Messages that are sent at the same time.
 
     Attributes:
-        sends: no two of them have a sender, or a receiver, in common.
+        moves: no two of them have a sender, or a receiver, in common.
+        reduce: the receiver combines a chunk with what it holds; else it takes its place.
+        content: of these chunks: what the sender holds, what it began with, or what the last
+            message that it got had in them.
         phase: of the algorithm, in a word or two; empty: it has only one.
     """
 
-    sends: tuple[Sends, ...]
+    moves: Sequence[Move]
+    reduce: bool = False
+    content: Content = "held"
     phase: str = ""
 
 
@@ -387,7 +192,7 @@ class Schedule:
         return f"{chunk // self.n}→{chunk % self.n}" if self.goal.given == "from" else str(chunk)
 
     def rounds(self) -> Iterator[Round]:
-        """The schedule in few words, as if rank 0 were the root."""
+        """The algorithm's rounds, as if rank 0 were the root."""
         return self.algorithm.rounds(self.n, self.sizes.chunks)
 
     def steps(self) -> Iterator[PlayedRound]:
@@ -397,9 +202,7 @@ class Schedule:
             ScheduleError: in one round a rank sends or receives twice, or sends to itself.
         """
         for number, each in enumerate(self.rounds(), start=1):
-            found = tuple(
-                self._transfer(sends, rank) for sends in each.sends for rank in sends.ranks
-            )
+            found = tuple(self._transfer(each, *move) for move in each.moves)
             if len({each.src for each in found}) < len(found):
                 raise ScheduleError(f"In round {number} a rank sends two messages.")
             if len({each.dst for each in found}) < len(found):
@@ -408,14 +211,11 @@ class Schedule:
                 raise ScheduleError(f"In round {number} a rank sends to itself.")
             yield PlayedRound(number, each.phase, found)
 
-    def _transfer(self, sends: Sends, rank: int) -> Transfer:
-        receiver = sends.to.of(rank, self.n)
-        chunks = sends.chunks.of(rank, receiver, self.n, self.sizes.chunks)
-        if self.goal.rooted:
-            chunks = tuple(self._turned(chunk) for chunk in chunks)
-        elements = sum(map(self.sizes.of, chunks))
-        ends = self._turned(rank), self._turned(receiver)
-        return Transfer(*ends, chunks, elements, sends.reduce, sends.content)
+    def _transfer(self, each: Round, src: int, dst: int, chunks: Sequence[int]) -> Transfer:
+        carried = tuple(map(self._turned, chunks) if self.goal.rooted else chunks)
+        elements = sum(map(self.sizes.of, carried))
+        ends = self._turned(src), self._turned(dst)
+        return Transfer(*ends, carried, elements, each.reduce, each.content)
 
     def _turned(self, rank: int) -> int:
         return (rank + self.root) % self.n

@@ -159,7 +159,7 @@ def verdict_text(report: TraceReport, sign: Signs) -> str:
         return f"{sign.wrong} Wrong: {told}, on {_ranks(who)}."
     counts = report.counts
     same = ", as the formulas say" if all(each.same for each in report.checks) else ""
-    sent = f"{plural(counts.messages, 'message')}, {exact_size(counts.total_bytes)} in all{same}"
+    sent = f"{plural(report.messages, 'message')}, {exact_size(counts.total_bytes)} in all{same}"
     right = f"{plural(checked, 'element')} on {plural(report.n, 'rank')} right"
     lead = f"Verified: {right}" if report.world else "On paper: nothing was run"
     return f"{sign.right} {lead}; {sent}."

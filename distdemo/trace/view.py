@@ -168,7 +168,7 @@ class Rounds:
             yield cells.arrow(each), f"rank {each.src} sends {what}, {done}"
         some = tuple(rank for rank in range(self._report.n) if rank != 1)
         if cells.reduced and len(some) > 1:
-            bar = [cells.bar(some)] if cells.form and cells.form.bar else []
+            bar = [cells.bar(some)] if cells.layout == "bars" else []
             yield Text(" ").join([*bar, spans(some)]), "contributions of all ranks but rank 1"
             yield Text("all", style="bold"), "everybody's contribution"
         yield Text(sign.right, style=f"bold {colours.RIGHT}"), "complete where it must be"
@@ -233,7 +233,7 @@ def ending(report: TraceReport, console: Console) -> Iterator[RenderableType]:
         yield Text("No rounds: there is no other rank to send to.")
     yield fitting(console, lambda _: _checks(report, console))
     yield Text(
-        f"B: {payload_text(report.traffic)}; n: ranks; --list explains other letters.",
+        f"B: {payload_text(report.traffic)}; n: ranks; trace list explains other letters.",
         style=colours.QUIET,
     )
     yield Text(

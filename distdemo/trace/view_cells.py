@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -24,6 +24,7 @@ FEW_NAMES = 6  # chunks of a message up to which those with names of their own a
 FEW_CHUNKS = 8  # up to which all that a rank holds are listed
 ADDED, CAME, ABSENT = "+", "▸", "—"
 """Before a cell: combined in this round, came in this round; in place of one: not held."""
+Layout = Literal["bars", "plain", "list"]
 
 
 class Frame(NamedTuple):
@@ -50,30 +51,6 @@ def frames(report: TraceReport) -> list[Frame]:
     return found
 
 
-class CellForm(NamedTuple):
-    """How much of a cell is shown.
-
-    Attributes:
-        bar: the bar of contributions.
-        numbers: how many of a chunk's numbers.
-        tight: no blanks around cells, and chunks by their names alone.
-    """
-
-    bar: bool
-    numbers: int
-    tight: bool = False
-
-
-FORMS = (
-    CellForm(True, 4),
-    CellForm(False, 4),
-    CellForm(True, 1),
-    CellForm(False, 1),
-    CellForm(False, 0, tight=True),
-)
-"""From the roomiest on; where none fits, it becomes a list."""
-
-
 class Shown(NamedTuple):
     """A rank that is shown."""
 
@@ -94,7 +71,7 @@ class Cells:
         reduced: several contributions come together in a chunk.
         named: chunks have names of their own, not numbers: of all_to_all.
         shown: the ranks that are shown.
-        form: of the cells; None: it is a list.
+        layout: A table with or without bars of contributions, or, where neither fits, a list.
     """
 
     def __init__(
@@ -117,39 +94,51 @@ class Cells:
         every = [Shown(rank) for rank in range(report.n)]
         self._rows = list(select(every, ranks, lambda row: row.rank in odd))
         self.shown = frozenset(row.rank for row in self._rows if isinstance(row, Shown))
-        self._widths: list[list[int]] = []
-        self.form = next((form for form in FORMS if self._fits(form, frames)), None)
+        self._widths: list[int] = []
+        self.layout: Layout = "list"
+        if not self.named and 4 * len(self._names) <= self._width:
+            tables: tuple[Layout, ...] = ("bars", "plain") if self.reduced else ("plain",)
+            self.layout = next((each for each in tables if self._fits(each, frames)), "list")
 
     # ---------------------------------------------------------------------------------- one cell
 
-    def _parts(self, form: CellForm, frame: Frame, rank: int, chunk: int) -> tuple[Text, ...]:
-        """Sign, bar, whose contributions, and numbers; each may be empty."""
+    def _mark(self, frame: Frame, rank: int, chunk: int) -> str:
+        """Return the sign of what this round did with a chunk that is here; empty for nothing."""
+        how = frame.changed.get((rank, chunk))
+        if how is None or chunk not in frame.held[rank] or not self._elements[chunk]:
+            return ""
+        return ADDED if how else CAME
+
+    def _parts(
+        self, frame: Frame, rank: int, chunk: int, layout: Layout = "plain"
+    ) -> tuple[Text, Text]:
+        """Return whose contributions a chunk holds, and its numbers; of more than 4 the first."""
         cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
-        mark, bar, words, value = Text(), Text(), Text(), Text()
         if cell is None:  # it went on in this round, it is missed, or it was never here
             gone = "gone" if chunk in frame.round.gone[rank] else ABSENT
             words = Text(self.sign.wrong, colours.WRONG) if wrong else Text(gone, colours.QUIET)
-            return mark, bar, words, value
+            return words, Text()
         if not self._elements[chunk]:
-            return mark, bar, Text("empty", colours.QUIET), value
-        how = frame.changed.get((rank, chunk))
-        if how is not None:
-            mark = Text(ADDED if how else CAME, "bold")
-        if form.bar:
-            bar = self.bar(cell.ranks)
-        told = [] if self.named else [spans(cell.ranks)]
+            return Text("empty", colours.QUIET), Text()
+        told = [self.bar(cell.ranks)] if layout == "bars" else []
         if cell.complete and self.reduced and self._n > 1:
-            told = [Text("all", "bold")]
+            told.append(Text("all", "bold"))
+        elif not self.named:
+            told.append(spans(cell.ranks))
         if wrong:
             told.append(Text(self.sign.wrong, colours.WRONG))
         elif cell.complete and (rank, chunk) in self._wanted:
             told.append(Text(self.sign.right, f"bold {colours.RIGHT}"))
-        if form.numbers and cell.values:
-            some = [v if isinstance(v, str) else number(v) for v in cell.values[: form.numbers]]
-            some += [self.sign.more] if self._elements[chunk] > len(some) else []
+        value = Text()
+        if cell.values:
+            all_known = len(cell.values) == self._elements[chunk]
+            shown = cell.values if all_known else cell.values[:1]
+            numbers = [v if isinstance(v, str) else number(v) for v in shown]
+            numbers += [] if all_known else [self.sign.more]
             style = colours.of_rank(cell.ranks[0]) if len(cell.ranks) == 1 else ""
-            value = Text(" ".join(some), f"bold {style}".strip() if cell.complete else style)
-        return mark, bar, Text(" ").join(told), value
+            style = f"bold {style}".strip() if cell.complete else style
+            value = Text(" ".join(numbers), style)
+        return Text(" ").join(told), value
 
     def _is_wrong(self, rank: int, chunk: int, frame: Frame) -> bool:
         return self._wrong.get((rank, chunk), math.inf) <= frame.round.number
@@ -170,46 +159,42 @@ class Cells:
 
     def draw(self, frame: Frame) -> RenderableType:
         """After this round."""
-        if self.form is None:
+        if self.layout == "list":
             return Group(*self._list(frame))
         table = empty_table()
-        table.padding = (0, 0) if self.form.tight else table.padding
         table.add_column("Rank", justify="right", no_wrap=True)
-        for name, widths in zip(self._heads(self.form), self._widths, strict=True):
-            table.add_column(name, no_wrap=True, min_width=_width(widths))
+        for name, width in zip(self._names, self._widths, strict=True):
+            table.add_column(f"chunk {name}", no_wrap=True, min_width=width)
         left_out = 0
         for row in self._rows:
             if isinstance(row, int):
                 table.add_row(self.sign.more)
                 left_out += row
                 continue
-            cells = [
-                _put(self._parts(self.form, frame, row.rank, chunk), widths)
-                for chunk, widths in enumerate(self._widths)
-            ]
+            cells = [self._in_table(frame, row.rank, chunk) for chunk in range(len(self._names))]
             table.add_row(Text(str(row.rank), style=colours.of_rank(row.rank)), *cells)
         return Group(table, self._more(left_out)) if left_out else table
 
-    def _heads(self, form: CellForm) -> list[str]:
-        lead = "" if form.tight else "chunk "
-        return [lead + name for name in self._names]
+    def _in_table(self, frame: Frame, rank: int, chunk: int) -> Text:
+        """``+ █░██ 0 2 3 56``, the number at the right."""
+        words, value = self._parts(frame, rank, chunk, self.layout)
+        head = Text(f"{self._mark(frame, rank, chunk):1} ", "bold") + words
+        head.pad_right(self._widths[chunk] - head.cell_len - value.cell_len)
+        return head + value
 
     def _more(self, count: int) -> Text:
         return Text(f"{self.sign.more} {plural(count, 'rank')} more", style=colours.QUIET)
 
-    def _fits(self, form: CellForm, frames: Sequence[Frame]) -> bool:
-        """Whether there is room; the widths of all parts are remembered."""
-        around, chunks = 1 if form.tight else 3, len(self._names)
-        if self.named or (form.bar and not self.reduced) or (around + 1) * chunks > self._width:
-            return False
+    def _fits(self, layout: Layout, frames: Sequence[Frame]) -> bool:
+        """Return True if there is room for this table, and set the columns' widths."""
         self._widths = []
-        room = self._width - 1 - around - len("Rank")
-        for chunk, head in enumerate(self._heads(form)):
-            cells = [self._parts(form, f, rank, chunk) for f in frames for rank in self.shown]
-            widths = [max(part.cell_len for part in column) for column in zip(*cells, strict=True)]
-            self._widths.append(widths)
-            room -= around + max(_width(widths), len(head))
-        return room >= 0
+        for chunk, name in enumerate(self._names):
+            found = [
+                self._parts(each, rank, chunk, layout) for each in frames for rank in self.shown
+            ]
+            cells = [2 + words.cell_len + bool(v) + v.cell_len for words, v in found]
+            self._widths.append(max(*cells, len(f"chunk {name}")))
+        return sum(self._widths) + 3 * len(self._widths) + len("│ Rank │") <= self._width
 
     # ---------------------------------------------------------------------------------- as a list
 
@@ -247,11 +232,12 @@ class Cells:
 
     def _item(self, frame: Frame, rank: int, chunk: int) -> Text:
         """``+1: 0–2 (33)``; of a chunk with a name of its own ``0→1 ✓ (3)``."""
-        mark, _, words, value = self._parts(CellForm(False, 1), frame, rank, chunk)
+        words, value = self._parts(frame, rank, chunk)
         cell = frame.held[rank].get(chunk)
         style = colours.of_rank(cell.ranks[0]) if self.named and cell and cell.ranks else ""
-        name = Text.assemble(mark, (self._names[chunk] + ("" if self.named else ":"), style))
-        told = (name, words, Text.assemble("(", value, ")") if value else Text())
+        name = self._names[chunk] + ("" if self.named else ":")
+        head = Text.assemble((self._mark(frame, rank, chunk), "bold"), (name, style))
+        told = (head, words, Text.assemble("(", value, ")") if value else Text())
         return Text(" ").join([each for each in told if each.plain])
 
     # ------------------------------------------------------------------------------------ messages
@@ -290,18 +276,6 @@ class Cells:
         if len(chunks) <= FEW_NAMES:
             return " ".join(self._names[each] for each in chunks)
         return f"{self._names[chunks[0]]} {self.sign.more} {len(chunks)} chunks"
-
-
-def _width(parts: Sequence[int]) -> int:
-    """Columns of a cell with these parts, a blank between two."""
-    return sum(parts) + max(0, sum(map(bool, parts)) - 1)
-
-
-def _put(parts: Sequence[Text], widths: Sequence[int]) -> Text:
-    """The parts of a cell beside each other, numbers at the right."""
-    for part, width in zip(parts, widths, strict=True):
-        part.align("right" if part is parts[-1] else "left", width)
-    return Text(" ").join(part for part, width in zip(parts, widths, strict=True) if width)
 
 
 def spans(ranks: Sequence[int]) -> Text:

@@ -16,7 +16,7 @@ from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 SHOWN = {"Rounds": "rounds", "Sent by a rank, most": "sent", "In all": "total"}
 """Heads of columns, and the formulas in them."""
-HINT = "distdemo trace OP -a NAME shows one round by round; --compare runs all of an op's."
+HINT = "distdemo trace OP -a NAME shows one round by round; distdemo trace compare OP runs all."
 
 
 def table(record: AlgorithmList, console: Console) -> Group:

@@ -10,62 +10,55 @@ from typing import Any
 import pytest
 
 from distdemo.cli.types import BadValue
-from distdemo.trace.command import Spoil, parse_alpha, parse_beta, parse_spoil
+from distdemo.trace.command import Spoil, parse_spoil
+from distdemo.trace.compare.command import parse_alpha, parse_beta
 
 REFUSED = [
-    ("barrier", "No algorithm of barrier is known here."),
-    ("all-redouce", "There is no operation 'all-redouce'."),
-    ("-a ringg", "all-reduce has no algorithm 'ringg'."),
-    ("-a ring,naive", "--algorithm ring,naive: one at a time."),
-    ("--sizes 1K,2K", "--sizes: one at a time."),
-    ("--sizes 10", "--sizes 10: this is not a whole number of float32 elements."),
-    ("all-gather --sizes 4", "--sizes 4: this is not a whole number of float32 elements."),
-    ("--sizes 1K --shape 3", "--sizes and --shape don't go together."),
-    ("--values 1 --values 2 --fill 1 -n 2", "--values and --fill don't go together."),
-    ("--values 1 --values 2 -n 3", "--values has 2 rows for 3 ranks, of 1 numbers each."),
-    ("--fill x", "--fill x: this is not a number."),
-    ("--chunks 4", "--chunks means nothing to ring of all-reduce."),
-    ("broadcast --chunks 0", "--chunks 0: at least 1 is needed."),
-    ("broadcast --reduce-op max", "--reduce-op means nothing to broadcast."),
-    ("--root 1", "--root means nothing to all-reduce."),
-    ("reduce --root 9", "--root 9: there is no such rank."),
-    ("--factor 3", "--factor means nothing without --reduce-op premul_sum."),
-    ("--dtype uint16", "A schedule can't reduce uint16 by sum."),
-    ("--spoil dropp", "--spoil dropp: this is not a message to spoil."),
-    ("--spoil drop:99", "There is no such message to spoil by drop."),
-    ("--alpha 5us", "--alpha means nothing without --compare or --simulate."),
-    ("--budget 1", "--budget means nothing without --compare."),
-    ("--plot x.svg", "--plot means nothing without --compare or --simulate."),
-    ("--plot x.html --compare", "--plot x.html: this ending is not known."),
-    ("--output x.xml", "--output x.xml: this ending is not known."),
-    ("--compare --simulate", "--compare and --simulate don't go together."),
-    ("--compare --spoil drop", "--spoil and --compare don't go together."),
-    ("--compare -n 1", "--world-size 1 is too small: at least 2."),
-    ("--compare --output x.html", "--output FILE.html draws one algorithm"),
-    ("--list --seed 3", "--seed and --list don't go together."),
-    ("--simulate -n 1", "--world-size 1 can't be simulated: 2 to 1,000,000 ranks."),
-    ("--simulate -n 2000000", "--world-size 2,000,000 can't be simulated: 2 to 1,000,000 ranks."),
-    ("--simulate --backend gloo", "--backend and --simulate don't go together."),
-    ("--simulate --alpha 5us", "--alpha and --beta belong together"),
-    ("--simulate --alpha 5 --beta 1ns", "--alpha 5: this is not a time."),
-    ("--simulate --alpha 0 --beta 1x", "--beta 1x: this is neither a time nor a bandwidth."),
-    (
-        "--simulate --fit no.json --alpha 0",
-        "--alpha and --beta belong together",
-    ),
-    ("--simulate --output x.html", "--output FILE.html draws one algorithm"),
-    (
-        "--simulate -a ring -n 65 --output x.html",
-        "--output FILE.html draws one algorithm",
-    ),
-    ("all-to-all -n 200", "199 rounds with 40,000 chunks are too many to be shown."),
+    ("trace barrier", "No algorithm of barrier is known here."),
+    ("trace all-redouce", "There is no operation 'all-redouce'."),
+    ("trace -a ringg", "all-reduce has no algorithm 'ringg'."),
+    ("trace -a ring,naive", "--algorithm ring,naive: one at a time."),
+    ("trace --sizes 1K,2K", "--sizes: one at a time."),
+    ("trace --sizes 10", "--sizes 10: this is not a whole number of float32 elements."),
+    ("trace all-gather --sizes 4", "--sizes 4: this is not a whole number of float32 elements."),
+    ("trace --sizes 1K --shape 3", "--sizes and --shape can't be combined."),
+    ("trace --sizes 1K --values 1", "--sizes and --values can't be combined."),
+    ("trace --values 1 --values 2 --fill 1 -n 2", "--values and --fill can't be combined."),
+    ("trace --fill 1 --seed 0", "--fill and --seed can't be combined."),
+    ("trace --values 1 --values 2 -n 3", "--values has 2 rows for 3 ranks, of 1 numbers each."),
+    ("trace --fill x", "--fill x: this is not a number."),
+    ("trace --chunks 4", "all-reduce's ring doesn't take --chunks."),
+    ("trace broadcast --chunks 0", "--chunks 0: at least 1 is needed."),
+    ("trace broadcast --reduce-op max", "broadcast doesn't take --reduce-op."),
+    ("trace --root 1", "all-reduce doesn't take --root."),
+    ("trace reduce --root 9", "--root 9: there is no such rank."),
+    ("trace --factor 3", "--factor requires --reduce-op premul_sum."),
+    ("trace --dtype uint16", "A schedule can't reduce uint16 by sum."),
+    ("trace --spoil dropp", "--spoil dropp: this is not a message to spoil."),
+    ("trace --spoil drop:99", "There is no such message to spoil by drop."),
+    ("trace --output x.xml", "--output x.xml: this ending is not known."),
+    ("trace all-to-all -n 200", "199 rounds with 40,000 chunks are too many to be shown."),
+    ("trace compare barrier", "No algorithm of barrier is known here."),
+    ("trace compare -a ringg", "all-reduce has no algorithm 'ringg'."),
+    ("trace compare --plot x.html", "--plot x.html: this ending is not known."),
+    ("trace compare --output x.html", "--output x.html: this ending is not known."),
+    ("trace compare -n 1", "--world-size 1 is too small: at least 2."),
+    ("trace compare --chunks 4", "all-reduce's ring doesn't take --chunks."),
+    ("trace list all-redouce", "There is no operation 'all-redouce'."),
+    ("trace simulate -n 1", "--world-size 1: at least 2 is needed."),
+    ("trace simulate --alpha 5us", "--alpha and --beta belong together"),
+    ("trace simulate --alpha 5 --beta 1ns", "--alpha 5: this is not a time."),
+    ("trace simulate --alpha 0 --beta 1x", "--beta 1x: this is neither a time nor a bandwidth."),
+    ("trace simulate --fit no.json --alpha 0", "--alpha and --beta belong together"),
+    ("trace simulate --output x.html", "--output FILE.html draws one algorithm"),
+    ("trace simulate -a ring -n 65 --output x.html", "--output FILE.html draws one algorithm"),
 ]
 
 
 @pytest.mark.usefixtures("no_rank_starts")
 def test_what_can_not_be_carried_out_is_refused(command: Any) -> None:
     for line, says in REFUSED:
-        code, out, err = command("trace", *shlex.split(line))
+        code, out, err = command(*shlex.split(line))
         assert (code, out) == (2, ""), line
         assert " ".join(err.split()).startswith(says), line
         assert len(err.strip().split("\n")) >= 2, line
@@ -117,10 +110,11 @@ def test_a_spoiled_run_fails_and_names_the_ranks(command: Any, tmp_path: Path) -
         ("reduce -n 2 --reduce-op max --values 1,2 --values 3,4 -q", "Verified: 2 elements"),
         ("broadcast -a chain --chunks 3 --root 2 --fill rank -q", "Verified: 12 elements"),
         ("--animate -n 2", "Round 1 of 2"),  # no terminal: all rounds are printed
-        ("--list reduce", "Pješivac-Grbović"),
-        ("--list -q", "24 algorithms"),
-        ("--simulate -n 100000 -a doubling -q", "3 sizes on 100,000 ranks"),
-        ("--simulate -n 8 --alpha 5us --beta 10GB/s", "Fastest by the α–β model: doubling up to"),
+        ("list reduce", "Pješivac-Grbović"),
+        ("list -q", "24 algorithms"),
+        ("simulate -n 100000", "Rounds and bytes are by the formulas for equal chunks"),
+        ("simulate broadcast -n 1000000000 -q", "3 sizes on 1,000,000,000 ranks"),
+        ("simulate -n 8 --alpha 5us --beta 10GB/s", "Fastest by the α–β model: doubling up to"),
     ],
 )
 def test_it_says_what_came_of_it(command: Any, line: str, says: str) -> None:
@@ -131,7 +125,7 @@ def test_it_says_what_came_of_it(command: Any, line: str, says: str) -> None:
 
 def test_a_comparison_is_verified_and_written(command: Any, tmp_path: Path) -> None:
     names = [tmp_path / name for name in ("c.json", "c.svg")]
-    line = f"--compare -n 2 -a ring,doubling --sizes 1K --budget 0.05 -o {names[0]}"
+    line = f"compare -n 2 -a ring,doubling --sizes 1K --budget 0.05 -o {names[0]}"
     code, out, _ = command("trace", *shlex.split(line), "--plot", str(names[1]))
     assert code == 0
     assert "3 rows at 1 size verified: 1,536 elements are right." in out
@@ -145,6 +139,6 @@ def test_a_comparison_is_verified_and_written(command: Any, tmp_path: Path) -> N
 
 def test_one_algorithm_on_paper_has_a_page(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "paper.html"
-    code, _, _ = command("trace", "--simulate", "-a", "ring", "-n", "5", "-o", str(file), "-q")
+    code, _, _ = command("trace", "simulate", "-a", "ring", "-n", "5", "-o", str(file), "-q")
     assert code == 0
     assert "On paper: nothing was run" in file.read_text(encoding="utf-8")

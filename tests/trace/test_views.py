@@ -14,18 +14,16 @@ from golden import drawn, golden
 from traces import VERSIONS, paper, real, spec_of
 
 from distdemo.launcher.records import WorldSpec
-from distdemo.trace import algorithms, view, view_compare, view_list
-from distdemo.trace.compare import simulate
+from distdemo.trace import algorithms, view, view_list
+from distdemo.trace.compare import view as view_compare
+from distdemo.trace.compare.compare import simulate
+from distdemo.trace.compare.records import Candidate, Comparison, ComparisonSpec, Timing
 from distdemo.trace.count import infos
 from distdemo.trace.page import clean, page, page_data
 from distdemo.trace.records import (
     AlgorithmList,
-    Candidate,
-    Comparison,
-    ComparisonSpec,
     CostModel,
     Fault,
-    Timing,
     TraceReport,
 )
 

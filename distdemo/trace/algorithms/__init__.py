@@ -60,7 +60,7 @@ def find(op: str, name: str | None = None) -> Algorithm:
         raise UsageError(
             f"No algorithm of {command} is known here.",
             f"These operations have some: {', '.join(each.replace('_', '-') for each in ops())}.",
-            f"Try distdemo explain {command}, or distdemo trace --list.",
+            f"Try distdemo explain {command}, or distdemo trace list.",
         )
     if name is None:
         return next(iter(known.values()))

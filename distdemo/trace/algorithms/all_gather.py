@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
@@ -23,7 +24,7 @@ from distdemo.trace.algorithms.contract import (
     power,
     stood_for,
 )
-from distdemo.trace.schedule import Block, Goal, Round, Sends, Shift, Window
+from distdemo.trace.schedule import Goal, Round
 
 
 class AllGather(Algorithm):
@@ -83,15 +84,17 @@ class Doubling(AllGather):
             lambda n, _: _sent_doubling(n) + others(n),
         ),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: Fraction(power(n) - 1 + stood_for(n) + odd(n) * n, n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The lowest bit of the rank's number first; partners get all but their own at the end."""
         core = power(n)
-        yield from shapes.fold(n, Window(0), reduce=False)
+        yield from shapes.fold(n, lambda rank: (rank,), reduce=False)
         for bit in masks(core):
-            yield shapes.flip(n, bit, Block(bit, receivers=False, core=core), "doubling")
-        yield from shapes.unfold(n, Window(core + 1, n - 1))
+            blocks = partial(shapes.block, width=bit, chunks=n, core=core)
+            yield shapes.flip(n, bit, blocks, "doubling")
+        yield from shapes.unfold(n, lambda i: [(core + i + k) % n for k in range(1, n)])
 
 
 class Bruck(AllGather):
@@ -114,7 +117,13 @@ class Bruck(AllGather):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """All that a rank has, in the last round no more than is lacking."""
         for have in masks(n):
-            yield Round((Sends(range(n), Shift(-have), Window(0, min(have, n - have))),))
+            width = min(have, n - have)
+            yield Round(shapes.shift(n, -have, partial(_following, width, n)))
+
+
+def _following(width: int, n: int, rank: int) -> list[int]:
+    """Return the rank's own chunk and those that follow it."""
+    return [(rank + place) % n for place in range(width)]
 
 
 ALGORITHMS = (Ring(), Doubling(), Bruck())

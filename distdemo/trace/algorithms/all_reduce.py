@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
 from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
@@ -19,16 +20,7 @@ from distdemo.trace.algorithms.contract import (
     power,
 )
 from distdemo.trace.records import Content
-from distdemo.trace.schedule import (
-    Block,
-    Child,
-    Goal,
-    Parent,
-    Round,
-    Sends,
-    Shift,
-    everything,
-)
+from distdemo.trace.schedule import Goal, Round
 
 
 class AllReduce(Algorithm):
@@ -57,6 +49,7 @@ class Ring(AllReduce):
         sent=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
         busiest=Formula("4(n−1)/n·B", lambda n, _: 4 * others(n)),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * others(n),
     )
 
     def chunks(self, n: int) -> int:
@@ -74,6 +67,7 @@ _TO_ALL = Formulas(
     sent=Formula("(n−1)B", lambda n, _: n - 1),
     busiest=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
     total=Formula("n(n−1)B", lambda n, _: n * (n - 1)),
+    serial=lambda n, _: n - 1,
 )
 """Every rank's whole tensor gets to every other rank, and none of them is added on the way."""
 
@@ -98,8 +92,7 @@ class NaiveRing(AllReduce):
         """In round k rank i passes on the tensor of rank i − k."""
         for step in range(n - 1):
             content: Content = "last" if step else "original"
-            sends = Sends(range(n), Shift(1), everything(chunks), reduce=True, content=content)
-            yield Round((sends,), "ring")
+            yield Round(shapes.shift(n, 1, lambda _: range(chunks)), True, content, "ring")
 
 
 class Naive(AllReduce):
@@ -122,10 +115,8 @@ class Naive(AllReduce):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One for each distance. Texts where a rank talks to all others at once count 1."""
         for distance in range(1, n):
-            sends = Sends(
-                range(n), Shift(distance), everything(chunks), reduce=True, content="original"
-            )
-            yield Round((sends,), "exchange")
+            moves = shapes.shift(n, distance, lambda _: range(chunks))
+            yield Round(moves, True, "original", "exchange")
 
 
 class Aggregator(AllReduce):
@@ -147,11 +138,12 @@ class Aggregator(AllReduce):
         sent=Formula("(n−1)B", lambda n, _: n - 1),
         busiest=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * (n - 1),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One link, one message at a time. Texts where rank 0 talks to all at once count 2."""
-        whole = everything(chunks)
+        whole = range(chunks)
         yield from shapes.star(n, lambda _: whole, up=True, reduce=True, phase="all to one")
         yield from shapes.star(n, lambda _: whole, phase="one to all")
 
@@ -177,25 +169,26 @@ class BinaryTree(AllReduce):
         sent=Formula("B, 2B from n = 3, 3B from n = 5", lambda n, _: _sent_in_tree(n)),
         busiest=Formula("2B, 4B from n = 3, 6B from n = 5", lambda n, _: 2 * _sent_in_tree(n)),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * len(_levels(n)),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Two for each level, one where it has a left child only; and back."""
-        whole = everything(chunks)
-        for _, ranks in reversed(_levels(n)):
-            yield Round((Sends(ranks, Parent(), whole, reduce=True),), "up")
-        for side, ranks in _levels(n):
-            parents = range(ranks[0] // 2 - (side == 2), ranks[-1] // 2 + (side == 1))
-            yield Round((Sends(parents, Child(side), whole),), "down")
+        whole = range(chunks)
+        for ranks in reversed(_levels(n)):
+            up = [(rank, (rank - 1) // 2, whole) for rank in ranks]
+            yield Round(up, reduce=True, phase="up")
+        for ranks in _levels(n):
+            yield Round([((rank - 1) // 2, rank, whole) for rank in ranks], phase="down")
 
 
-def _levels(n: int) -> list[tuple[int, range]]:
+def _levels(n: int) -> list[range]:
     """From the root down: the left children of a level, then its right ones."""
     found = []
     for level in range(1, floor_log(n) + 1):
         first, end = (1 << level) - 1, min((2 << level) - 1, n)
-        found += [(side, range(first + side - 1, end, 2)) for side in (1, 2)]
-    return [(side, ranks) for side, ranks in found if ranks]
+        found += [range(first, end, 2), range(first + 1, end, 2)]
+    return [ranks for ranks in found if ranks]
 
 
 def _sent_in_tree(n: int) -> int:
@@ -224,15 +217,15 @@ class Doubling(AllReduce):
         sent=Formula("(lg p + [e>0])B", lambda n, _: floor_log(n) + odd(n)),
         busiest=Formula("2(lg p + [e>0])B", lambda n, _: 2 * (floor_log(n) + odd(n))),
         total=Formula("(p·lg p + 2e)B", lambda n, _: power(n) * floor_log(n) + 2 * (n - power(n))),
+        serial=lambda n, _: floor_log(n) + 2 * odd(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One bit of the rank's number after the other."""
-        whole = everything(chunks)
-        yield from shapes.fold(n, whole, reduce=True)
+        yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
         for bit in masks(power(n)):
-            yield shapes.flip(n, bit, whole, "doubling", reduce=True)
-        yield from shapes.unfold(n, whole)
+            yield shapes.flip(n, bit, lambda _: range(chunks), "doubling", reduce=True)
+        yield from shapes.unfold(n, lambda _: range(chunks))
 
 
 class HalvingDoubling(AllReduce):
@@ -257,6 +250,7 @@ class HalvingDoubling(AllReduce):
             "(4(p−1)/p + 2·[e>0])B", lambda n, _: 2 * (2 * others(power(n)) + Fraction(odd(n)))
         ),
         total=Formula("2(n−1)B", lambda n, _: 2 * (n - 1)),
+        serial=lambda n, _: 2 * others(power(n)) + 2 * odd(n),
     )
 
     def chunks(self, n: int) -> int:
@@ -265,13 +259,13 @@ class HalvingDoubling(AllReduce):
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The highest bit of the rank's number first, and back."""
-        whole, bits = everything(chunks), masks(power(n))
-        yield from shapes.fold(n, whole, reduce=True)
-        for bit in reversed(bits):
-            yield shapes.flip(n, bit, Block(bit, receivers=True), "halving", reduce=True)
-        for bit in bits:
-            yield shapes.flip(n, bit, Block(bit, receivers=False), "doubling")
-        yield from shapes.unfold(n, whole)
+        yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
+        for bit in reversed(masks(chunks)):
+            blocks = partial(shapes.block, width=bit, chunks=chunks)
+            yield shapes.flip(n, bit, blocks, "halving", reduce=True, to=True)
+        for bit in masks(chunks):
+            yield shapes.flip(n, bit, partial(shapes.block, width=bit, chunks=chunks), "doubling")
+        yield from shapes.unfold(n, lambda _: range(chunks))
 
 
 ALGORITHMS = (

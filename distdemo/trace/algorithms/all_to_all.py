@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
+from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
     BITS,
     BRUCK,
@@ -17,7 +19,7 @@ from distdemo.trace.algorithms.contract import (
     log,
     masks,
 )
-from distdemo.trace.schedule import Goal, OwnPart, PartsWithBit, Round, Sends, Shift
+from distdemo.trace.schedule import Goal, Round
 
 
 class AllToAll(Algorithm):
@@ -38,7 +40,7 @@ class Pairwise(AllToAll):
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One for each distance."""
         for distance in range(1, n):
-            yield Round((Sends(range(n), Shift(distance), OwnPart()),))
+            yield Round([(i, j := (i + distance) % n, (i * n + j,)) for i in range(n)])
 
 
 class Bruck(AllToAll):
@@ -55,12 +57,24 @@ class Bruck(AllToAll):
             lambda n, _: Fraction(2 * bits_set(n), n),
         ),
         total=Formula("bits set in 1..n−1, ·B; n(lg n)/2·B where e=0", lambda n, _: bits_set(n)),
+        serial=lambda n, _: Fraction(bits_set(n), n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One bit of the way after the other."""
         for bit in masks(n):
-            yield Round((Sends(range(n), Shift(bit), PartsWithBit(bit)),))
+            yield Round(shapes.shift(n, bit, partial(_parts_with_bit, bit, n)))
+
+
+def _parts_with_bit(bit: int, n: int, rank: int) -> list[int]:
+    """Return the parts that this rank has whose distance from giver to taker has this bit set.
+
+    A part for the rank d places further goes d's bits one after the other, the lowest first; by now
+    it has gone those below this one.
+    """
+    distances = (distance for distance in range(n) if distance & bit)
+    begun = ((distance, (rank - distance % bit) % n) for distance in distances)
+    return [origin * n + (origin + distance) % n for distance, origin in begun]
 
 
 ALGORITHMS = (Pairwise(), Bruck())

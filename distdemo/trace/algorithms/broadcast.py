@@ -15,7 +15,7 @@ from distdemo.trace.algorithms.contract import (
     Formulas,
     log,
 )
-from distdemo.trace.schedule import Goal, Round, everything
+from distdemo.trace.schedule import Goal, Round
 
 
 class Broadcast(Algorithm):
@@ -36,11 +36,12 @@ class Tree(Broadcast):
         sent=Formula("lg n·B", lambda n, _: log(n)),
         busiest=Formula("lg n·B", lambda n, _: log(n)),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: log(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Down the tree."""
-        return shapes.tree(n, everything(chunks))
+        return shapes.tree(n, range(chunks))
 
 
 class Flat(Broadcast):
@@ -54,11 +55,12 @@ class Flat(Broadcast):
         sent=Formula("(n−1)B", lambda n, _: n - 1),
         busiest=Formula("(n−1)B", lambda n, _: n - 1),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: n - 1,
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, lambda _: everything(chunks))
+        return shapes.star(n, lambda _: range(chunks))
 
 
 class Chain(Broadcast):

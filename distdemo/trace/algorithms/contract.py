@@ -2,7 +2,8 @@
 
 An algorithm is data. For n ranks and a number of chunks it gives rounds (``rounds``).
 Three engines read these and nothing else: one runs them on real ranks, one plays them on paper, one
-counts them. None of them knows an op or an algorithm by name.
+counts them. None of them knows an op or an algorithm by name. For many ranks the formulas are
+evaluated instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from distdemo.trace.schedule import Goal, Round, with_bit
+from distdemo.trace.schedule import Goal, Round
 
 Number = int | Fraction
 MOST_USUAL = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
@@ -55,12 +56,14 @@ class Formulas:
         sent: bytes that the rank that sends most sends.
         busiest: bytes through the busiest rank, sent and received together.
         total: bytes that all ranks send together.
+        serial: Largest message of each round, added up, as a multiple of B; β is paid for it.
     """
 
     rounds: Formula
     sent: Formula
     busiest: Formula
     total: Formula
+    serial: Callable[[int, int], Number]
 
 
 class Algorithm(ABC):
@@ -136,6 +139,12 @@ def masks(n: int) -> tuple[int, ...]:
     return tuple(1 << bit for bit in range(log(n)))
 
 
+def with_bit(n: int, bit: int) -> int:
+    """How many of the numbers below n have this bit set."""
+    whole, rest = divmod(n, 2 * bit)
+    return whole * bit + max(0, rest - bit)
+
+
 def bits_set(n: int) -> int:
     """How many bits are set in all the numbers below n: how often what goes bit by bit is sent."""
     return sum(with_bit(n, bit) for bit in masks(n))
@@ -152,6 +161,7 @@ RING = Formulas(
     sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
     busiest=Formula("2(n−1)/n·B", lambda n, _: 2 * others(n)),
     total=Formula("(n−1)B", lambda n, _: n - 1),
+    serial=lambda n, _: others(n),
 )
 """Every rank sends a part to another one in each round, and gets one."""
 BITS = Formula(
@@ -163,5 +173,6 @@ PIPELINE = Formulas(
     sent=Formula("B", lambda n, _: several(n)),
     busiest=Formula("B, 2B from n = 3", lambda n, _: min(n - 1, 2)),
     total=Formula("(n−1)B", lambda n, _: n - 1),
+    serial=lambda n, c: Fraction(several(n) * (n - 1 + c - 1), c),
 )
 """Chunks follow each other along a chain of ranks."""

@@ -18,7 +18,7 @@ from distdemo.trace.algorithms.contract import (
     others,
     several,
 )
-from distdemo.trace.schedule import Goal, Round, Window
+from distdemo.trace.schedule import Goal, Round
 
 
 class Gather(Algorithm):
@@ -56,6 +56,7 @@ class Tree(Gather):
         sent=Formula("max(n−m, m/2)/n·B, m the highest power of 2 below n", _sent_in_tree),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=BITS,
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -74,11 +75,12 @@ class Flat(Gather):
         sent=Formula("B/n", lambda n, _: Fraction(several(n), n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, lambda _: Window(0), up=True)
+        return shapes.star(n, lambda rank: (rank,), up=True)
 
 
 ALGORITHMS = (Tree(), Flat())

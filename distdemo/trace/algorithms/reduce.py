@@ -16,7 +16,7 @@ from distdemo.trace.algorithms.contract import (
     log,
     several,
 )
-from distdemo.trace.schedule import Goal, Round, everything
+from distdemo.trace.schedule import Goal, Round
 
 
 class Reduce(Algorithm):
@@ -37,11 +37,12 @@ class Tree(Reduce):
         sent=Formula("B", lambda n, _: several(n)),
         busiest=Formula("lg n·B", lambda n, _: log(n)),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: log(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """Up the tree."""
-        return shapes.tree(n, everything(chunks), up=True, reduce=True)
+        return shapes.tree(n, range(chunks), up=True, reduce=True)
 
 
 class Flat(Reduce):
@@ -55,11 +56,12 @@ class Flat(Reduce):
         sent=Formula("B", lambda n, _: several(n)),
         busiest=Formula("(n−1)B", lambda n, _: n - 1),
         total=Formula("(n−1)B", lambda n, _: n - 1),
+        serial=lambda n, _: n - 1,
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, lambda _: everything(chunks), up=True, reduce=True)
+        return shapes.star(n, lambda _: range(chunks), up=True, reduce=True)
 
 
 class Chain(Reduce):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
 from distdemo.trace.algorithms import shapes
 from distdemo.trace.algorithms.contract import (
@@ -21,7 +22,7 @@ from distdemo.trace.algorithms.contract import (
     power,
     stood_for,
 )
-from distdemo.trace.schedule import Block, Goal, Round, Window, everything
+from distdemo.trace.schedule import Goal, Round
 
 
 class ReduceScatter(Algorithm):
@@ -78,15 +79,17 @@ class Halving(ReduceScatter):
         sent=Formula("(n−1)/n·B, B where e>0", lambda n, _: 1 if odd(n) else others(n)),
         busiest=Formula("2(n−1)/n·B; e>0: (2n+p−2 + Σ min(2^k, e))/n·B", _busiest_halving),
         total=Formula("(n−1 + e/n)B", lambda n, _: n - 1 + Fraction(n - power(n), n)),
+        serial=lambda n, _: Fraction(power(n) - 1 + stood_for(n) + odd(n) * (n + 1), n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """The highest bit of the rank's number first."""
         core = power(n)
-        yield from shapes.fold(n, everything(chunks), reduce=True)
+        yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
         for bit in reversed(masks(core)):
-            yield shapes.flip(n, bit, Block(bit, receivers=True, core=core), "halving", reduce=True)
-        yield from shapes.unfold(n, Window(core))
+            blocks = partial(shapes.block, width=bit, chunks=n, core=core)
+            yield shapes.flip(n, bit, blocks, "halving", reduce=True, to=True)
+        yield from shapes.unfold(n, lambda rank: (core + rank,))
 
 
 ALGORITHMS = (Ring(), Halving())

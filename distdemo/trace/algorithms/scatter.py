@@ -14,7 +14,7 @@ from distdemo.trace.algorithms.contract import (
     log,
     others,
 )
-from distdemo.trace.schedule import Goal, Round, Window
+from distdemo.trace.schedule import Goal, Round
 
 
 class Scatter(Algorithm):
@@ -44,6 +44,7 @@ class Tree(Scatter):
         sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=BITS,
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
@@ -62,11 +63,12 @@ class Flat(Scatter):
         sent=Formula("(n−1)/n·B", lambda n, _: others(n)),
         busiest=Formula("(n−1)/n·B", lambda n, _: others(n)),
         total=Formula("(n−1)/n·B", lambda n, _: others(n)),
+        serial=lambda n, _: others(n),
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
         """One a rank."""
-        return shapes.star(n, Window)
+        return shapes.star(n, lambda rank: (rank,))
 
 
 ALGORITHMS = (Tree(), Flat())

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from distdemo.trace.algorithms.contract import masks, power
-from distdemo.trace.schedule import Block, Chunks, Flip, Round, Sends, Shift, Window
+from distdemo.trace.schedule import Move, Round
+
+ChunksOf = Callable[[int], Sequence[int]]
+"""The chunks of a message, by a rank: its sender, unless said otherwise."""
+
+
+def shift(n: int, by: int, chunks: ChunksOf) -> list[Move]:
+    """Return a message from every rank to the one this many places further, around the circle."""
+    return [(rank, (rank + by) % n, chunks(rank)) for rank in range(n)]
 
 
 def ring(n: int, first: int, *, reduce: bool = False, phase: str = "") -> Iterator[Round]:
     """In round k every rank i passes chunk ``first`` + i − k on to its right neighbour."""
     for step in range(n - 1):
-        yield Round((Sends(range(n), Shift(1), Window(first - step), reduce),), phase)
+        moves = [(i, (i + 1) % n, ((first - step + i) % n,)) for i in range(n)]
+        yield Round(moves, reduce, phase=phase)
 
 
 def tree(
-    n: int, chunks: Chunks | None = None, *, up: bool = False, reduce: bool = False
+    n: int, chunks: Sequence[int] = (), *, up: bool = False, reduce: bool = False
 ) -> Iterator[Round]:
     """The binomial tree: half of the ranks hand on to the other half, or get from it.
 
@@ -23,23 +32,23 @@ def tree(
 
     Args:
         n: ranks.
-        chunks: of every message; None: those of the ranks on the far side of the link.
+        chunks: of every message; empty: those of the ranks on the far side of the link.
         up: from the leaves to the root, the same links in the other order.
         reduce: the receiver combines what comes with what it holds.
     """
     for m in masks(n) if up else reversed(masks(n)):
-        senders = range(m, n, 2 * m) if up else range(0, n - m, 2 * m)
-        carried = chunks or Block(m, receivers=not up)
-        yield Round((Sends(senders, Shift(-m if up else m), carried, reduce),))
+        links = [(near, near + m) for near in range(0, n - m, 2 * m)]
+        yield Round(
+            [
+                (*((far, near) if up else (near, far)), chunks or range(far, min(far + m, n)))
+                for near, far in links
+            ],
+            reduce,
+        )
 
 
 def star(
-    n: int,
-    chunks: Callable[[int], Chunks],
-    *,
-    up: bool = False,
-    reduce: bool = False,
-    phase: str = "",
+    n: int, chunks: ChunksOf, *, up: bool = False, reduce: bool = False, phase: str = ""
 ) -> Iterator[Round]:
     """The root and one rank after the other: ``0→1``, ``0→2``, ...; up ``1→0``, ``2→0``, ...
 
@@ -51,8 +60,8 @@ def star(
         phase: of these rounds.
     """
     for rank in range(1, n):
-        senders = range(rank, rank + 1) if up else range(1)
-        yield Round((Sends(senders, Shift(-rank if up else rank), chunks(rank), reduce),), phase)
+        ends = (rank, 0) if up else (0, rank)
+        yield Round([(*ends, chunks(rank))], reduce, phase=phase)
 
 
 def pipeline(n: int, chunks: int, *, up: bool = False) -> Iterator[Round]:
@@ -61,12 +70,12 @@ def pipeline(n: int, chunks: int, *, up: bool = False) -> Iterator[Round]:
     In round t link i carries chunk t − i; link i is the i-th from where the chunks begin.
     """
     for step in range(n - 1 + chunks - 1 if n > 1 else 0):
-        first, last = max(0, step - chunks + 1), min(step, n - 2)
+        links = range(max(0, step - chunks + 1), min(step, n - 2) + 1)
         if up:
-            senders, chunk = range(n - 1 - last, n - first), Window(step - (n - 1), turn=1)
+            moves = [(n - 1 - link, n - 2 - link, (step - link,)) for link in links]
         else:
-            senders, chunk = range(first, last + 1), Window(step, turn=-1)
-        yield Round((Sends(senders, Shift(-1 if up else 1), chunk, reduce=up),))
+            moves = [(link, link + 1, (step - link,)) for link in links]
+        yield Round(moves, reduce=up)
 
 
 # -------------------------------------------------------------------- beyond the largest power of 2
@@ -76,20 +85,52 @@ def pipeline(n: int, chunks: int, *, up: bool = False) -> Iterator[Round]:
 # there it is even ranks that hand to odd ones, which costs the same).
 
 
-def fold(n: int, chunks: Chunks, *, reduce: bool) -> Iterator[Round]:
+def fold(n: int, chunks: ChunksOf, *, reduce: bool) -> Iterator[Round]:
     """A round in which the ranks beyond p send to their partners; none if n is a power of 2."""
     core = power(n)
     if core != n:
-        yield Round((Sends(range(core, n), Shift(-core), chunks, reduce),), "fold")
+        moves = [(rank, rank - core, chunks(rank)) for rank in range(core, n)]
+        yield Round(moves, reduce, phase="fold")
 
 
-def unfold(n: int, chunks: Chunks) -> Iterator[Round]:
+def unfold(n: int, chunks: ChunksOf) -> Iterator[Round]:
     """A round in which the partners send back; none if n is a power of 2."""
     core = power(n)
     if core != n:
-        yield Round((Sends(range(n - core), Shift(core), chunks),), "unfold")
+        moves = [(rank, rank + core, chunks(rank)) for rank in range(n - core)]
+        yield Round(moves, phase="unfold")
 
 
-def flip(n: int, bit: int, chunks: Chunks, phase: str, *, reduce: bool = False) -> Round:
-    """A round in which each of the p ranks exchanges with the one that differs in a bit."""
-    return Round((Sends(range(power(n)), Flip(bit), chunks, reduce),), phase)
+def flip(
+    n: int, bit: int, chunks: ChunksOf, phase: str, *, reduce: bool = False, to: bool = False
+) -> Round:
+    """A round in which each of the p ranks exchanges with the one that differs in a bit.
+
+    Args:
+        n: ranks.
+        bit: 1, 2, 4, ...
+        chunks: of the sender's message.
+        phase: of this round.
+        reduce: the receiver combines what comes with what it holds.
+        to: ``chunks`` gets the receiver instead of the sender.
+    """
+    moves = [(i, i ^ bit, chunks(i ^ bit if to else i)) for i in range(power(n))]
+    return Round(moves, reduce, phase=phase)
+
+
+def block(rank: int, width: int, chunks: int, core: int = 0) -> list[int]:
+    """Return the chunks of the block of ranks that this rank is in.
+
+    Where n is not a power of 2, rank i < n − p, p the largest one, stands for rank p + i too, and
+    so for its chunk.
+
+    Args:
+        rank: Any rank of the block.
+        width: Number of ranks in a block, a power of 2.
+        chunks: Number of chunks.
+        core: p; 0: no rank stands for another, and the last block ends with the last chunk.
+    """
+    first = rank // width * width
+    own = range(first, min(first + width, chunks))
+    beyond = range(first + core, min(first + core + width, chunks)) if core else ()
+    return [*own, *beyond]

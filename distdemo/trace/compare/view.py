@@ -9,7 +9,8 @@ from functools import partial
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from distdemo.trace.records import Candidate, ComparedSize, Comparison, Counts, TraceSpec
+from distdemo.trace.compare.records import Candidate, ComparedSize, Comparison
+from distdemo.trace.records import Counts, TraceSpec
 from distdemo.trace.texts import link_text, payload_text, sameness
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
@@ -24,7 +25,7 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Column, Grid, fitting, heading
 
-ON_PAPER = "SIMULATION: nothing was run; rounds and bytes are counted from the schedule."
+ON_PAPER = "SIMULATION: nothing was run."
 NOTES = (
     "Sent: by the rank that sends most. Busiest: sent and received together. "
     "α–β: α for each round, and β for each byte of its largest message; no link is shared, and "
@@ -62,7 +63,7 @@ def summary(report: Comparison, console: Console) -> Text:
 
 def plot(report: Comparison, kind: str) -> bytes:
     """Time against size, a line an algorithm, as ``png`` or ``svg``."""
-    from distdemo.trace.plot import draw
+    from distdemo.trace.compare.plot import draw
 
     return draw(report, kind)
 
@@ -205,16 +206,19 @@ def _differing(report: Comparison) -> Iterator[str]:
                 if sameness(check) == "≠":
                     told = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
                     yield f"{where}, {check.name}: {told}."
-            if each.counts and each.handed_bytes not in (None, each.counts.total_bytes):
-                sends = f"its schedule sends {each.counts.total_bytes:,} B"
+            counted = each.counts if each.checks else None
+            if counted and each.handed_bytes not in (None, counted.total_bytes):
+                sends = f"its schedule sends {counted.total_bytes:,} B"
                 yield f"{where} handed {each.handed_bytes:,} B to the backend; {sends}."
 
 
 def below(report: Comparison) -> Iterator[str]:
     """What holds for all sizes."""
     rows = [each for size in report.sizes for each in size.candidates if each.counts]
-    if rows and not any(_differing(report)):
-        yield "Every count is what its formula gives for equal chunks; --list shows the formulas."
+    if any(not each.checks for each in rows):
+        yield "Rounds and bytes are by the formulas for equal chunks; see distdemo trace list."
+    elif rows and not any(_differing(report)):
+        yield "Every count is what its formula gives for equal chunks; see distdemo trace list."
     if report.crossovers:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
         last = report.crossovers[-1].above

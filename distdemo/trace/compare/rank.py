@@ -1,4 +1,4 @@
-"""What every rank of ``trace --compare`` runs: all candidates in turn, size after size.
+"""What every rank of ``trace compare`` runs: all candidates in turn, size after size.
 
 A rank tells its own part when a size is done; the launcher (``compare``) puts the parts together.
 """
@@ -16,7 +16,7 @@ from distdemo.bench.timing import CommonStart, common_start, undisturbed
 from distdemo.demo.verify import verify
 from distdemo.ops.buffers import expected, make_buffers
 from distdemo.trace import algorithms
-from distdemo.trace.compare import LINK
+from distdemo.trace.compare.compare import LINK
 from distdemo.trace.rank import Runner
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.rank import Rank
     from distdemo.ops.spec import OpSpec
-    from distdemo.trace.records import ComparisonSpec
+    from distdemo.trace.compare.records import ComparisonSpec
 
 Call = Callable[[], object]
 FEWEST = 5  # turns, also where the budget does not reach

@@ -1,4 +1,4 @@
-"""Algorithms side by side: on paper (``--simulate``), or all run in one world (``--compare``).
+"""Algorithms side by side: on paper (``simulate``), or all run in one world (``compare``).
 
 Whatever ends the world early (a rank that dies, Ctrl-C, SIGTERM) leaves the sizes that were
 finished.
@@ -21,20 +21,21 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import OpSpec
 from distdemo.trace import algorithms
-from distdemo.trace.count import checks, cost, counted, crossovers, infos, predicted
-from distdemo.trace.records import (
+from distdemo.trace.compare.records import (
     Candidate,
     ComparedSize,
     Comparison,
     ComparisonSpec,
-    CostModel,
     Timing,
 )
+from distdemo.trace.count import by_formula, checks, cost, count, crossovers, infos, predicted
+from distdemo.trace.records import CostModel
 from distdemo.versions import versions
 
 if TYPE_CHECKING:
-    from distdemo.trace.compare_rank import Entry
+    from distdemo.trace.compare.rank import Entry
 
+MOST_COUNTED = 256  # ranks; every message of a ring of so many is counted in half a second
 SMALL = 64  # bytes of the small message that the link is measured with
 LEAST, MOST = 1 << 16, 1 << 22
 """Bytes of the large one: as many as the largest payload has, between these."""
@@ -73,16 +74,20 @@ def _comparison(
 
 
 def _on_paper(spec: ComparisonSpec, op: OpSpec, link: CostModel | None) -> tuple[Candidate, ...]:
-    """All algorithms at this size."""
+    """Count all algorithms at this size; beyond `MOST_COUNTED` ranks, evaluate their formulas."""
     found = []
     for name in spec.algorithms:
         schedule = algorithms.schedule(op, name, spec.chunks)
-        counts = counted(schedule, DTYPES[op.dtype].itemsize, spec.chunks)
+        few = schedule.n <= MOST_COUNTED
+        if few:
+            counts = count(schedule, DTYPES[op.dtype].itemsize).counts
+        else:
+            counts = by_formula(schedule, _payload(op))
         found.append(
             Candidate(
                 name,
                 counts=counts,
-                checks=checks(schedule, counts, _payload(op)),
+                checks=checks(schedule, counts, _payload(op)) if few else (),
                 predicted_s=None if link is None else predicted(counts, link),
             )
         )
@@ -110,7 +115,7 @@ def compare(
         start: starts a world, as ``Session.start`` does.
         watch: called with the number of sizes that are done and what was begun last.
     """
-    from distdemo.trace.compare_rank import SizeDone, compare_on_rank
+    from distdemo.trace.compare.rank import SizeDone, compare_on_rank
 
     op, n = spec.ops[0], world.world_size
     refused = backends.REGISTRY[world.backend].refuses(ops.REGISTRY[op.op], op, world.device) or ""

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from distdemo.trace.records import Candidate, Comparison
+from distdemo.trace.compare.records import Candidate, Comparison
+from distdemo.trace.compare.view import below, name_of, title
 from distdemo.trace.texts import link_text
-from distdemo.trace.view_compare import below, name_of, title
 from distdemo.view.format import duration, short_size
 from distdemo.view.plot import COLOURS, MARKS, SETTINGS, entitle, saved, short
 

@@ -1,0 +1,1 @@
+"""Algorithms side by side: timed in one world (``compare``), or on paper (``simulate``)."""
