@@ -204,13 +204,12 @@ def change_of(ratio: float, interval: tuple[float, float] | None, threshold: flo
 
 
 def _limits(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:
-    """Yield the limits of all ranks at once that both files have."""
+    """Yield the limits that both files have."""
     before, after = (
         {
             (setup.backend, limit.transport): limit
             for setup in report.setups
             for limit in setup.limits
-            if limit.at_once
         }
         for report in (old, new)
     )
