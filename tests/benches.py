@@ -98,7 +98,7 @@ def setup(
         ranks,
         launches=7,
         alignment=Alignment(Start.PAGE, 2.1e-6, 0.4e-6, 3.0e-6),
-        harness=Harness(80e-9, 1.2e-6, 2000),
+        harness=Harness(80e-9, 1.2e-6),
         limits=(bound,),
         bound=bound,
         cores=cores,

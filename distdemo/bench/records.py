@@ -112,7 +112,6 @@ class BenchSpec:
         skew: find out which rank is late.
         overlap: measure what computing hides of non-blocking calls.
         limits: measure the machine's own copies and streams too.
-        profile_harness: show what an empty op costs in the loop.
     """
 
     series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
@@ -125,7 +124,6 @@ class BenchSpec:
     skew: bool = False
     overlap: bool = False
     limits: bool = True
-    profile_harness: bool = False
 
 
 # ------------------------------------------------------------ what a figure is compared with
@@ -182,12 +180,10 @@ class Harness:
     Attributes:
         inside_s: in every time that is reported: two looks at the clock and an empty call.
         outside_s: the rest of an iteration, without the common start.
-        iterations: that it was found with.
     """
 
     inside_s: float
     outside_s: float
-    iterations: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,4 +286,4 @@ def harness() -> Harness:
         times = _loop(Clock(), nothing, PROBES, nothing)
         whole = (perf_counter() - began) / PROBES
     inside = median(times.took)
-    return Harness(inside, max(0.0, whole - inside), PROBES)
+    return Harness(inside, max(0.0, whole - inside))

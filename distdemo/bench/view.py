@@ -78,7 +78,7 @@ def table(report: BenchReport, console: Console) -> Group:
         lines = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
             for setup in report.setups
-            for line in tell(setup, report)
+            for line in tell(setup)
         )
         parts += _titled(title, lines, console)
     parts += [Text(note) for note in report.notes]
@@ -331,7 +331,7 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
 # --------------------------------------------------------------------------------- how it was done
 
 
-def _how(setup: Setup, report: BenchReport) -> Iterator[str]:
+def _how(setup: Setup) -> Iterator[str]:
     if setup.launches:
         launches = "launch" if setup.launches == 1 else "launches"
         ranks = plural(setup.world_size, "rank")
@@ -346,14 +346,10 @@ def _how(setup: Setup, report: BenchReport) -> Iterator[str]:
             end = f"; the last starts {duration(start.spread_s)} after the first, p99 {p99}"
         yield f"common start through {way}: {duration(start.cost_s)}, not timed{end}"
     if harness is not None:
-        text = f"the loop adds {duration(harness.inside_s)} to each time"
-        if report.spec.profile_harness:
-            count = f"{harness.iterations:,} iterations with an empty op"
-            text += f", and takes {duration(harness.outside_s)} beside it ({count})"
-        yield text
+        yield f"the loop adds {duration(harness.inside_s)} to each time"
 
 
-def _limits(setup: Setup, _: BenchReport) -> Iterator[str]:
+def _limits(setup: Setup) -> Iterator[str]:
     """Yield a line per limit; the bound is named."""
     for limit in setup.limits:
         latency = "" if limit.latency_s is None else f", 8 B in {duration(limit.latency_s)}"

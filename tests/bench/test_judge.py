@@ -142,7 +142,6 @@ def everything():
     return replace(
         whole,
         series=(replace(first, rows=overlapped, skew=late), other, refused),
-        spec=replace(whole.spec, profile_harness=True),
         setups=(
             replace(setup(), limits=(memory, *setup().limits)),
             replace(setup(12e9, transport=Transport.MEMORY_COPY, latency=None), backend="mpi"),
