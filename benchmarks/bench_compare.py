@@ -9,8 +9,7 @@ tries another; where medians of fresh worlds differ by half, as gloo's can on a 
 whose cores fall asleep, an honest answer to a fifth is that it cannot be told.
 
 The first two have to compare as unchanged in nine of ten tries: nothing is slower or faster, as a
-whole or at any size. What cannot be told is no change either, for instance because the machine's
-own limits were others in the second run: a line says so. The slowed one has to be slower than the
+whole or at any size. The slowed one has to be slower than the
 one before it, as a whole or at a size, in eight of ten, at the default threshold.
 Exit 1 if not. Takes five minutes.
 """
@@ -119,7 +118,7 @@ def summary(found: dict[str, Any]) -> str:
     ]
     said = f"{whole['ratio']:.3f} ({interval}) {whole['change']}; sizes: "
     said += ", ".join(counts) or "no change"
-    names = ("bandwidth_time_ratio", "latency_ratio")
+    names = ("time_ratio", "latency_ratio")
     ratios = [each[name] for each in found["limits"] for name in names if each[name] is not None]
     if ratios:
         said += f"; limits: {min(ratios):.2f} to {max(ratios):.2f} of the time before"

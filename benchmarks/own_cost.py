@@ -28,7 +28,7 @@ WIDE = 0.10  # half an interval as a share of the median, beyond which the row h
 
 def loop() -> Iterator[Result]:
     """As the command itself says, and as it looks from outside."""
-    words = ("bench", "all-reduce", "-e", "8", "--no-limits", "--profile-harness", "--iters", "60")
+    words = ("bench", "all-reduce", "-e", "8", "--no-limits", "--iters", "60")
     runs = [document(words)["setups"][0]["harness"] for _ in range(WORLDS)]
     said = [each["inside_s"] + each["outside_s"] for each in runs]
     inside = statistics.median(each["inside_s"] for each in runs)

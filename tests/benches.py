@@ -91,16 +91,15 @@ def setup(
     device: str = "cpu",
 ) -> Setup:
     """As found on a machine with a transport of this bandwidth."""
-    pair = Limit(transport, (0, 1), False, 2 * bandwidth, 1 << 22, latency)
-    bound = Limit(transport, tuple(range(ranks)), True, bandwidth, 1 << 22)
+    bound = Limit(transport, bandwidth, 1 << 22, latency)
     return Setup(
         "gloo",
         device,
         ranks,
         launches=7,
         alignment=Alignment(Start.PAGE, 2.1e-6, 0.4e-6, 3.0e-6),
-        harness=Harness(80e-9, 1.2e-6, 2000),
-        limits=(pair, bound),
+        harness=Harness(80e-9, 1.2e-6),
+        limits=(bound,),
         bound=bound,
         cores=cores,
         ranks_per_host=ranks,

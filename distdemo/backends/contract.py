@@ -35,7 +35,6 @@ class Transport(str, Enum):
     MEMORY_COPY = "memory copy"
     DEVICE_COPY = "device copy"
     TCP = "TCP stream"
-    SHARED_MEMORY = "shared memory"
 
 
 class Backend(ABC):

@@ -25,7 +25,7 @@ class Mpi(Backend):
     get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
     provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
-    transport = Transport.SHARED_MEMORY
+    transport = Transport.MEMORY_COPY
     dtypes = COMMON_DTYPES | {"bool", "int16", "uint16", "uint32", "uint64", "complex64"}
     dtypes |= {"complex128", "float8_e4m3fn", "float8_e5m2"}
 

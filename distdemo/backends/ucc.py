@@ -11,7 +11,7 @@ class Ucc(Backend):
     name = "ucc"
     summary = "CPU and GPU tensors over UCX; only in a torch that was built with it."
     devices = ("cpu", "cuda")
-    transport = Transport.SHARED_MEMORY
+    transport = Transport.MEMORY_COPY
     get = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from distdemo import ops
-from distdemo.bench.judge import article
 from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.cli.contract import Error
 from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
@@ -112,7 +111,7 @@ def _best(report: BenchReport) -> str:
     setup = report.setup(series.spec.backend)
     share = ""
     if row.judgement and row.judgement.limit_share and setup and setup.bound:
-        share = f" ({percent(row.judgement.limit_share)} of {article(setup.bound.transport)})"
+        share = f" ({percent(row.judgement.limit_share)} of a {setup.bound.transport.value})"
     return f"busbw up to {rate(row.busbw_bytes_per_s)} at {short_size(row.size_bytes)}{name}{share}"
 
 

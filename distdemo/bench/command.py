@@ -35,12 +35,10 @@ from distdemo.cli.options import (
 )
 from distdemo.cli.session import Session
 from distdemo.cli.types import (
-    BadValue,
     check_rank,
     make_groups,
     make_pair,
     offer,
-    one_of,
     parse_bytes,
     parse_seconds,
     parse_share,
@@ -61,7 +59,6 @@ FULL_MESH = 64
 """Ranks up to which gloo connects all to all before anything is timed: 64 ranks take a second, 256
 two, 1024 half a minute, in every launch. Beyond that it connects those that talk, in the warm-up;
 but not where even ``irecv`` would wait for a connection."""
-PLACEMENTS = ("both", "out", "in")
 OF_SOME_OPS = {
     "reduce_op": "sum",
     "root": 0,
@@ -71,20 +68,12 @@ OF_SOME_OPS = {
     "dst": None,
 }
 """Settings that only some operations take, and their defaults."""
-SWEEP = ("-b", "-e", "-f", "-i")
-CLASHES = (("--iters", "--budget"), ("-f", "-i"), *(("--sizes", flag) for flag in SWEEP))
+SWEEP = ("-b", "-e", "-f")
+CLASHES = (("--iters", "--budget"), *(("--sizes", flag) for flag in SWEEP))
 
 
-def parse_smallest(text: Any) -> int:  # noqa: ANN401 - a text or a default, as of every parser
-    """``-b`` is nccl-tests' letter; in many other programs it is the backend's."""
-    if isinstance(text, str) and text.lower() in backends.REGISTRY:
-        why, hint = "-b is the smallest size here.", f"Did you mean --backend {text.lower()}?"
-        raise BadValue(text, "this is not a number of bytes.", why, hint=hint)
-    return parse_bytes(text)
-
-
-def _bytes(*flags: str, what: str, parser: Any = parse_bytes) -> Any:  # noqa: ANN401 - typer's own
-    return typer.Option(*flags, metavar="BYTES", parser=parser, help=what)
+def _bytes(flag: str, letter: str, text: str) -> Any:  # noqa: ANN401 - typer's own
+    return typer.Option(flag, letter, metavar="BYTES", parser=parse_bytes, help=text)
 
 
 def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any:  # noqa: ANN401 - typer's own
@@ -114,19 +103,11 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     backend: Annotated[
         str, typer.Option("--backend", metavar="NAME,...", help="One or several backends.")
     ] = "auto",
-    min_bytes: Annotated[
-        int | None,
-        _bytes("--min-bytes", "-b", what="Smallest size (8).", parser=parse_smallest),
-    ] = None,
-    max_bytes: Annotated[
-        int | None, _bytes("--max-bytes", "-e", what="Largest size (64M).")
-    ] = None,
+    min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size (8).")] = None,
+    max_bytes: Annotated[int | None, _bytes("--max-bytes", "-e", "Largest size (64M).")] = None,
     step_factor: Annotated[
         float | None,
         typer.Option("--step-factor", "-f", metavar="NUMBER", help="Factor between sizes (4)."),
-    ] = None,
-    step_bytes: Annotated[
-        int | None, _bytes("--step-bytes", "-i", what="Bytes between sizes, instead of -f.")
     ] = None,
     sizes: SizeList = None,
     dtype: DType = "float32",
@@ -165,17 +146,6 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     dst: Destination = None,
     pattern: Pattern = "pair",
     variant: Variant = None,
-    placement: Annotated[
-        str | None,
-        typer.Option(
-            "--placement",
-            metavar="PLACEMENT",
-            parser=one_of(PLACEMENTS),
-            autocompletion=offer(PLACEMENTS),
-            help="Output in the input (in), apart from it (out), or both, one after the other.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
     iters: Annotated[int | None, _number("--iters", "Number of timed iterations per size.")] = None,
     warmup: Annotated[
         int | None, _number("--warmup", "Number of untimed iterations per size and launch.", 0)
@@ -191,14 +161,6 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         bool,
         typer.Option(
             "--no-limits", help="Don't measure the machine's limits.", rich_help_panel=ADVANCED
-        ),
-    ] = False,
-    profile_harness: Annotated[
-        bool,
-        typer.Option(
-            "--profile-harness",
-            help="Show what the timed loop itself costs.",
-            rich_help_panel=ADVANCED,
         ),
     ] = False,
     timeout: Timeout = None,
@@ -218,7 +180,6 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         "-b": min_bytes,
         "-e": max_bytes,
         "-f": step_factor,
-        "-i": step_bytes,
         "--iters": iters,
         "--budget": budget,
     }
@@ -264,8 +225,8 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     )
     first = max(8, DTYPES[dtype].itemsize) if min_bytes is None else min_bytes
     last = max(64 << 20, first) if max_bytes is None else max_bytes
-    wanted = sizes or sweep(first, last, 4.0 if step_factor is None else step_factor, step_bytes)
-    series = _all_series(chosen, worlds.values(), asked, wanted, placement)
+    wanted = sizes or sweep(first, last, 4.0 if step_factor is None else step_factor)
+    series = _all_series(chosen, worlds.values(), asked, wanted)
     for each in series:
         if each.sizes_bytes and each.device == "cpu":  # one size is held at a time
             specs = each.at(each.sizes_bytes[-1])
@@ -282,7 +243,6 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         skew=skew,
         overlap=overlap,
         limits=not no_limits,
-        profile_harness=profile_harness,
     )
     from distdemo.view.progress import Progress
 
@@ -347,7 +307,6 @@ def _all_series(
     worlds: Iterable[WorldSpec],
     asked: SeriesSpec,
     sizes: Sequence[int],
-    placement: str | None,
 ) -> list[SeriesSpec]:
     """Every op on every backend, out of place and in place.
 
@@ -355,7 +314,6 @@ def _all_series(
     """
     found: list[SeriesSpec] = []
     refusals: list[UsageError] = []
-    choice = False
     for world in worlds:
         for op in chosen:
             template = _template(op, world, asked)
@@ -371,17 +329,11 @@ def _all_series(
                 found.append(replace(template, refused=f"{error.what} {error.why}"))
                 continue
             made = replace(template, sizes_bytes=sizes_of(op, template.smallest, sizes))
-            both = op.has_both(template.smallest)
-            choice |= both
-            if not both or placement != "in":
-                found.append(replace(made, in_place=op.is_in_place(template.smallest)))
-            if both and placement != "out":
+            found.append(replace(made, in_place=op.is_in_place(template.smallest)))
+            if op.has_both(template.smallest):
                 found.append(replace(made, in_place=True))
     if refusals and not any(series.sizes_bytes for series in found):
         raise refusals[0]
-    if placement is not None and not choice:
-        why = "torch makes the call in one way alone."
-        raise UsageError(f"--placement means nothing to {_named(chosen)}.", why, "Leave it out.")
     return found
 
 

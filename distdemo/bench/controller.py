@@ -250,7 +250,11 @@ class Results:
             alignment=told.alignment,
             harness=told.harness,
             limits=told.limits,
-            bound=bound_of(told.limits, backends.REGISTRY[backend].transport),
+            bound=bound_of(
+                told.limits,
+                backends.REGISTRY[backend].transport,
+                one_host=told.alignment.way is Start.PAGE,
+            ),
         )
 
     def add_sample(self, rank: int, sample: Sample) -> bool:

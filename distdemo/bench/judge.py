@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from distdemo.backends.contract import Transport
 from distdemo.bench.records import Judgement, Limit, Row, Setup, Verdict
-from distdemo.bench.statistics import median
 from distdemo.view.format import duration, percent, plural, rate
 
 CLOSE = 0.75
@@ -25,8 +24,8 @@ SLOW_LATENCIES = 25
 on a fixed cost is unusual. gloo's is 6 to 12 times (it hands messages from thread to thread); five
 times slower it would be 40 to 60."""
 SLOW_MESSAGE_S = 50e-6
-"""For each of them that is never unusual: shared memory answers in less than a microsecond, but
-torch and a backend's own code take some ten for a call, whatever carries it."""
+"""For each of them that is never unusual: torch and a backend's own code take some ten microseconds
+for a call, whatever carries it."""
 SLOW_FIXED = 4
 """Times the smallest sizes' medians, where the transport's latency is not known, as on a GPU."""
 FEW = 0.1
@@ -68,9 +67,8 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | No
     bytes_s = row.size_bytes * row.busbw_factor / bound.bandwidth_bytes_per_s
     small = [each.median_s for each in rows if 0 < each.size_bytes <= SMALL_BYTES]
     fixed_s = min(small, default=None)  # of an op on next to no bytes
-    allowed_s = _allowed_s(bytes_s, fixed_s, setup, bound, n)
-    at_once = ", all ranks at once" if bound.at_once else ""
-    limit = f"the {rate(bound.bandwidth_bytes_per_s)} of {article(bound.transport)}{at_once}"
+    allowed_s = _allowed_s(bytes_s, fixed_s, bound, n)
+    limit = f"the {rate(bound.bandwidth_bytes_per_s)} of a {bound.transport.value}"
     reached = f"{rate(row.busbw_bytes_per_s)} is {percent(share)} of {limit}"
     hint = ""
     if share >= CLOSE:
@@ -104,9 +102,7 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | No
     return Judgement(verdict, f"{why}.", hint, share)
 
 
-def _allowed_s(
-    bytes_s: float, fixed_s: float | None, setup: Setup, bound: Limit, n: int
-) -> float | None:
+def _allowed_s(bytes_s: float, fixed_s: float | None, bound: Limit, n: int) -> float | None:
     """The time beyond which even the fastest tenth is unusually slow; None: not known.
 
     For a GPU's memory it is not known: what lies between two GPUs, NVLink, PCIe or a network, is
@@ -114,17 +110,7 @@ def _allowed_s(
     """
     if bound.transport is Transport.DEVICE_COPY:
         return None
-    known = [
-        each.latency_s
-        for each in setup.limits
-        if each.transport is bound.transport and each.latency_s
-    ]
-    if known:
-        message = max(SLOW_LATENCIES * median(known), SLOW_MESSAGE_S)
+    if bound.latency_s:
+        message = max(SLOW_LATENCIES * bound.latency_s, SLOW_MESSAGE_S)
         return 2 * (n - 1) * message + bytes_s / SLOW
     return None if fixed_s is None else SLOW_FIXED * fixed_s + bytes_s / SLOW
-
-
-def article(transport: Transport) -> str:
-    """``a TCP stream``; shared memory has none."""
-    return transport.value if transport is Transport.SHARED_MEMORY else f"a {transport.value}"

@@ -1,8 +1,7 @@
 """What the machine does without torch.distributed: the limits that its figures are compared with.
 
-Copies in memory, TCP streams and shared memory between neighbours on the ring; each by one rank or
-pair alone, while the others sleep, and by all ranks at once. On a GPU, copies in its memory too.
-Bandwidth counts each copied byte once, though it is read and written.
+Copies in memory and TCP streams between neighbours on a ring, by all ranks at once; on a GPU also
+copies in its memory. Bandwidth counts each copied byte once, though it is read and written.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from itertools import cycle
+from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ from distdemo.backends.contract import Transport
 from distdemo.bench.environment import cores
 from distdemo.bench.records import Limit
 from distdemo.bench.statistics import quantile
-from distdemo.bench.timing import LINE, Page, shared_page
 from distdemo.encoding import decode, encode
 from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import free_memory
@@ -31,12 +29,8 @@ from distdemo.launcher.limits import free_memory
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-MOST_PAIRS = 8  # that are measured alone
-FOR_PAIRS_S = 0.3  # for all pairs of one transport
-FOR_PAIR_S = 0.07  # for one, at most
-FOR_COPY_S = 0.1
-FOR_ALL_S = 0.3  # that all ranks send or copy at once
-ROUND_TRIPS = 200  # with which a latency is found
+SECONDS = 0.3  # for each limit
+ROUNDS = 100  # of a small message, with which the latency is found
 SHARE = 8  # the buffers of all ranks, one each, take at most this part of the free memory: 1/8
 GIVE_UP_S = 5.0  # without a byte, after which a peer is given up
 MESSAGE = 4 << 20  # bytes: with a copy at each end more than most cores' own cache
@@ -51,8 +45,9 @@ LARGE = 64 << 20  # bytes: more than most processors' last-level cache
 SMALL = 16 << 20  # for each of many ranks that copy at once, who share the cache
 LEAST = 1 << 20  # what is smaller stays in a core's own cache
 GPU_COPIES = 16  # that are queued before the GPU is waited for
-Step = Callable[[], int]
-"""Moves what can be moved now, or waits a little: bytes."""
+TOKEN = 16  # bytes
+PING = bytes(8)
+INTRODUCTION_S = 1.0  # in which a caller has to show the token
 
 
 class LostError(OSError):
@@ -60,17 +55,13 @@ class LostError(OSError):
 
 
 def measure_limits(rank: Rank) -> tuple[Limit, ...]:
-    """Collective: what this machine does, in a second or so; once in a world.
+    """Collective: measure this machine, in a second or so; once in a world.
 
-    A transport that can't be had between these ranks is left out, as is one that loses a pair, and
-    whatever memory is too short for: the limits are for comparison alone, and no reason for a world
-    to end.
-
-    Args:
-        rank: this rank of the world; the others sleep in its store where they have no part.
+    A transport that can't be had between these ranks is left out, as is whatever memory is too
+    short for: the limits are for comparison alone, and no reason for a world to end.
 
     Returns:
-        On rank 0 all of them; on others those that this rank found itself.
+        On rank 0 the limits; on others what this rank reached itself.
     """
     store = rank.store("limits")
     if rank.rank == 0:
@@ -79,85 +70,54 @@ def measure_limits(rank: Rank) -> tuple[Limit, ...]:
     found = _copies(rank, Transport.MEMORY_COPY, "cpu", room)
     if rank.device != "cpu":
         found += _copies(rank, Transport.DEVICE_COPY, rank.device, room)
-    size = min(MESSAGE, room // BLOCK * BLOCK)
-    if rank.world_size > 1 and size >= LEAST // 2:
-        for connect in (connect_tcp, connect_shared_memory):
-            link = connect(rank, size)
-            if link is not None:
-                try:
-                    found += _over(rank, link)
-                finally:
-                    link.close()
+    if rank.world_size > 1:
+        found += _streams(rank, min(MESSAGE, room))
     if rank.rank:
         store.set(f"found/{rank.rank}", json.dumps(encode(found)))
         return tuple(found)
-    told = [json.loads(store.get(f"found/{other}")) for other in range(1, rank.world_size)]
-    return merged([found, *(decode(list[Limit], each) for each in told)])
+    others = [json.loads(store.get(f"found/{other}")) for other in range(1, rank.world_size)]
+    return slowest([found, *(decode(list[Limit], each) for each in others)])
 
 
-def merged(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
-    """One limit each of what all ranks did at once, the slowest one's; the others as they are.
-
-    What not every rank could do at once is left out.
+def slowest(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
+    """Return the slowest rank's bandwidth of each transport that every rank could use.
 
     Args:
-        parts: what each rank found, in order.
+        parts: Limits that each rank found, in order.
     """
-    every = [limit for part in parts for limit in part]
-    whole: list[Limit] = []
-    for transport in dict.fromkeys(limit.transport for limit in every):
-        mine = [limit for limit in every if limit.transport == transport]
-        whole += sorted((each for each in mine if not each.at_once), key=lambda each: each.ranks)
-        together = [limit for limit in mine if limit.at_once]
-        if len(together) == len(parts):
-            whole.append(min(together, key=lambda limit: limit.bandwidth_bytes_per_s))
-    return tuple(whole)
+    found = []
+    for limit in parts[0]:
+        same = [each for part in parts for each in part if each.transport is limit.transport]
+        if len(same) == len(parts):
+            least = min(each.bandwidth_bytes_per_s for each in same)
+            found.append(replace(limit, bandwidth_bytes_per_s=least))
+    return tuple(found)
 
 
-def bound_of(limits: Sequence[Limit], transport: Transport) -> Limit | None:
-    """The limit that busbw is compared with: all ranks at once, through what the backend uses.
-
-    Ranks that share no memory, as they are on several hosts, are compared with a TCP stream.
+def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -> Limit | None:
+    """Return the limit that busbw is compared with; None if it was not measured.
 
     Args:
-        limits: as ``measure_limits`` returns them on rank 0.
-        transport: of the backend.
-
-    Returns:
-        Where all at once was not measured, the slowest pair's; None if there is none.
+        limits: As ``measure_limits`` returns them on rank 0.
+        transport: Transport of the backend.
+        one_host: The ranks share memory; others are compared with a TCP stream.
     """
-    order = (transport, Transport.TCP)
-    if transport is Transport.DEVICE_COPY and not any(
-        limit.transport is Transport.SHARED_MEMORY for limit in limits
-    ):
-        order = (Transport.TCP, transport)
-    for wanted in order[:1] if transport is Transport.MEMORY_COPY else order:
-        known = [limit for limit in limits if limit.transport is wanted]
-        if known:
-            return min(known, key=lambda limit: (not limit.at_once, limit.bandwidth_bytes_per_s))
-    return None
+    wanted = transport if one_host else Transport.TCP
+    return next((limit for limit in limits if limit.transport is wanted), None)
 
 
-def pairs_of(world_size: int, most: int = MOST_PAIRS) -> tuple[tuple[int, int], ...]:
-    """Neighbours on the ring that are measured alone: all of them, or some, evenly chosen."""
-    if world_size < 2:
-        return ()
-    count = min(world_size, most)
-    firsts = [number * world_size // count for number in range(count)]
-    return tuple((first, (first + 1) % world_size) for first in firsts)
+def _flow(rank: Rank, step: Callable[[], int]) -> float:
+    """Return the bytes per second that this rank moves, in the fastest tenth of the time.
 
-
-def _flow(step: Step, seconds: float, *, crowded: bool = False) -> float:
-    """Bytes a second that this rank moves, in the fastest tenth of the time.
-
-    Ranks that do the same begin up to some 10 ms apart, so each goes on uncounted before and after:
-    none is ever alone while its work counts.
+    Ranks that do the same begin up to some 10 ms apart, so each continues uncounted before and
+    after: none is ever alone while its work counts.
 
     Args:
-        step: does a little.
-        seconds: that count.
-        crowded: ranks take turns on the cores.
+        rank: This rank of the world.
+        step: Moves what can be moved now, or waits a little; returns its bytes.
     """
+    crowded = rank.world_size > cores().effective  # of one machine's; of several it is assumed
+    slice_s = LONG_SLICE_S if crowded else SLICE_S
 
     def during(length: float) -> float:
         moved, began = 0, perf_counter()
@@ -165,49 +125,27 @@ def _flow(step: Step, seconds: float, *, crowded: bool = False) -> float:
             moved += step()
         return moved / (perf_counter() - began)
 
-    during(RAMP * seconds)
-    slice_s = LONG_SLICE_S if crowded else SLICE_S
-    found = [during(slice_s) for _ in range(max(1, round(seconds / slice_s)))]
+    during(RAMP * SECONDS)
+    found = [during(slice_s) for _ in range(max(1, round(SECONDS / slice_s)))]
     until = perf_counter() + GIVE_UP_S / 5  # a neighbour waits for longer
     while not quantile(sorted(found), 1 - FAST) and perf_counter() < until:
         found = [*found[1:], during(slice_s)]  # this rank or its neighbour had no core so far
-    during(RAMP * seconds)
+    during(RAMP * SECONDS)
     return quantile(sorted(found), 1 - FAST)
-
-
-def _at_once(rank: Rank, transport: Transport, step: Step, size: int) -> Limit:
-    """Collective: what this rank moves while all do the same."""
-    crowded = rank.world_size > cores().effective  # of one machine's; of several it is assumed
-    bandwidth = _flow(step, FOR_ALL_S, crowded=crowded)
-    return Limit(transport, tuple(range(rank.world_size)), True, bandwidth, size)
 
 
 # ------------------------------------------------------------------------------------------ copies
 
 
 def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Limit]:
-    """Collective: rank 0 alone, then all ranks; on this rank what it found."""
-    if room < LEAST:
-        return []
-    rank.reach(f"measuring {transport.value}")
-    found: list[Limit] = []
-    large = max(LARGE, 2 * _cache())
-    if rank.rank == 0:
-        size = min(large, room)
-        bandwidth = _flow(_copying(rank, device, size), FOR_COPY_S)
-        found.append(Limit(transport, (0,), False, bandwidth, size))
-    size = min(max(SMALL, large // rank.world_size), room)  # together they don't fit into the cache
-    copy = _copying(rank, device, size)
-    rank.meet(f"limits/{transport.value}/all")
-    found.append(_at_once(rank, transport, copy, size))
-    rank.meet(f"limits/{transport.value}/over")
-    return found
-
-
-def _copying(rank: Rank, device: str, size: int) -> Step:
-    """What copies from one buffer of this size to another."""
+    """Collective: copy from one large buffer to another, all ranks at once."""
     import torch
 
+    together = max(LARGE, 2 * _cache())  # bytes that don't fit into the cache
+    size = min(max(SMALL, together // rank.world_size), room)
+    if size < LEAST:
+        return []
+    rank.reach(f"measuring {transport.value}")
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
     times = 1 if device == "cpu" else GPU_COPIES
@@ -220,209 +158,54 @@ def _copying(rank: Rank, device: str, size: int) -> Step:
         return times * size
 
     copy()  # the first one touches memory
-    return copy
+    rank.meet(f"limits/{transport.value}/begin")
+    bandwidth = _flow(rank, copy)
+    rank.meet(f"limits/{transport.value}/end")
+    return [Limit(transport, bandwidth, size)]
 
 
 def _cache() -> int:
-    """Bytes of the last-level cache; 0 where the system does not say."""
+    """Return the bytes of the last-level cache; 0 where the system does not say."""
     with suppress(ValueError, OSError):  # not a name, or not known here
         return min(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 256 << 20)
     return 0
 
 
-# -------------------------------------------------------------------------------- over a transport
-
-
-def _over(rank: Rank, link: Tcp | SharedMemory) -> list[Limit]:
-    """Collective: pairs alone, then all at once; on this rank what it received.
-
-    A pair is lost after seconds; where one is, for instance to a firewall, all others would be.
-    """
-    found: list[Limit] = []
-    pairs = pairs_of(rank.world_size)
-    seconds = min(FOR_PAIR_S, FOR_PAIRS_S / len(pairs))
-    for src, dst in pairs:
-        place = f"limits/{link.transport.value}/{src}-{dst}"
-        rank.meet(f"{place}/begin")
-        rank.reach(f"measuring {link.transport.value}, rank {src} to rank {dst}")
-        try:
-            if rank.rank == src:
-                for _ in range(ROUND_TRIPS):
-                    link.answer()
-                _flow(link.mover(receives=False), seconds)
-            if rank.rank == dst:
-                took = []
-                for _ in range(ROUND_TRIPS):
-                    began = perf_counter()
-                    link.ask()
-                    took.append(perf_counter() - began)
-                latency = quantile(sorted(took), FAST) / 2
-                bandwidth = _flow(link.mover(sends=False), seconds)
-                pair = Limit(link.transport, (src, dst), False, bandwidth, link.size, latency)
-                found.append(pair)
-        except OSError:
-            link.close()  # the other rank sees that at once
-            rank.count(place, 1)
-        rank.meet(place)
-        if rank.count(place):
-            return found
-    rank.reach(f"measuring {link.transport.value}, all at once")
-    with suppress(OSError):  # it lost a neighbour
-        limit = _at_once(rank, link.transport, link.mover(), link.size)
-        found += [limit] if limit.bandwidth_bytes_per_s else []
-    rank.meet(f"limits/{link.transport.value}/over")
-    return found
-
-
-# ----------------------------------------------------------------------------------- shared memory
-
-SENT, TAKEN, ASKED, ANSWERED = (number * LINE for number in range(4))
-HEAD = 4 * LINE * 8  # bytes before the first slot of all
-SLOTS = 4
-BLOCK = 128 << 10  # bytes of a slot
-LOOKS = 1000  # between two looks at the clock
-
-
-class _Channel:
-    """From one rank to another, who alone write and read it.
-
-    The sender copies blocks into slots, the receiver copies them out; two counters say how far each
-    is. The copied bytes are never looked at, so it does not matter in which order a processor shows
-    them::
-
-        sender    ──copy──▶ │ slot 0 │ slot 1 │ slot 2 │ slot 3 │ ──copy──▶    receiver
-                              sent = 7                  taken = 5
-    """
-
-    def __init__(self, page: Page, number: int, channels: int, size: int) -> None:
-        self.words = page.words[number * HEAD // 8 : (number + 1) * HEAD // 8]
-        first = channels * HEAD + number * SLOTS * BLOCK
-        self._slots = [
-            page.buffer[first + n * BLOCK : first + (n + 1) * BLOCK] for n in range(SLOTS)
-        ]
-        message = memoryview(bytearray(size))
-        self._blocks = cycle([message[at : at + BLOCK] for at in range(0, size, BLOCK)])
-
-    def give(self) -> int:
-        """Copy the next block into a slot: its bytes; 0 if there is no room."""
-        sent = self.words[SENT]
-        if sent - self.words[TAKEN] >= SLOTS:
-            return 0
-        self._slots[sent % SLOTS][:] = next(self._blocks)
-        self.words[SENT] = sent + 1
-        return BLOCK
-
-    def take(self) -> int:
-        """Copy out of a slot into the next block: its bytes; 0 if there is nothing."""
-        taken = self.words[TAKEN]
-        if self.words[SENT] <= taken:
-            return 0
-        next(self._blocks)[:] = self._slots[taken % SLOTS]
-        self.words[TAKEN] = taken + 1
-        return BLOCK
-
-    def close(self) -> None:
-        """Give up the views."""
-        for view in (self.words, *self._slots):
-            view.release()
-
-
-class SharedMemory:
-    """Each rank has a channel to its right neighbour: as MPI's and NCCL's transports on a host.
-
-    Args:
-        rank: this rank of the world.
-        page: room for all channels.
-        size: bytes of a message; a multiple of ``BLOCK``.
-    """
-
-    transport = Transport.SHARED_MEMORY
-
-    def __init__(self, rank: Rank, page: Page, size: int) -> None:
-        me, count = rank.rank, rank.world_size
-        self.size = size
-        self._page = page
-        self._out = _Channel(page, me, count, size)
-        self._in = _Channel(page, (me - 1) % count, count, size)
-
-    def ask(self) -> None:
-        """Send 8 bytes to the left neighbour, and wait for its own."""
-        words = self._in.words
-        words[ASKED] += 1
-        asked = words[ASKED]
-        _wait_for(lambda: words[ANSWERED] >= asked)
-
-    def answer(self) -> None:
-        """Wait for 8 bytes from the right neighbour, and send as many."""
-        words = self._out.words
-        _wait_for(lambda: words[ASKED] > words[ANSWERED])
-        words[ANSWERED] += 1
-
-    def mover(self, *, sends: bool = True, receives: bool = True) -> Step:
-        """What streams to the right and from the left: bytes received; if it only sends, sent."""
-
-        def step() -> int:
-            moved = self._out.give() if sends else 0
-            if receives:
-                moved = self._in.take()
-            if not moved:
-                os.sched_yield()
-            return moved
-
-        return step
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._out.close()
-        self._in.close()
-        self._page.close()
-
-
-def connect_shared_memory(rank: Rank, size: int) -> SharedMemory | None:
-    """Collective: room for every rank's channel; None on every rank where they share no memory."""
-    page = shared_page(rank, "limits/channels", rank.world_size * (HEAD + SLOTS * BLOCK))
-    return None if page is None else SharedMemory(rank, page, size)
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    """Look until it holds, and offer the core between two looks.
-
-    Raises:
-        LostError: it did not in time.
-    """
-    until = perf_counter() + GIVE_UP_S
-    while True:
-        for _ in range(LOOKS):
-            if condition():
-                return
-            os.sched_yield()
-        if perf_counter() > until:
-            raise LostError("the other rank fell silent")
-
-
 # --------------------------------------------------------------------------------------------- TCP
 
-TOKEN = 16  # bytes
-PING = bytes(8)
-INTRODUCTION_S = 1.0  # in which a caller has to show the token
+
+def _streams(rank: Rank, size: int) -> list[Limit]:
+    """Collective: send 8 bytes round the ring, then a stream to each right neighbour at once.
+
+    A rank that loses a neighbour, for instance to a firewall, closes its streams: the others see
+    that at once, and there is no limit.
+    """
+    ring = connect(rank) if size >= LEAST // 2 else None
+    if ring is None:
+        return []
+    rank.reach("measuring TCP stream")
+    bandwidth = latency = 0.0
+    try:
+        latency = ring.latency_s(first=rank.rank == 0) / rank.world_size
+        bandwidth = _flow(rank, ring.mover(size))
+    except OSError:
+        ring.close()
+    rank.meet("limits/tcp/end")
+    ring.close()
+    return [Limit(Transport.TCP, bandwidth, size, latency)] if bandwidth else []
 
 
-class Tcp:
+class Ring:
     """TCP streams through plain sockets: what gloo's transport could reach at best.
 
     Args:
-        out: to the right neighbour.
-        into: from the left one.
-        size: bytes that are handed to the kernel at once.
+        out: Stream to the right neighbour.
+        into: Stream from the left one.
     """
 
-    transport = Transport.TCP
-
-    def __init__(self, out: socket.socket, into: socket.socket, size: int) -> None:
-        self.size = size
+    def __init__(self, out: socket.socket, into: socket.socket) -> None:
         self._out = out
         self._in = into
-        self._data = bytearray(size)
         limit = struct.pack("ll", int(GIVE_UP_S), int(GIVE_UP_S % 1 * 1e6))
         for stream in (out, into):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -430,35 +213,49 @@ class Tcp:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
-    def ask(self) -> None:
-        """Send 8 bytes to the left neighbour, and wait for its own."""
-        self._in.sendall(PING)
-        _read_ping(self._in)
+    def latency_s(self, *, first: bool) -> float:
+        """Collective: return the seconds that 8 bytes take round the ring.
 
-    def answer(self) -> None:
-        """Wait for 8 bytes from the right neighbour, and send as many."""
-        _read_ping(self._out)
-        self._out.sendall(PING)
+        Args:
+            first: True on the rank that sends them first; on others the time is not used.
 
-    def mover(self, *, sends: bool = True, receives: bool = True) -> Step:
-        """What streams to the right and from the left: bytes received; if it only sends, sent."""
+        Raises:
+            OSError: A neighbour was lost.
+        """
+        took = []
+        for _ in range(ROUNDS):
+            began = perf_counter()
+            if first:
+                self._out.sendall(PING)
+            if len(self._in.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
+                raise LostError("the other rank closed the stream")
+            if not first:
+                self._out.sendall(PING)
+            took.append(perf_counter() - began)
+        return quantile(sorted(took), FAST)
+
+    def mover(self, size: int) -> Callable[[], int]:
+        """Return a step that streams to the right and from the left: bytes received.
+
+        Args:
+            size: Bytes that are handed to the kernel at once.
+        """
+        data = bytearray(size)
         poll = select.poll()
-        if sends:
-            poll.register(self._out, select.POLLOUT)
-        if receives:
-            poll.register(self._in, select.POLLIN)
+        poll.register(self._out, select.POLLOUT)
+        poll.register(self._in, select.POLLIN)
 
         def step() -> int:
-            sent = received = 0
+            received = 0
             for descriptor, _ in poll.poll(100):
                 with suppress(BlockingIOError):
                     if descriptor == self._out.fileno():
-                        sent = self._out.send(self._data, socket.MSG_DONTWAIT)
+                        self._out.send(data, socket.MSG_DONTWAIT)
                         continue
-                    received = self._in.recv_into(self._data, 0, socket.MSG_DONTWAIT)
+                    received = self._in.recv_into(data, 0, socket.MSG_DONTWAIT)
                     if not received:
                         raise LostError("the other rank closed the stream")
-            return received if receives else sent
+            return received
 
         return step
 
@@ -468,21 +265,12 @@ class Tcp:
         self._in.close()
 
 
-def _read_ping(stream: socket.socket) -> None:
-    if len(stream.recv(len(PING), socket.MSG_WAITALL)) < len(PING):
-        raise LostError("the other rank closed the stream")
-
-
-def connect_tcp(rank: Rank, size: int) -> Tcp | None:
-    """Collective: a stream to the right neighbour, and one from the left.
+def connect(rank: Rank) -> Ring | None:
+    """Collective: open a stream to the right neighbour, and one from the left.
 
     A rank accepts connections on one address alone: that of the interface that gloo takes, which in
     a world of our own is loopback. A caller has to show a token first, which only the
     world's store tells; others are turned away.
-
-    Args:
-        rank: this rank of the world.
-        size: bytes that are handed to the kernel at once.
 
     Returns:
         None on every rank where one of them can't be reached.
@@ -517,14 +305,14 @@ def connect_tcp(rank: Rank, size: int) -> Tcp | None:
         for stream in streams:
             stream.close()
         return None
-    return Tcp(streams[0], streams[1], size)
+    return Ring(streams[0], streams[1])
 
 
 def accepted(listener: socket.socket, token: bytes) -> socket.socket:
-    """The next stream whose caller knows the token.
+    """Return the next stream whose caller knows the token.
 
     Raises:
-        OSError: no rank comes in time.
+        OSError: No rank comes in time.
     """
     until = monotonic() + GIVE_UP_S
     while (left := until - monotonic()) > 0:

@@ -27,24 +27,23 @@ WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this s
 # ------------------------------------------------------------------------------------------ sizes
 
 
-def sweep(first: int, last: int, factor: float, step: int | None) -> list[int]:
-    """From a smallest to a largest size in bytes, by a factor or by a step.
+def sweep(first: int, last: int, factor: float) -> list[int]:
+    """Return the sizes from a smallest to a largest one in bytes, each a factor times the last.
 
     Raises:
-        UsageError: there are none, or too many.
+        UsageError: There are none, or too many.
     """
     found: list[int] = []
     size = first
-    grows = 1 < factor < math.inf if step is None else step > 0
-    while grows and 0 < size <= last and len(found) <= MOST_SIZES:
+    while 1 < factor < math.inf and 0 < size <= last and len(found) <= MOST_SIZES:
         found.append(size)
         power = first * factor ** len(found) * (1 + 1e-12)  # it may come out a little too small
-        size = int(min(power, last + 1)) if step is None else size + step
+        size = int(min(power, last + 1))
     if not 0 < len(found) <= MOST_SIZES:
         raise UsageError(
             f"From -b {size_text(first)} to -e {size_text(last)} there is no size, or there are "
             f"more than {MOST_SIZES}.",
-            "Each is -f times the one before, or -i bytes more; both have to grow.",
+            "Each is -f times the one before, and -f is more than 1.",
             "Try -b 8 -e 64M -f 4.",
         )
     return found

@@ -103,10 +103,8 @@ def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:
         spec: of a series.
         ranks: the number of ranks, and the root, have to be the same, too.
     """
-    found = replace(
-        spec, calls="", device="", world_size=0, groups=(), sizes_bytes=(), variant=None, refused=""
-    )
-    return found if ranks else replace(found, group_size=0, root=None)
+    found = replace(spec, calls="", sizes_bytes=(), variant=None, refused="")
+    return found if ranks else replace(found, group_size=0, world_size=0, groups=(), root=None)
 
 
 def launches(row: Row) -> dict[int, float]:
@@ -130,17 +128,6 @@ def differences(old: Recording, new: Recording) -> list[Difference]:
         for name in {**before, **after}
         if (one := before.get(name, "not set")) != (other := after.get(name, "not set"))
     ]
-    for key, series in new.series.items():
-        if key in old.series:
-            early, late = old.series[key].spec, series.spec
-            for name, one, other in (
-                ("device", early.device, late.device),
-                ("world size", str(early.world_size), str(late.world_size)),
-                ("groups at once", str(len(early.groups)), str(len(late.groups))),
-            ):
-                each = Difference(f"{name} of {key.backend}", one, other, serious=True)
-                if one != other and each not in found:
-                    found.append(each)
     return sorted(found, key=lambda each: not each.serious)
 
 

@@ -112,7 +112,6 @@ class BenchSpec:
         skew: find out which rank is late.
         overlap: measure what computing hides of non-blocking calls.
         limits: measure the machine's own copies and streams too.
-        profile_harness: show what an empty op costs in the loop.
     """
 
     series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
@@ -125,7 +124,6 @@ class BenchSpec:
     skew: bool = False
     overlap: bool = False
     limits: bool = True
-    profile_harness: bool = False
 
 
 # ------------------------------------------------------------ what a figure is compared with
@@ -133,22 +131,17 @@ class BenchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What the machine does without torch.distributed, measured in the same run.
+    """What every rank did without torch.distributed, all at once, in the same run.
 
     Attributes:
-        transport: what was measured.
-        ranks: that took part; of a stream between two, (from, to).
-        at_once: all ranks did it at the same time, each to its right neighbour where it is a
-            stream; else these alone.
-        bandwidth_bytes_per_s: of the slowest rank, in one direction, in the fastest tenth of its
-            transfers: other programs can only slow them.
-        size_bytes: of one transfer.
-        latency_s: of 8 bytes one way, half a round trip; None where nothing travels.
+        transport: Kind of transfer that was measured.
+        bandwidth_bytes_per_s: Bandwidth of the slowest rank, in one direction, in the fastest tenth
+            of its transfers: other programs can only slow them.
+        size_bytes: Size of one transfer.
+        latency_s: Time of 8 bytes one way; None where nothing travels.
     """
 
     transport: Transport
-    ranks: tuple[int, ...]
-    at_once: bool
     bandwidth_bytes_per_s: float
     size_bytes: int
     latency_s: float | None = None
@@ -187,12 +180,10 @@ class Harness:
     Attributes:
         inside_s: in every time that is reported: two looks at the clock and an empty call.
         outside_s: the rest of an iteration, without the common start.
-        iterations: that it was found with.
     """
 
     inside_s: float
     outside_s: float
-    iterations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +192,7 @@ class Setup:
 
     Attributes:
         launches: worlds that were started, the one that verifies included.
-        limits: in the order in which they were measured.
+        limits: In the order in which they were measured.
         bound: the one of them that busbw is compared with; None: nothing was measured.
         cores: cores' worth of time that the ranks of a host share.
         ranks_per_host: on the host with most ranks.

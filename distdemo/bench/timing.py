@@ -57,19 +57,18 @@ class Page:
     last rank has gone, so has the memory, however the ranks ended.
 
     Attributes:
-        buffer: its bytes.
-        words: the same as signed 64-bit numbers; one is read or written at once, never in halves.
+        words: Its bytes as signed 64-bit numbers; one is read or written at once, never in halves.
     """
 
     def __init__(self, memory: mmap.mmap, size: int) -> None:
         self._memory = memory
-        self.buffer = memoryview(memory)[:size]
-        self.words = self.buffer[: size // 8 * 8].cast("q")
+        self._buffer = memoryview(memory)[:size]
+        self.words = self._buffer[: size // 8 * 8].cast("q")
 
     def close(self) -> None:
         """Give it back; the views can't be used any more. The other ranks keep theirs."""
         self.words.release()
-        self.buffer.release()
+        self._buffer.release()
         with suppress(BufferError):  # somebody holds a view: it goes with the process
             self._memory.close()
 
@@ -287,4 +286,4 @@ def harness() -> Harness:
         times = _loop(Clock(), nothing, PROBES, nothing)
         whole = (perf_counter() - began) / PROBES
     inside = median(times.took)
-    return Harness(inside, max(0.0, whole - inside), PROBES)
+    return Harness(inside, max(0.0, whole - inside))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -79,7 +78,7 @@ def table(report: BenchReport, console: Console) -> Group:
         lines = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
             for setup in report.setups
-            for line in tell(setup, report)
+            for line in tell(setup)
         )
         parts += _titled(title, lines, console)
     parts += [Text(note) for note in report.notes]
@@ -332,7 +331,7 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
 # --------------------------------------------------------------------------------- how it was done
 
 
-def _how(setup: Setup, report: BenchReport) -> Iterator[str]:
+def _how(setup: Setup) -> Iterator[str]:
     if setup.launches:
         launches = "launch" if setup.launches == 1 else "launches"
         ranks = plural(setup.world_size, "rank")
@@ -347,36 +346,18 @@ def _how(setup: Setup, report: BenchReport) -> Iterator[str]:
             end = f"; the last starts {duration(start.spread_s)} after the first, p99 {p99}"
         yield f"common start through {way}: {duration(start.cost_s)}, not timed{end}"
     if harness is not None:
-        text = f"the loop adds {duration(harness.inside_s)} to each time"
-        if report.spec.profile_harness:
-            count = f"{harness.iterations:,} iterations with an empty op"
-            text += f", and takes {duration(harness.outside_s)} beside it ({count})"
-        yield text
+        yield f"the loop adds {duration(harness.inside_s)} to each time"
 
 
-def _limits(setup: Setup, _: BenchReport) -> Iterator[str]:
-    """A line a transport: one alone, then all at once; the bound is named."""
-    for transport, group in itertools.groupby(setup.limits, lambda limit: limit.transport):
-        limits = list(group)
-        alone = [limit for limit in limits if not limit.at_once]
-        parts = []
-        if alone:
-            slowest = min(alone, key=lambda limit: limit.bandwidth_bytes_per_s)
-            who = f"rank {' to '.join(map(str, slowest.ranks))} alone"
-            if len(alone) > 1:
-                who += f", the slowest of {len(alone)} directions"
-            if slowest.latency_s is not None:
-                who += f", 8 B in {duration(slowest.latency_s)}"
-            parts.append(f"{rate(slowest.bandwidth_bytes_per_s)}, {who}")
-        parts += [
-            f"{rate(limit.bandwidth_bytes_per_s)} each with all {len(limit.ranks):,} ranks at once"
-            for limit in limits
-            if limit.at_once
-        ]
-        bound = setup.bound is not None and setup.bound.transport is transport
-        end = "; busbw is compared with it" if bound else ""
-        size = short_size(limits[0].size_bytes)
-        yield f"{transport.value}: {'; '.join(parts)} ({size} at a time{end})"
+def _limits(setup: Setup) -> Iterator[str]:
+    """Yield a line per limit; the bound is named."""
+    for limit in setup.limits:
+        latency = "" if limit.latency_s is None else f", 8 B in {duration(limit.latency_s)}"
+        bound = "; busbw is compared with it" if limit == setup.bound else ""
+        yield (
+            f"{limit.transport.value}: {rate(limit.bandwidth_bytes_per_s)} per rank, all at once"
+            f"{latency} ({short_size(limit.size_bytes)} at a time{bound})"
+        )
 
 
 def bounds(report: BenchReport) -> list[tuple[str, float]]:

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import io
 import logging
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from distdemo.view.foreign import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it looks for fonts is no news
 
@@ -33,7 +40,99 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#0
 MARKS = "osD^vPX*<>"
 """Forms of a line's marks, for readers who can't tell the colours apart."""
 
-LINES = ("-", "--", ":", "-.")
+PANEL = 5.5, 5.6  # inches
+MOST_TICKS = 8  # values of x that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a panel.
+
+    Attributes:
+        name: Text in the legend.
+        points: Pairs of x and y, all above 0, ascending by x.
+        hue: Index of its colour and mark.
+        look: "dashed" for a model or a limit, "marks" for points without a line.
+        band: Lowest and highest y per point.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    hue: int
+    look: Literal["line", "dashed", "marks"] = "line"
+    band: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A logarithmic axis: its name, and the text of a value."""
+
+    name: str
+    text: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines over the same axes."""
+
+    series: Sequence[Line]
+    x: Axis
+    y: Axis
+
+
+def lines(panels: Sequence[Panel], title: str, notes: Sequence[str], kind: str) -> bytes:
+    """Draw panels beside each other, with one legend.
+
+    Args:
+        panels: One at least.
+        title: Title of the picture.
+        notes: Lines in small type under the title.
+        kind: ``png`` or ``svg``.
+    """
+    with rc_context(SETTINGS):
+        size = PANEL[0] * max(1.6, len(panels)), PANEL[1]
+        figure = Figure(figsize=size, layout="constrained")
+        handles: dict[str, Any] = {}
+        for place, panel in enumerate(panels, start=1):
+            axes = figure.add_subplot(1, len(panels), place)
+            _draw(axes, panel)
+            found, names = axes.get_legend_handles_labels()
+            handles |= dict(zip(names, found, strict=True))
+        if handles:
+            columns = max(1, min(len(handles), 130 // (max(map(len, handles)) + 8)))
+            where: Any = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+            figure.legend(list(handles.values()), list(handles), **where)
+        entitle(figure, title, "\n".join(notes))
+        return saved(figure, kind)
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for each in panel.series:
+        xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
+        colour, mark = COLOURS[each.hue % len(COLOURS)], MARKS[each.hue % len(MARKS)]
+        axes.plot(
+            xs,
+            ys,
+            label=each.name,
+            color=colour,
+            marker="" if each.look == "dashed" else mark,
+            linestyle={"line": "-", "dashed": "--", "marks": ""}[each.look],
+        )
+        if each.band:
+            low, high = zip(*each.band, strict=True)
+            axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
+    known = sorted({x for each in panel.series for x, _ in each.points})
+    step = max(1, -(-len(known) // MOST_TICKS))
+    axes.set_xlabel(panel.x.name)
+    axes.set_ylabel(panel.y.name)
+    axes.xaxis.set_major_locator(FixedLocator(known[::-1][::step][::-1]))
+    axes.xaxis.set_minor_locator(FixedLocator([]))
+    axes.yaxis.set_major_locator(LogLocator(numticks=12))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(panel.x.text(value))))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(panel.y.text(value))))
 
 
 LARGE, SMALL = 13, 8  # points of a title, and of the text under it

@@ -21,19 +21,16 @@ LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "600", "--n
 
 
 REFUSED = (
-    ("-b gloo", "--min-bytes gloo: this is not a number of bytes.", "--backend gloo?"),
     ("-b 64K -e 1K", "From -b 64K to -e 1K there is no size", "Try -b 8 -e 64M -f 4."),
     ("-b 0", "From -b 0 to -e 64M there is no size, or there are", ""),
     ("-f 1", "From -b 8 to -e 64M there is no size, or there are", ""),
-    ("-i 0", "From -b 8 to -e 64M there is no size, or there are", ""),
-    ("-i 4 -f 2", "-f and -i don't go together.", "Take one."),
+    ("--sizes 8 -f 2", "--sizes and -f don't go together.", "Take one."),
     ("--size 8", "bench has no option --size.", "Did you mean --sizes?"),
     ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),
     ("all-reduc", "There is no operation 'all-reduc'.", "bench all-reduce"),
     ("--backend glo", "There is no backend 'glo'.", "Did you mean --backend gloo?"),
     ("barrier -e 1M", "-e means nothing to barrier.", "Leave it out."),
     ("broadcast --reduce-op max", "--reduce-op means nothing to broadcast.", "Leave it out."),
-    ("all-reduce --placement in", "--placement means nothing to all-reduce.", "Leave it out."),
     ("p2p -n 1", "p2p needs two ranks.", "Try --world-size 2."),
     ("p2p --src 1 --dst 1", "--src and --dst are both 1.", "Try --dst 0."),
     ("broadcast --root 3", "--root 3: there is no such rank.", "Try --root 1."),

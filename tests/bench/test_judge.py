@@ -132,7 +132,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def everything():
     """A report with all that there can be in one."""
-    other_pair = Limit(Transport.TCP, (1, 0), False, 9e9, 1 << 22, 3e-6)
+    memory = Limit(Transport.MEMORY_COPY, 9e9, 1 << 22)
     whole = report(rows({8: 56e-6, 65536: 77e-6, MIB: 210e-6}))
     first = whole.series[0]
     overlapped = tuple(replace(each, overlap=Overlap(1e-4, 1e-4, 1.2e-4)) for each in first.rows)
@@ -142,10 +142,9 @@ def everything():
     return replace(
         whole,
         series=(replace(first, rows=overlapped, skew=late), other, refused),
-        spec=replace(whole.spec, profile_harness=True),
         setups=(
-            replace(setup(), limits=(*setup().limits, other_pair)),
-            replace(setup(12e9, transport=Transport.SHARED_MEMORY), backend="mpi"),
+            replace(setup(), limits=(memory, *setup().limits)),
+            replace(setup(12e9, transport=Transport.MEMORY_COPY, latency=None), backend="mpi"),
         ),
         notes=("A note.",),
     )

@@ -12,19 +12,18 @@ from helpers import leftovers, segments, tcp_addresses, wait_until
 from distdemo import backends
 from distdemo.backends.contract import Transport
 from distdemo.bench import limits
-from distdemo.bench.limits import bound_of, measure_limits, merged, pairs_of
+from distdemo.bench.limits import bound_of, measure_limits, slowest
 from distdemo.bench.records import Limit
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldSpec
 
-MEMORY, DEVICE, TCP, SHARED = Transport
+MEMORY, DEVICE, TCP = Transport
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """What is found need not be exact here; ranks are forked from this process."""
-    for name in ("FOR_PAIRS_S", "FOR_ALL_S", "FOR_COPY_S"):
-        monkeypatch.setattr(limits, name, 0.05)
+    monkeypatch.setattr(limits, "SECONDS", 0.05)
     monkeypatch.setattr(limits, "LARGE", 1 << 20)
     monkeypatch.setattr(limits, "_cache", lambda: 0)
 
@@ -48,30 +47,27 @@ def test_all_that_can_be_had_is_measured_and_nothing_is_left(size):
     report = run_world(world(size), measured)
     assert report.ok, report.verdict
     found = report.values[0][0]
-    everybody = tuple(range(size))
-    pairs = [(0, 1), (1, 2), (2, 0)] if size > 1 else []
-    copies = [limit for limit in found if limit.transport is MEMORY]
-    assert [(limit.ranks, limit.at_once) for limit in copies] == [((0,), False), (everybody, True)]
-    for transport in (TCP, SHARED):
-        mine = [limit for limit in found if limit.transport is transport]
-        assert [limit.ranks for limit in mine if not limit.at_once] == pairs
-        assert [limit.ranks for limit in mine if limit.at_once] == [everybody] * (size > 1)
-        assert all(0 < (limit.latency_s or 0) < 1 for limit in mine if not limit.at_once)
+    assert [limit.transport for limit in found] == ([MEMORY] if size == 1 else [MEMORY, TCP])
     assert all(1e6 < limit.bandwidth_bytes_per_s < 1e13 for limit in found)
+    assert all(0 < (limit.latency_s or 0) < 1 for limit in found if limit.transport is TCP)
     for _, sockets, threads, files in report.values:
         assert (sockets, threads, files) == ([], 1, 0)
     assert wait_until(lambda: not leftovers(shared))  # a world beside this has its own
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_is_short_of_memory_or_loses_a_pair_is_left_out_and_the_world_goes_on(monkeypatch):
-    def silent(_):
-        raise limits.LostError("it closed the stream")
+def test_what_is_short_of_memory_or_loses_a_neighbour_is_left_out(
+    monkeypatch,
+):
+    def lost(*_, first):
+        if not first:
+            raise limits.LostError("it closed the stream")
+        return 1.0
 
-    monkeypatch.setattr(limits.Tcp, "ask", silent)
+    monkeypatch.setattr(limits.Ring, "latency_s", lost)
     monkeypatch.setattr(limits, "free_memory", lambda: 2 * limits.SHARE * (1 << 20))
     found = run_world(world(2), measure_limits).values[0]
-    assert {limit.transport for limit in found} == {MEMORY, SHARED}
+    assert {limit.transport for limit in found} == {MEMORY}
     assert {limit.size_bytes for limit in found} == {1 << 20}
     monkeypatch.setattr(limits, "free_memory", lambda: 1 << 19)
     assert run_world(world(1), measure_limits).values[0] == ()
@@ -94,44 +90,43 @@ def test_only_who_knows_the_token_is_let_in(monkeypatch):
             caller.close()
 
 
-def test_one_that_falls_silent_is_given_up(monkeypatch):
+def test_a_neighbour_that_falls_silent_or_leaves_is_given_up(monkeypatch):
     monkeypatch.setattr(limits, "GIVE_UP_S", 0.05)
-    with pytest.raises(limits.LostError):
-        limits._wait_for(lambda: False)
-    ours, theirs = socket.socketpair()
-    theirs.close()
-    with ours, pytest.raises(limits.LostError):
-        limits._read_ping(ours)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        out = socket.create_connection(listener.getsockname())
+        into, _ = listener.accept()
+    with out, into:
+        ring = limits.Ring(out, into)
+        with pytest.raises(BlockingIOError):
+            ring.latency_s(first=False)
+        out.shutdown(socket.SHUT_WR)
+        for act in (lambda: ring.latency_s(first=False), ring.mover(8)):
+            with pytest.raises((limits.LostError, BrokenPipeError)):
+                act()
 
 
 # ------------------------------------------------------------------------------------ put together
 
 
-def limit(transport, bandwidth, ranks=(0, 1), *, at_once=True):
-    return Limit(transport, ranks, at_once, bandwidth, 1 << 20)
+def limit(transport, bandwidth):
+    return Limit(transport, bandwidth, 1 << 20)
 
 
-def test_of_what_all_did_at_once_the_slowest_counts_if_all_could():
-    alone = limit(TCP, 9.0, at_once=False)
-    parts = [[alone, limit(TCP, 5.0), limit(SHARED, 7.0)], [limit(TCP, 4.0)]]
-    assert merged(parts) == (alone, limit(TCP, 4.0))
+def test_the_slowest_rank_counts_if_all_could():
+    parts = [[limit(MEMORY, 7.0), limit(TCP, 5.0)], [limit(TCP, 4.0)]]
+    assert slowest(parts) == (limit(TCP, 4.0),)
 
 
 def test_what_busbw_is_held_against():
-    device, tcp, shared = limit(DEVICE, 9.0), limit(TCP, 3.0), limit(SHARED, 5.0)
-    for found, transport, expected in (
-        ([tcp, shared], SHARED, shared),
-        ([tcp], SHARED, tcp),  # on several hosts
-        ([limit(TCP, 9.0, at_once=False), tcp], TCP, tcp),
-        ([device, tcp], DEVICE, tcp),
-        ([device, tcp, shared], DEVICE, device),
-        ([tcp], MEMORY, None),
+    memory, device, tcp = limit(MEMORY, 5.0), limit(DEVICE, 9.0), limit(TCP, 3.0)
+    every = [memory, device, tcp]
+    for found, transport, one_host, expected in (
+        (every, TCP, True, tcp),
+        (every, MEMORY, True, memory),
+        (every, MEMORY, False, tcp),
+        (every, DEVICE, True, device),
+        (every, DEVICE, False, tcp),
+        ([memory], TCP, True, None),
     ):
-        assert bound_of(found, transport) == expected
-
-
-def test_pairs_are_neighbours_evenly_chosen_and_backends_name_what_carries_them():
-    assert pairs_of(1) == ()
-    assert pairs_of(3) == ((0, 1), (1, 2), (2, 0))
-    assert [src for src, _ in pairs_of(64)] == list(range(0, 64, 8))
+        assert bound_of(found, transport, one_host=one_host) == expected
     assert all(isinstance(each.transport, Transport) for each in backends.REGISTRY.values())

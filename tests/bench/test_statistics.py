@@ -110,10 +110,9 @@ def test_sizes_are_whole_parts_that_ascend(name, ranks, sizes):
 
 
 def test_sizes_by_a_factor_and_by_a_step():
-    assert sweep(8, 600, 4.0, None) == [8, 32, 128, 512]
-    assert sweep(8, 32, 4.0, 12) == [8, 20, 32]
-    assert len(sweep(8, 1 << 30, 2, None)) == 28
-    assert sweep(10, 1000, 10**0.5, None)[::2] == [10, 100, 1000]
+    assert sweep(8, 600, 4.0) == [8, 32, 128, 512]
+    assert len(sweep(8, 1 << 30, 2)) == 28
+    assert sweep(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
 
 
 # ------------------------------------------------------------------------------------------ a plan

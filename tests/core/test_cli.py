@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).parents[1] / "run" / "programs" / "hello.py"
 CHEAP = {
     "all-reduce": "-n 2",
     "bench": "-n 2 -b 8 -e 512 --iters 4 --launches 1 --no-limits",
-    "bench links": "-n 2 --rounds 1 --iters 2",
+    "bench links": "-n 2 --rounds 1 --budget 0.1",
     "bench compare": "OLD OLD",
     "bench fit": "OLD",
     "trace": "-n 2",

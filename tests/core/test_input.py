@@ -93,9 +93,9 @@ def test_a_changed_document_is_compared_or_refused(
         return
     for pair in ((found, GOOD), (GOOD, found)):
         with suppress(UsageError):
-            console.print(compare_view.table(compare(*pair, 0.05, 0.1), console))
+            console.print(compare_view.table(compare(*pair, 0.1), console))
     with suppress(UsageError):
-        report = study([found], against=[GOOD], algorithm=None, ranks=(), sizes=())
+        report = study([found, GOOD], ranks=(4,))
         console.print(fit_view.table(report, console))
 
 

@@ -12,65 +12,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import zip_longest
 from statistics import NormalDist, fmean, median
 from typing import NamedTuple
 
-from distdemo.backends.contract import Transport
 from distdemo.bench.compare.records import (
+    REACH,
     THRESHOLD,
     Change,
     ComparedRow,
     ComparedSeries,
     CompareReport,
-    Gate,
     LimitShift,
     RatioVerdict,
     Unmatched,
 )
 from distdemo.bench.recording import Recording, differences, launches, title
-from distdemo.bench.records import BenchReport, Limit, Row, Series, Setup
+from distdemo.bench.records import BenchReport, Row, Series
 from distdemo.errors import UsageError
 
 ERROR = 0.05
-"""The probability that one of all rows' intervals misses its ratio; parted among the rows."""
-MOST_ERROR = 0.10
-"""The same at most, where the launches are too few for less, ..."""
+"""Probability that any of the sizes' intervals misses its ratio, divided among them; likewise for
+the series as wholes."""
 OWN_ERROR = 0.01
-"""... but for this much for each interval. Samples of 6 and 6 launches know no other than the
-widest, which misses with 2/924: without it nothing could be told of more than 46 rows."""
-DRIFT = 0.05
-"""A row's interval has to stay this far away from 1 for a change: two runs on one machine differ by
-as much in all rows at once, by what was in its caches, its heat and its neighbours."""
-SERIES_DRIFT = 0.02
-"""The same for the ratio over all sizes; more would miss changes of 20 %."""
-REACH = 3
-"""Times the threshold that the interval of "no change" may reach, either way."""
-_Kind = tuple[str, Transport, bool]
-"""Of limits: backend, transport, all ranks at once."""
+"""Largest share of it for an interval of few launches. 6 and 6 launches know only the widest
+interval, which misses with 2/924."""
+DRIFT = 0.02
+"""A change's interval stays this far away from 1: two runs on one machine differ by as much in all
+rows at once, by what was in its caches, its heat and its neighbours; more would miss changes of
+20 %."""
 EXACT = 2500
 """Pairs of launches up to which U is counted out; beyond, it is as good as normal."""
-COPIED = 32 << 10
-"""Bytes from which a bandwidth has a part in the time of a message that counts."""
 
 
-def compare(
-    old: Recording,
-    new: Recording,
-    threshold: float = THRESHOLD,
-    fail_over: float | None = None,
-) -> CompareReport:
-    """What changed from the old to the new file.
+def compare(old: Recording, new: Recording, fail_over: float | None = None) -> CompareReport:
+    """Return what changed from the old to the new file.
 
     Args:
-        old: the earlier file.
-        new: the later one.
-        threshold: how far a ratio has to be from 1 to be called a change, a share.
-        fail_over: how much slower is a failure, a share; None: nothing is.
+        old: The earlier file.
+        new: The later one.
+        fail_over: Smallest change that counts, and that fails if slower; None for ``THRESHOLD``
+            and no failure.
 
     Raises:
-        UsageError: they have no size of any series in common.
+        UsageError: The files have no size of any series in common.
     """
     both = [
         (series.spec, common)
@@ -79,41 +65,27 @@ def compare(
     ]
     if not both:
         raise _nothing_in_common(old, new)
-    limits = tuple(_limits(old.report, new.report))
     count = sum(len(common) for _, common in both)
+    threshold = THRESHOLD if fail_over is None else fail_over
     found = []
     for spec, common in both:
-        judge = partial(
-            verdict,
-            threshold=threshold,
-            fail_over=fail_over,
-            limits=_relevant(limits, new.report, spec.backend),
-        )
         rows = []
         for before, after in common:
-            sample = list(launches(before).values()), list(launches(after).values())
-            error = error_of(len(sample[0]), len(sample[1]), count, MOST_ERROR)
-            outcome = judge(*sample, error, DRIFT, after.size_bytes)
+            times = list(launches(before).values()), list(launches(after).values())
+            outcome = verdict(*times, count, threshold)
             rows.append(ComparedRow(after.size_bytes, before.median_s, after.median_s, outcome))
-        sample = means(common)
-        error = error_of(len(sample[0]), len(sample[1]), len(both), ERROR)
-        overall = judge(*sample, error, SERIES_DRIFT, common[-1][1].size_bytes)
-        found.append(ComparedSeries(spec, tuple(rows), overall))
+        found.append(
+            ComparedSeries(spec, tuple(rows), verdict(*means(common), len(both), threshold))
+        )
     return CompareReport(
         old_file=old.file,
         new_file=new.file,
-        threshold=threshold,
         fail_over=fail_over,
         series=tuple(found),
-        limits=limits,
+        limits=tuple(_limits(old.report, new.report)),
         unmatched=tuple(_unmatched(old, new)),
         differences=tuple(differences(old, new)),
-        blocks=tuple(
-            f"{word} file, {setup.backend}"
-            for word, each in (("old", old), ("new", new))
-            for setup in each.report.setups
-            if _are_blocks(each.report, setup)
-        ),
+        notes=tuple(f"{each.file}: {note}" for each in (old, new) for note in each.report.notes),
     )
 
 
@@ -164,19 +136,6 @@ def critical(m: int, n: int, error: float) -> int:
     return cut
 
 
-def error_of(m: int, n: int, count: int, most: float) -> float:
-    """The probability of missing that each of several intervals gets.
-
-    Args:
-        m: launches of the old sample.
-        n: of the new one.
-        count: of the intervals.
-        most: for all of them together, unless ``OWN_ERROR`` for each is more.
-    """
-    least = 2 / math.comb(m + n, m)  # that samples of these sizes can have an interval with
-    return max(ERROR / count, min(least, max(most / count, OWN_ERROR)))
-
-
 def means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
     """Each launch's geometric mean over the sizes, of the old and of the new file.
 
@@ -204,132 +163,59 @@ def means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
 # -------------------------------------------------------------------------------------- verdicts
 
 
-def verdict(  # noqa: PLR0917 - two samples, and how they are judged
-    old: Sequence[float],
-    new: Sequence[float],
-    error: float,
-    drift: float,
-    size_bytes: int,
-    *,
-    threshold: float,
-    fail_over: float | None,
-    limits: Sequence[LimitShift],
+def verdict(
+    old: Sequence[float], new: Sequence[float], count: int, threshold: float
 ) -> RatioVerdict:
-    """The verdict on two samples of times.
+    """Return the verdict on two samples of times.
 
     Args:
-        old: a time a launch, seconds.
-        new: likewise.
-        error: probability that the interval may miss the ratio with.
-        drift: runs differ by this share anyway.
-        size_bytes: of the largest message.
-        threshold: how far a ratio has to be from 1 to be called a change, a share.
-        fail_over: how much slower is a failure; None: nothing is.
-        limits: of the machine itself, that may explain a change.
+        old: A time per launch, seconds.
+        new: Likewise.
+        count: Number of intervals among which the error is divided.
+        threshold: Smallest change that counts, as a share.
     """
+    least = 2 / math.comb(len(old) + len(new), len(old))  # error of the widest interval
+    error = max(ERROR / count, min(least, OWN_ERROR))
     ratio, interval = shift(old, new, error)
-    explanation = _explanation(ratio, limits, size_bytes)
-    change, gate = change_of(ratio, interval, threshold, drift), None
-    explained = explanation is not None and change in (Change.SLOWER, Change.FASTER)
-    if fail_over is not None:
-        gate = Gate.UNKNOWN
-        if change_of(ratio, interval, fail_over, drift) is Change.SLOWER:
-            gate = Gate.UNKNOWN if explanation else Gate.FAILS
-            explained = explained or explanation is not None
-        elif interval and max(ratio, (interval[1] - 1) / REACH + 1) <= 1 + fail_over:
-            gate = Gate.PASSES
-    return RatioVerdict(
-        ratio=ratio,
-        interval=interval,
-        confidence=None if interval is None else 1 - error,
-        change=Change.UNKNOWN if explained and change is not Change.NONE else change,
-        old_launches=len(old),
-        new_launches=len(new),
-        gate=gate,
-        explained_by=explanation if explained else None,
-    )
+    confidence = None if interval is None else 1 - error
+    change = change_of(ratio, interval, threshold)
+    return RatioVerdict(ratio, interval, confidence, change, len(old), len(new))
 
 
-def change_of(
-    ratio: float, interval: tuple[float, float] | None, threshold: float, drift: float
-) -> Change:
-    """A change is beyond the threshold, and its interval beyond what runs differ by anyway.
+def change_of(ratio: float, interval: tuple[float, float] | None, threshold: float) -> Change:
+    """Return whether a ratio is a change.
 
-    None is within it, and its interval within ``REACH`` times the threshold, both ways. All else,
-    and what has no interval, cannot be told.
+    A change lies beyond the threshold, and its interval beyond what runs differ by anyway. "No
+    change" lies within the threshold, and its interval within ``REACH`` times the threshold, both
+    ways. All else, and what has no interval, cannot be told.
     """
     if interval is None:
         return Change.UNKNOWN
     low, high = interval
     if ratio > 1 + threshold:
-        return Change.SLOWER if low > 1 + drift else Change.UNKNOWN
+        return Change.SLOWER if low > 1 + DRIFT else Change.UNKNOWN
     if ratio < 1 / (1 + threshold):
-        return Change.FASTER if high < 1 / (1 + drift) else Change.UNKNOWN
+        return Change.FASTER if high < 1 / (1 + DRIFT) else Change.UNKNOWN
     most = 1 + REACH * threshold
     return Change.NONE if 1 / most <= low and high <= most else Change.UNKNOWN
-
-
-def _explanation(ratio: float, limits: Sequence[LimitShift], size_bytes: int) -> LimitShift | None:
-    """The limit that changed most, if it changed in the same direction by more than this did.
-
-    A latency may explain any message, a bandwidth only one that is long enough.
-    """
-
-    def reach(limit: LimitShift) -> float:
-        found = [limit.latency_ratio or 1.0]
-        found += [limit.bandwidth_time_ratio] * (size_bytes >= COPIED)
-        return max(math.log(each) if ratio > 1 else -math.log(each) for each in found)
-
-    best = max(limits, key=reach, default=None)
-    return best if best is not None and reach(best) > abs(math.log(ratio)) else None
 
 
 # -------------------------------------------------------------- what else the files differ in
 
 
 def _limits(old: BenchReport, new: BenchReport) -> Iterator[LimitShift]:
-    """The limits that both files have; of several links of one kind the median."""
-
-    def by_kind(report: BenchReport) -> dict[_Kind, tuple[float, float | None]]:
-        kinds: dict[_Kind, list[Limit]] = {}
-        for setup in report.setups:
-            for limit in setup.limits:
-                key = setup.backend, limit.transport, limit.at_once
-                kinds.setdefault(key, []).append(limit)
-        found = {}
-        for key, limits in kinds.items():
-            latencies = [each.latency_s for each in limits if each.latency_s]
-            bandwidth = median(each.bandwidth_bytes_per_s for each in limits)
-            found[key] = bandwidth, median(latencies) if latencies else None
-        return found
-
-    before, after = by_kind(old), by_kind(new)
-    for key in before:
-        if key in after and min(before[key][0], after[key][0]) > 0:
-            (one, early), (other, late) = before[key], after[key]
-            yield LimitShift(*key, one, other, early, late)
-
-
-def _relevant(
-    limits: Sequence[LimitShift], report: BenchReport, backend: str
-) -> Sequence[LimitShift]:
-    """Those that a backend's messages depend on: its transport, and copies in memory."""
-    setup = report.setup(backend)
-    known = {Transport.MEMORY_COPY, Transport.DEVICE_COPY}
-    if setup is not None and setup.bound is not None:
-        known.add(setup.bound.transport)
-    return [each for each in limits if each.backend == backend and each.transport in known]
-
-
-def _are_blocks(report: BenchReport, setup: Setup) -> bool:
-    """Whether the ranks came to life less often than there are rows of times.
-
-    One launch verifies, and each row of times has one of its own; but where a world can begin only
-    once, its blocks stand for launches.
-    """
-    mine = (each for each in report.series if each.spec.backend == setup.backend)
-    most = max((len(row.times_s) for each in mine for row in each.rows), default=0)
-    return 1 < most >= setup.launches
+    """Yield the limits that both files have."""
+    before, after = (
+        {
+            (setup.backend, limit.transport): limit
+            for setup in report.setups
+            for limit in setup.limits
+        }
+        for report in (old, new)
+    )
+    for key, limit in before.items():
+        if key in after:
+            yield LimitShift(key[0], limit, after[key])
 
 
 def _common(old: Series, new: Series) -> list[tuple[Row, Row]]:
@@ -344,7 +230,7 @@ def _unmatched(old: Recording, new: Recording) -> Iterator[Unmatched]:
             known = set() if other is None else {row.size_bytes for row in other.rows}
             sizes = tuple(row.size_bytes for row in series.rows if row.size_bytes not in known)
             if sizes:
-                yield Unmatched(file, series.spec, sizes, whole=other is None)  # type: ignore[arg-type]  # one of the two
+                yield Unmatched(file, series.spec, sizes)  # type: ignore[arg-type]  # one of the two
 
 
 def _nothing_in_common(old: Recording, new: Recording) -> UsageError:

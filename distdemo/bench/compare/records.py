@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from distdemo.backends.contract import Transport
 from distdemo.bench.recording import Difference
-from distdemo.bench.records import SeriesSpec
+from distdemo.bench.records import Limit, SeriesSpec
 from distdemo.encoding import derived
 
 THRESHOLD = 0.10
-"""A ratio within this share of 1 is no change, if its interval is not far wider."""
+"""Default of the smallest change that counts, as a share."""
+REACH = 3
+"""Times the threshold that the interval of "no change" may reach, either way."""
 
 
 class Change(str, Enum):
@@ -25,55 +25,41 @@ class Change(str, Enum):
     UNKNOWN = "cannot be told"
 
 
-class Gate(str, Enum):
-    """What ``--fail-over`` makes of it."""
-
-    PASSES = "passes"
-    FAILS = "fails"
-    UNKNOWN = "cannot be told"
-
-
 @dataclass(frozen=True, slots=True)
 class LimitShift:
-    """What the machine did without torch.distributed, in both files; medians over pairs of ranks.
+    """One of the machine's own limits in both files.
 
     Attributes:
-        at_once: by all ranks at the same time; else alone.
-        old_latency_s: of 8 bytes one way; None where nothing travels.
+        backend: Backend that it was measured with.
     """
 
     backend: str
-    transport: Transport
-    at_once: bool
-    old_bandwidth_bytes_per_s: float
-    new_bandwidth_bytes_per_s: float
-    old_latency_s: float | None = None
-    new_latency_s: float | None = None
+    old: Limit
+    new: Limit
 
     @derived
-    def bandwidth_time_ratio(self) -> float:
-        """New over old time of a byte: 2.0 is half the bandwidth."""
-        return self.old_bandwidth_bytes_per_s / self.new_bandwidth_bytes_per_s
+    def time_ratio(self) -> float:
+        """New over old time per byte: 2.0 is half the bandwidth."""
+        return self.old.bandwidth_bytes_per_s / self.new.bandwidth_bytes_per_s
 
     @derived
     def latency_ratio(self) -> float | None:
-        """New over old; None where it was not measured in both."""
-        if not self.old_latency_s or not self.new_latency_s:
+        """New over old latency; None if either file lacks it."""
+        if not self.old.latency_s or not self.new.latency_s:
             return None
-        return self.new_latency_s / self.old_latency_s
+        return self.new.latency_s / self.old.latency_s
 
 
 @dataclass(frozen=True, slots=True)
 class RatioVerdict:
-    """A ratio of new to old times, and what to think of it.
+    """A ratio of new to old times, and whether it is a change.
 
     Attributes:
-        ratio: median of the ratios of every new launch to every old one.
-        interval: of the ratio; None: there are too few launches for one.
-        confidence: with which the interval holds the ratio; None: there is none.
-        gate: None where ``--fail-over`` was not given.
-        explained_by: the machine's limit that changed by more than this did; without that the
-            change would be called one.
+        ratio: Median of the ratios of every new launch to every old one.
+        interval: Confidence interval of the ratio; None if there are too few launches.
+        confidence: Confidence of the interval; None without one.
+        old_launches: Number of launches in the old file.
+        new_launches: Number of launches in the new file.
     """
 
     ratio: float
@@ -82,8 +68,6 @@ class RatioVerdict:
     change: Change
     old_launches: int
     new_launches: int
-    gate: Gate | None = None
-    explained_by: LimitShift | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +85,8 @@ class ComparedSeries:
     """A series that both files have.
 
     Attributes:
-        spec: as in the new file.
-        overall: all sizes together: the launches' geometric means over the sizes.
+        spec: As in the new file.
+        overall: All sizes together: the launches' geometric means over the sizes.
     """
 
     spec: SeriesSpec
@@ -112,68 +96,61 @@ class ComparedSeries:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """What one file alone has.
-
-    Attributes:
-        file: which one has it.
-        sizes_bytes: that the other lacks.
-        whole: the other lacks the whole series.
-    """
+    """Sizes of a series that only one file has."""
 
     file: Literal["old", "new"]
     spec: SeriesSpec
     sizes_bytes: tuple[int, ...]
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CompareReport:
-    """Two files of ``bench`` side by side.
+    """Two files of ``bench`` compared.
 
     Attributes:
-        threshold: from how far a ratio is a change, a share.
-        fail_over: how much slower is a failure, a share; None: nothing is.
-        blocks: the files and backends of which blocks of one world stand for launches.
+        fail_over: Threshold given by the user, beyond which slower is a failure; None: nothing
+            fails, and the threshold is ``THRESHOLD``.
+        notes: Notes of either file, with its name.
     """
 
     old_file: str
     new_file: str
-    threshold: float
     fail_over: float | None
     series: tuple[ComparedSeries, ...]
     limits: tuple[LimitShift, ...] = ()
     unmatched: tuple[Unmatched, ...] = ()
     differences: tuple[Difference, ...] = ()
-    blocks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+
+    @derived
+    def threshold(self) -> float:
+        """The smallest change that counts, as a share."""
+        return THRESHOLD if self.fail_over is None else self.fail_over
 
     @property
     def rows(self) -> tuple[ComparedRow, ...]:
-        """Of all series."""
+        """Rows of all series."""
         return tuple(row for series in self.series for row in series.rows)
 
-    def every(self) -> Iterator[RatioVerdict]:
-        """Each series as a whole, and its sizes."""
-        for series in self.series:
-            yield series.overall
-            yield from (row.outcome for row in series.rows)
-
-    @derived
-    def confidence(self) -> float | None:
-        """With which all intervals of sizes hold together, at least; None: there are none."""
-        known = [each for row in self.rows if (each := row.outcome.confidence) is not None]
-        return max(0.0, 1 - sum(1 - each for each in known)) if known else None
-
-    def is_suspect(self, found: RatioVerdict) -> bool:
-        """Whether it looks slower by more than is allowed, and that cannot be told."""
-        return found.gate is Gate.UNKNOWN and found.ratio > 1 + (self.fail_over or 0.0)
+    @property
+    def outcomes(self) -> tuple[RatioVerdict, ...]:
+        """Verdicts on every series as a whole and on every size."""
+        return (
+            *(series.overall for series in self.series),
+            *(row.outcome for row in self.rows),
+        )
 
     @property
     def ok(self) -> bool:
-        """Whether it is known that nothing got slower by more than is allowed.
+        """True if nothing fails: no ratio beyond the threshold, and every series is certain.
 
-        Every series as a whole has to pass, and no size may look slower than allowed.
+        A series is certain if its interval rules out that it got much slower.
         """
-        return all(each.overall.gate in (None, Gate.PASSES) for each in self.series) and not any(
-            each.gate is Gate.FAILS or self.is_suspect(each) for each in self.every()
+        if self.fail_over is None:
+            return True
+        most = 1 + REACH * self.threshold
+        certain = (each.overall.interval for each in self.series)
+        return all(each.ratio <= 1 + self.threshold for each in self.outcomes) and all(
+            interval is not None and interval[1] <= most for interval in certain
         )

@@ -44,13 +44,6 @@ def fit(
         count("Predict what N ranks would take; may be repeated.", 2, MOST_RANKS),
     ] = None,
     sizes: SizeList = None,
-    against: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE.json",
-            help="Predict a run that is not fitted, and show its times beside; may be repeated.",
-        ),
-    ] = None,
     plot: Plot = None,
 ) -> Result:
     """The α–β model of what was measured, and what other worlds would take by it.
@@ -65,29 +58,18 @@ def fit(
     from distdemo.versions import versions
     from distdemo.view.progress import spinner
 
-    others = against or []
-    every = [path.resolve() for path in (*files, *others)]
-    if len(set(every)) < len(every):
+    if len({path.resolve() for path in files}) < len(files):
         raise UsageError(
-            "A file is named twice.",
-            "Its times would count twice, or the prediction be compared with itself.",
-            "Name each file once.",
+            "A file is named twice.", "Its times would count twice.", "Name each file once."
         )
-    if sizes and not (predict or others):
+    if sizes and not predict:
         raise UsageError(
             "--sizes means nothing without --predict.",
             "It is what is predicted.",
             "Add --predict 1000, or leave it out.",
         )
-    recordings, beside = [read(path) for path in files], [read(path) for path in others]
+    recordings = [read(path) for path in files]
     with spinner("counting schedules", enabled=not session.quiet):
-        report = study(
-            recordings,
-            against=beside,
-            algorithm=algorithm,
-            ranks=predict or (),
-            sizes=sizes or (),
-        )
+        report = study(recordings, algorithm=algorithm, ranks=predict or (), sizes=sizes or ())
     report = replace(report, versions=versions())
-
     return Result(report, view="distdemo.bench.fit.view", plot=plot)

@@ -23,17 +23,15 @@ from distdemo.bench.fit.records import (
     Point,
     Predicted,
     Prediction,
-    Reason,
-    Skipped,
 )
-from distdemo.bench.recording import Recording, comparable, differences
+from distdemo.bench.recording import Recording, comparable, differences, title
 from distdemo.bench.records import Series, SeriesSpec
 from distdemo.errors import UsageError
 from distdemo.trace import algorithms
-from distdemo.trace.count import Cost, costs, crossovers
+from distdemo.trace.count import Cost, costs
 
-HOCKNEY = ("1", "Hockney 1994")
-"""Rounds and source of a message."""
+HOCKNEY = "Hockney 1994"
+"""Source of a message."""
 APART = 1.25
 """Algorithms are told apart where the worst fits this many times worse than the best."""
 FEWEST_SIZES = 3
@@ -41,18 +39,12 @@ FEWEST_SIZES = 3
 
 
 def costs_of(op: str, ranks: int) -> list[Cost]:
-    """What each algorithm of this op costs; none for a barrier.
+    """Return what each algorithm of this op costs; empty for a barrier.
 
     Where the op takes a sender, one message is all there is.
     """
     sends = op in ops.REGISTRY and "src" in ops.REGISTRY[op].takes
     return [Cost(MESSAGE, 1, Fraction(1))] if sends else costs(op, ranks)
-
-
-def _described(op: str) -> dict[str, tuple[str, str]]:
-    """Of each algorithm of the op its number of rounds as people write it, and its source."""
-    found = {each.name: (each.formulas.rounds.words, each.source) for each in algorithms.of_op(op)}
-    return {each.algorithm: found.get(each.algorithm, HOCKNEY) for each in costs_of(op, 2)}
 
 
 # --------------------------------------------------------------------------------------- fitting
@@ -61,25 +53,22 @@ def _described(op: str) -> dict[str, tuple[str, str]]:
 def study(
     recordings: Sequence[Recording],
     *,
-    against: Sequence[Recording] = (),
     algorithm: str | None = None,
     ranks: Sequence[int] = (),
     sizes: Sequence[int] = (),
 ) -> FitReport:
-    """Everything that ``bench fit`` finds.
+    """Return everything that ``bench fit`` finds.
 
     Args:
-        recordings: one at least, fitted as one.
-        against: not fitted: what they measured is predicted, and shown beside.
-        algorithm: to take α and β from; None: the one that fits best.
-        ranks: of the worlds to predict.
-        sizes: to predict, in bytes.
+        recordings: One at least, fitted as one.
+        algorithm: Algorithm to take α and β from; None for the one that fits best.
+        ranks: Sizes of the worlds to predict.
+        sizes: Sizes to predict, in bytes.
 
     Raises:
-        UsageError: nothing can be fitted, no op has the algorithm, or a file to compare with has
-            nothing of what is fitted.
+        UsageError: Nothing can be fitted, or no op has the algorithm.
     """
-    series, skipped = fit(recordings, algorithm)
+    series, notes = fit(recordings, algorithm)
     known = list(dict.fromkeys(each.algorithm for one in series for each in one.fits))
     if algorithm is not None and algorithm not in known:
         raise UsageError(
@@ -87,39 +76,41 @@ def study(
             f"They have {', '.join(known)}.",
             f"Try --algorithm {known[0]}.",
         )
-    fitted = {comparable(each.spec, ranks=False) for each in series}
-    for each in against:
-        if not fitted & {comparable(spec, ranks=False) for spec in each.series}:
-            raise UsageError(
-                f"--against {each.file}: it has nothing of what is fitted.",
-                "It has to be of the same op, form, backend and dtype.",
-                "Leave it out.",
-            )
-    first, *others = (*recordings, *against)
-    found = {
-        each.file: tuple(one for one in differences(first, each) if one.serious) for each in others
-    }
+    first, *others = recordings
     return FitReport(
         files=tuple(each.file for each in recordings),
         series=series,
-        predictions=tuple(_predictions(series, ranks, sizes, against)),
-        against=tuple(each.file for each in against),
-        skipped=skipped,
-        differences={file: serious for file, serious in found.items() if serious},
+        predictions=tuple(
+            predict(each, n, sizes)
+            for each in series
+            if each.best.is_good
+            for n in sorted({*ranks})
+        ),
+        notes=(*notes, *(note for each in others for note in _differing(first, each))),
     )
+
+
+def _differing(first: Recording, other: Recording) -> Iterator[str]:
+    found = [each for each in differences(first, other) if each.serious]
+    if found:
+        words = ", ".join(f"{each.name} {each.new}, not {each.old}" for each in found)
+        yield f"{other.file} differs from {first.file}: {words}."
 
 
 def fit(
     recordings: Sequence[Recording], algorithm: str | None = None
-) -> tuple[tuple[FittedSeries, ...], tuple[Skipped, ...]]:
-    """Every series of an op that has algorithms, over all numbers of ranks at once.
+) -> tuple[tuple[FittedSeries, ...], tuple[str, ...]]:
+    """Fit every series of an op that has algorithms, over all numbers of ranks at once.
 
     Args:
-        recordings: a series that several of them have on other numbers of ranks is fitted as one.
-        algorithm: to take α and β from; None: the one that fits best.
+        recordings: A series that several of them have on other numbers of ranks is fitted as one.
+        algorithm: Algorithm to take α and β from; None for the one that fits best.
+
+    Returns:
+        The fits, and a sentence per series that was left out.
 
     Raises:
-        UsageError: nothing can be fitted.
+        UsageError: Nothing can be fitted.
     """
     joined: dict[SeriesSpec, list[Series]] = {}
     for recording in recordings:
@@ -138,20 +129,20 @@ def fit(
             key=lambda point: (point.ranks, point.size_bytes),
         )
         why = ""
-        if not _described(smallest.op):
+        if not costs_of(smallest.op, 2):
             why = f"No algorithm is known for {smallest.command}."
         elif not points:
             why = "One rank sends nothing."
         elif len({point.size_bytes for point in points}) < FEWEST_SIZES:
             why = f"Two unknowns need {FEWEST_SIZES} sizes at least."
         if why:
-            skipped.append(Skipped(smallest, why))
+            skipped.append(f"Left out: {title(smallest)}: {why}")
         else:
             fitted.append(_fitted(smallest, points, algorithm))
     if not fitted:
         raise UsageError(
             "There is nothing that can be fitted.",
-            skipped[0].why,
+            skipped[0],
             "Measure an op on two ranks at least, in three sizes at least.",
         )
     return tuple(fitted), tuple(skipped)
@@ -160,25 +151,24 @@ def fit(
 def _fitted(spec: SeriesSpec, points: Sequence[Point], wanted: str | None) -> FittedSeries:
     ranks = tuple(sorted({point.ranks for point in points}))
     known = {n: {each.algorithm: each for each in costs_of(spec.op, n)} for n in ranks}
+    sources = {each.name: each.source for each in algorithms.of_op(spec.op)}
     fits = []
-    for name, (rounds, source) in _described(spec.op).items():
+    for name in known[ranks[0]]:
         paid = [(known[point.ranks][name], point.size_bytes) for point in points]
         pairs = [(each.rounds, float(each.share) * size) for each, size in paid]
         alpha, beta, errors = solve(pairs, [point.median_s for point in points])
         sizes = [abs(each) for each in errors]
-        about = name, rounds, source, alpha, beta
+        about = name, sources.get(name, HOCKNEY), alpha, beta
         fits.append(Fit(*about, median(sizes), max(sizes), tuple(errors)))
     squares = {fit.algorithm: sum(each * each for each in fit.residuals) for fit in fits}
     # On one number of ranks any times can be had from any algorithm, with another α and β.
     apart = len(ranks) > 1 and max(squares.values()) > APART**2 * min(squares.values())
     if apart:
         fits.sort(key=lambda each: squares[each.algorithm])
-    chosen, reason = fits[0].algorithm, Reason.BEST if apart else Reason.ASSUMED
     if wanted in squares:
-        chosen, reason = wanted, Reason.ASKED
-    elif len(fits) == 1:
-        reason = Reason.ONLY
-    return FittedSeries(spec, ranks, tuple(points), tuple(fits), chosen, reason)
+        return FittedSeries(spec, ranks, tuple(points), tuple(fits), wanted, assumed=False)
+    assumed = not apart and len(fits) > 1
+    return FittedSeries(spec, ranks, tuple(points), tuple(fits), fits[0].algorithm, assumed)
 
 
 def solve(
@@ -213,52 +203,26 @@ def solve(
 # ----------------------------------------------------------------------------------- predictions
 
 
-def _predictions(
-    series: Sequence[FittedSeries],
-    ranks: Sequence[int],
-    sizes: Sequence[int],
-    against: Sequence[Recording],
-) -> Iterator[Prediction]:
-    for each in series:
-        measured: dict[int, dict[int, float]] = {}
-        for recording in against:
-            for key, other in recording.series.items():
-                if comparable(key, ranks=False) == comparable(each.spec, ranks=False):
-                    rows = {row.size_bytes: row.median_s for row in other.rows if row.size_bytes}
-                    measured.setdefault(key.group_size, {}).update(rows)
-        measured.pop(1, None)
-        for n in sorted({*ranks, *measured}):
-            yield predict(each, n, sizes, measured.get(n, {}))
-
-
-def predict(
-    series: FittedSeries, ranks: int, sizes: Sequence[int], measured: dict[int, float]
-) -> Prediction:
-    """One op on this number of ranks, by each of its algorithms.
+def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Prediction:
+    """Predict one op on this number of ranks, by each of its algorithms.
 
     Args:
-        series: as fitted.
+        series: A fitted series.
         ranks: 2 or more.
-        sizes: bytes; empty: those measured there, else the smallest, a middle one and the largest
-            that were fitted.
-        measured: seconds that it took there, by size.
+        sizes: Bytes; empty for the smallest, a middle one and the largest that were fitted.
     """
     known = sorted({point.size_bytes for point in series.points})
     some = {known[0], known[len(known) // 2], known[-1]}
-    fit, found = series.best, costs_of(series.spec.op, ranks)
-    link = fit.alpha_s, fit.beta_s_per_byte
+    found, link = costs_of(series.spec.op, ranks), series.best
     rows = [
         Predicted(
             size,
-            {each.algorithm: each.seconds(size, *link) for each in found},
-            measured.get(size),
+            {
+                each.algorithm: each.seconds(size, link.alpha_s, link.beta_s_per_byte)
+                for each in found
+            },
         )
-        for size in sorted(set(sizes) or set(measured) or some)
+        for size in sorted(set(sizes) or some)
     ]
-    return Prediction(
-        spec=replace(series.spec, group_size=ranks, world_size=ranks, sizes_bytes=(), groups=()),
-        ranks=ranks,
-        fit=fit,
-        rows=tuple(rows),
-        crossovers=tuple(crossovers(found, *link)),
-    )
+    spec = replace(series.spec, group_size=ranks, world_size=ranks, sizes_bytes=(), groups=())
+    return Prediction(spec, ranks, tuple(rows))

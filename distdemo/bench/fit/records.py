@@ -7,27 +7,15 @@ challenge for MPP, Parallel Computing 20, 1994).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import ClassVar
 
-from distdemo.bench.recording import Difference
 from distdemo.bench.records import SeriesSpec
 from distdemo.encoding import derived
-from distdemo.trace.records import Crossover
 
 MESSAGE = "message"
 """The only way of point-to-point."""
 GOOD = 0.25
 """A model whose median relative error is beyond this does not fit."""
-
-
-class Reason(str, Enum):
-    """Why an algorithm's α and β stand for the network."""
-
-    ASKED = "asked for"
-    ONLY = "only one"
-    BEST = "best fit"
-    ASSUMED = "assumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +29,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One algorithm's cost, made to go through the measured times.
+    """One algorithm's cost, fitted to the measured times.
 
     Attributes:
-        algorithm: its name in ``trace``; of point-to-point ``message``.
-        rounds: how often α is paid, as people write it.
-        source: of the algorithm.
-        alpha_s: α, what a message takes however small it is.
-        beta_s_per_byte: β, what each byte of it takes.
-        median_error: of the model's times, relative to the measured ones.
+        algorithm: Its name in ``trace``; ``message`` for point-to-point.
+        source: Publication of the algorithm.
+        alpha_s: α, the time of a message however small it is.
+        beta_s_per_byte: β, the time per byte.
+        median_error: Median error of the model's times, relative to the measured ones.
         residuals: (model − measured) / measured, in the order of the points.
     """
 
     algorithm: str
-    rounds: str
     source: str
     alpha_s: float
     beta_s_per_byte: float
@@ -64,7 +50,7 @@ class Fit:
 
     @derived
     def is_good(self) -> bool:
-        """Whether the model fits."""
+        """True if the model fits."""
         return self.median_error <= GOOD
 
 
@@ -73,11 +59,12 @@ class FittedSeries:
     """A series, over all numbers of ranks that were measured.
 
     Attributes:
-        spec: of the smallest world.
-        ranks: the numbers of ranks that were measured.
-        points: that were fitted, by ranks and size.
-        fits: by every algorithm of the op, the best first where they can be told apart.
-        chosen: the algorithm whose α and β stand for the network in predictions.
+        spec: Spec of the smallest world.
+        ranks: Numbers of ranks that were measured.
+        points: Fitted points, by ranks and size.
+        fits: One per algorithm of the op, the best first where they can be told apart.
+        chosen: Algorithm whose α and β stand for the network in predictions.
+        assumed: True if the times can't tell the algorithms apart, and the usual one is chosen.
     """
 
     spec: SeriesSpec
@@ -85,26 +72,24 @@ class FittedSeries:
     points: tuple[Point, ...]
     fits: tuple[Fit, ...]
     chosen: str
-    reason: Reason
+    assumed: bool
 
     @property
     def best(self) -> Fit:
-        """That of the chosen algorithm."""
+        """Fit of the chosen algorithm."""
         return next(fit for fit in self.fits if fit.algorithm == self.chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A size in a world that was not fitted.
+    """A size in a world that was not measured.
 
     Attributes:
-        predicted_s: by algorithm.
-        measured_s: what was measured there after all (``--against``).
+        predicted_s: Time by algorithm.
     """
 
     size_bytes: int
     predicted_s: dict[str, float]
-    measured_s: float | None = None
 
     @derived
     def fastest(self) -> str:
@@ -114,26 +99,11 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One op on this number of ranks, by each of its algorithms.
-
-    Attributes:
-        fit: that α and β come from.
-        crossovers: where the fastest algorithm changes, the smallest size first.
-    """
+    """One op on this number of ranks, by each of its algorithms."""
 
     spec: SeriesSpec
     ranks: int
-    fit: Fit
     rows: tuple[Predicted, ...]
-    crossovers: tuple[Crossover, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A series that can't be fitted, and why: a sentence."""
-
-    spec: SeriesSpec
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +111,14 @@ class FitReport:
     """All fits and predictions.
 
     Attributes:
-        files: that were fitted.
-        against: that predictions are compared with.
-        differences: by the file's name, how it seriously differs from the first one.
+        files: Files that were fitted.
+        predictions: Of the series whose model fits.
+        notes: What was left out or differs between the files, in sentences.
     """
 
     files: tuple[str, ...]
     series: tuple[FittedSeries, ...]
     predictions: tuple[Prediction, ...] = ()
-    against: tuple[str, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    differences: dict[str, tuple[Difference, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     ok: ClassVar[bool] = True

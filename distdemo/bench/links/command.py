@@ -12,10 +12,8 @@ import typer
 from distdemo.bench.links.records import LinksSpec
 from distdemo.cli.contract import Error, Result, command
 from distdemo.cli.options import (
-    ADVANCED,
     Backend,
     Device,
-    Plot,
     Stall,
     StartMethod,
     Timeout,
@@ -39,7 +37,7 @@ BUFFERS = 2  # large messages that a rank holds: one to send from, one to receiv
 @command(
     joins=True,
     record="distdemo.bench.links.records:LinksReport",
-    epilog="Try: distdemo bench links; distdemo bench links -n 8 --plot links.svg",
+    epilog="Try: distdemo bench links; distdemo bench links -n 8 --sizes 8,16M",
 )
 def links(
     session: Session,
@@ -65,24 +63,15 @@ def links(
         ),
     ] = 2.0,
     budget: Annotated[
-        float | None,
+        float,
         typer.Option(
-            metavar="SECONDS", parser=parse_seconds, help="Time for all pairs; 8 by default."
+            metavar="SECONDS", parser=parse_seconds, show_default="8", help="Time for all pairs."
         ),
-    ] = None,
-    iters: Annotated[
-        int | None,
-        count(
-            "Number of messages of each kind and visit, instead of a budget.",
-            most=1_000_000,
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
+    ] = 8.0,
     device: Device = None,
     timeout: Timeout = None,
     stall: Stall = None,
     start_method: StartMethod = "auto",
-    plot: Plot = None,
 ) -> Result:
     """Latency and bandwidth between every pair of ranks, and which links or ranks are slow.
 
@@ -95,12 +84,6 @@ def links(
             "One message's time is the latency, the other's gives the bandwidth.",
             "Try --sizes 8,1M.",
         )
-    if iters is not None and budget is not None:
-        raise UsageError(
-            "--budget and --iters don't go together.",
-            "Either time ends a visit, or the number of messages.",
-            "Take one.",
-        )
     world = session.world(
         size,
         backend,
@@ -111,7 +94,7 @@ def links(
         data_bytes=BUFFERS * sizes[1] * size,
     )
     where = size, world.backend, world.device
-    spec = LinksSpec(*where, *sizes, iters, budget or 8.0, rounds, slow_factor)
+    spec = LinksSpec(*where, *sizes, budget, rounds, slow_factor)
     least = VISIT * spec.visits
     if least > max(LONG, spec.budget_s):
         raise UsageError(
@@ -132,7 +115,6 @@ def links(
             replace(world, lazy=False),  # all connect before anything is timed
             partial(session.start, sends=Visited | None),
             lambda visits, now: bar.advance(visits, 0, now),
-            engine="local" if session.placement is None else session.placement.engine,
         )
     errors = [
         Error(f"From rank {each.src} to {each.dst} {each.wrong:,} wrong elements came.")
@@ -149,5 +131,4 @@ def links(
         partial=bool(report.links),
         interrupted=report.interrupted,
         errors=tuple(errors),
-        plot=plot if report.links else None,
     )

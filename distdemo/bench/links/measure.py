@@ -25,8 +25,6 @@ def measure_links(
     world: WorldSpec,
     start: Callable[..., WorldReport],
     watch: Callable[[int, str], object] | None = None,
-    *,
-    engine: str = "local",
 ) -> LinksReport:
     """Measure every pair of ranks, both ways.
 
@@ -35,16 +33,13 @@ def measure_links(
         world: to measure it in.
         start: starts the world.
         watch: called after each visit, with the number of visits and what the last one was.
-        engine: what starts the ranks, for the report of a world that was interrupted.
     """
     began = monotonic()
     visits: list[Visited] = []
-    ends: list[float] = []
 
     def hear(_: int, visit: Visited | None) -> None:
         if visit is not None:
             visits.append(visit)
-            ends.append(monotonic())
             if watch is not None:
                 lap = f"round {visit.round + 1} of {spec.rounds}"
                 watch(len(visits), f"rank {visit.src} to rank {visit.dst}, {lap}")
@@ -66,12 +61,9 @@ def measure_links(
         slow_ranks,
         median(link.latency_s for link in links) if links else None,
         median(link.bandwidth_bytes_per_s for link in links) if links else None,
-        measuring_s=ends[-1] - ends[0] if len(ends) == spec.visits > 0 else None,
         elapsed_s=monotonic() - began,
         interrupted=interrupted,
         hosts=hosts,
-        engine=engine if ended is None else ended.engine,
-        start_method=world.start_method if ended is None else ended.start_method,
         environment=environment(gpu=world.device != "cpu"),
         versions=versions() | backends.versions_of(world if ended is None else ended.world),
         world=None if ended is None or ended.ok or interrupted else ended,

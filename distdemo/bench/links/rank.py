@@ -15,9 +15,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -128,40 +127,6 @@ class _Turn:
             self._page.close()
 
 
-class Messages(NamedTuple):
-    """What one visit sends.
-
-    Attributes:
-        small: messages there and back, each timed.
-        windows: of large messages, each timed.
-        window: messages in one.
-        limit_s: after which no more of a kind is sent, whatever the counts say.
-    """
-
-    small: int
-    windows: int
-    window: int
-    limit_s: float
-
-
-def messages(spec: LinksSpec, round_trip_s: float, large_s: float) -> Messages:
-    """How much fits into a visit, half of its time for each kind of message.
-
-    Args:
-        spec: what was asked for.
-        round_trip_s: of a small message, as far as is known.
-        large_s: of a large one.
-    """
-    small = large = spec.iters
-    half = inf
-    if small is None or large is None:
-        half = spec.budget_s / max(1, spec.visits) / 2
-        small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(round_trip_s, 1e-9))))
-        large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
-    window = min(WINDOW, large)
-    return Messages(small, -(-large // window), window, half)
-
-
 class _Ends:
     """This rank's end of all its links. Of what it sends and receives 0 is small and 1 is large."""
 
@@ -190,13 +155,16 @@ class _Ends:
             for _ in range(2):
                 self._there_and_back(dst, 0, 1)
             self._known[dst] = self._there_and_back(dst, 0, 1), self._there_and_back(dst, 1, 1)
-        todo = messages(self._spec, *self._known[dst])
-        limit = todo.limit_s
-        trip = self._fastest(dst, 0, 1, times=todo.small, batch=BATCH, limit_s=limit)
-        window = self._fastest(dst, 1, todo.window, times=todo.windows, batch=1, limit_s=limit)
+        trip_s, large_s = self._known[dst]
+        half = self._spec.budget_s / max(1, self._spec.visits) / 2  # for each kind of message
+        small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(trip_s, 1e-9))))
+        large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
+        sent = min(WINDOW, large)
+        trip = self._fastest(dst, 0, 1, times=small, batch=BATCH, limit_s=half)
+        window = self._fastest(dst, 1, sent, times=-(-large // sent), batch=1, limit_s=half)
         self._announce(dst, 0, 0, 0)
-        self._known[dst] = trip, window / todo.window
-        bandwidth = todo.window * self._spec.large_bytes / window
+        self._known[dst] = trip, window / sent
+        bandwidth = sent * self._spec.large_bytes / window
         dist.recv(self._next, dst)
         wrong, host = int(self._next[0]), socket.gethostname()
         return Visited(self._rank.rank, dst, lap, host, trip / 2, bandwidth, wrong)

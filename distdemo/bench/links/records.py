@@ -18,9 +18,7 @@ class LinksSpec:
     Attributes:
         small_bytes: of the message whose time is the latency.
         large_bytes: of the message whose time gives the bandwidth.
-        iters: timed messages of each kind and visit, or a few more; None: as many as a pair's
-            share of the budget allows.
-        budget_s: for all pairs.
+        budget_s: Seconds for all pairs.
         rounds: over all pairs.
         factor: a link is slow from this many times the median latency, or the median time of a
             byte.
@@ -31,7 +29,6 @@ class LinksSpec:
     device: str
     small_bytes: int = 8
     large_bytes: int = 1 << 20
-    iters: int | None = None
     budget_s: float = 8.0
     rounds: int = 5
     factor: float = 2.0
@@ -81,7 +78,6 @@ class LinksReport:
         slow_ranks: ranks whose links are all slow, to a like degree: not the links but they are.
         median_latency_s: over the links; None without any.
         median_bandwidth_bytes_per_s: likewise.
-        measuring_s: from the first visit to the last; None: not all were made.
         hosts: of each rank; empty if all live on this one.
         world: that failed; None if it did not.
     """
@@ -91,12 +87,9 @@ class LinksReport:
     slow_ranks: tuple[int, ...] = ()
     median_latency_s: float | None = None
     median_bandwidth_bytes_per_s: float | None = None
-    measuring_s: float | None = None
     elapsed_s: float = 0.0
     interrupted: bool = False
     hosts: tuple[str, ...] = ()
-    engine: str = "local"
-    start_method: str = ""
     environment: dict[str, str | int | float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     world: WorldReport | None = field(default=None, metadata={"json": False})

@@ -1,4 +1,4 @@
-"""Every pair of ranks as people read it: two maps, the slow links by name, the verdict; a plot."""
+"""Every pair of ranks as people read it: two maps, the slow links by name, the verdict."""
 
 from __future__ import annotations
 
@@ -210,76 +210,3 @@ def _notes(report: LinksReport) -> Iterator[str]:
     yield "Figures are those of the fastest tenth of a link's messages, in the best round."
     if report.hosts:
         yield "Links within a host and links between hosts are each compared with their own kind."
-
-
-# ------------------------------------------------------------------------------------------ plot
-
-
-def plot(report: LinksReport, kind: str) -> bytes:
-    """Two heat maps with their numbers; what was not measured is left blank, slow links framed.
-
-    Args:
-        report: with a link at least.
-        kind: ``png`` or ``svg``.
-    """
-    import matplotlib as mpl
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
-
-    from distdemo.view.plot import SETTINGS, entitle, saved
-
-    spec, size = report.spec, report.spec.world_size
-    side = min(7.0, max(4.0, 0.44 * size))  # inches of a map
-    with mpl.rc_context(SETTINGS | {"axes.grid": False}):
-        figure = Figure(figsize=(2 * (side + 1.2), side + 1.5), layout="compressed")
-        for axes, measure in zip(figure.subplots(1, 2), measures(report.links), strict=True):
-            cells = [[math.nan] * size for _ in range(size)]
-            for link in report.links:
-                cells[link.src][link.dst] = measure.of(link)
-            best, worst = measure.range(report.links)
-            norm = LogNorm(vmin=min(best, worst), vmax=max(best, worst))
-            shades = mpl.colormaps["YlOrRd_r" if measure.high else "YlOrRd"]
-            image = axes.imshow(cells, cmap=shades, norm=norm, aspect="equal")
-            bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
-            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            bar.ax.tick_params(labelsize=8, which="both")
-            bar.outline.set_visible(False)
-            axes.set_title(measure.name, fontsize=11)
-            axes.set_xlabel("to rank")
-            axes.set_ylabel("from rank")
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(MaxNLocator(min(size, MANY), integer=True, min_n_ticks=1))
-                axis.set_minor_formatter(NullFormatter())
-            axes.tick_params(length=0)
-            axes.set_facecolor("#f2f2f2")  # where no link is
-            for spine in axes.spines.values():
-                spine.set_visible(False)
-            for link in report.links:
-                if size <= MANY:
-                    value = measure.of(link)
-                    axes.text(
-                        link.dst,
-                        link.src,
-                        f"{digits(value)}{SLOW if link.slow else ''}",
-                        ha="center",
-                        va="center",
-                        fontsize=10 if size <= 8 else 7,
-                        color="white" if share_of(value, best, worst) > 0.55 else "black",
-                    )
-                if link.slow:
-                    corner = (link.dst - 0.46, link.src - 0.46)
-                    frame = Rectangle(corner, 0.92, 0.92, fill=False, edgecolor="#0072b2", lw=2)
-                    axes.add_patch(frame)
-        about = [str(report.environment.get(name, "")) for name in ("host", "processor")]
-        about += [f"{name} {version}" for name, version in report.versions.items()]
-        small = f"latency of {exact_size(spec.small_bytes)} one way, bandwidth of "
-        small += exact_size(spec.large_bytes)
-        if report.slow:
-            small += f"; framed {SLOW}: slow, beyond {number(spec.factor)} times the median"
-        small += f"; {slow_ranks(report)}" * bool(report.slow_ranks)
-        title = f"links · {plural(size, 'rank')} · {spec.backend} · {spec.device}"
-        entitle(figure, title, f"{' · '.join(filter(None, about))}\n{small}")
-        return saved(figure, kind)
