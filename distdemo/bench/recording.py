@@ -17,7 +17,7 @@ SERIOUS = ("host", "processor", "cores", "gpu", "torch")
 TINY, HUGE = 1e-12, 1e18
 """Bounds of times in seconds and of bandwidths in bytes per second."""
 MOST_BYTES = 1 << 50  # of one call
-MOST_RANKS = 1 << 14  # a schedule of more takes seconds to count
+MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

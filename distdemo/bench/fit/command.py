@@ -15,7 +15,6 @@ from distdemo.errors import UsageError
 from distdemo.trace import algorithms
 
 MOST_RANKS = 1_000_000
-"""Their schedules take minutes to count; those of 100,000 some seconds."""
 
 
 NAMES = dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE])
@@ -27,7 +26,7 @@ NAMES = dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE])
     "--predict 1000 --sizes 1K,1M",
 )
 def fit(
-    session: Session,
+    session: Session,  # noqa: ARG001 - every command's
     *,
     files: Annotated[
         list[Path],
@@ -56,7 +55,6 @@ def fit(
     from distdemo.bench.fit.fit import study
     from distdemo.bench.recording import read
     from distdemo.versions import versions
-    from distdemo.view.progress import spinner
 
     if len({path.resolve() for path in files}) < len(files):
         raise UsageError(
@@ -69,7 +67,6 @@ def fit(
             "Add --predict 1000, or leave it out.",
         )
     recordings = [read(path) for path in files]
-    with spinner("counting schedules", enabled=not session.quiet):
-        report = study(recordings, algorithm=algorithm, ranks=predict or (), sizes=sizes or ())
+    report = study(recordings, algorithm=algorithm, ranks=predict or (), sizes=sizes or ())
     report = replace(report, versions=versions())
     return Result(report, view="distdemo.bench.fit.view", plot=plot)
