@@ -1,4 +1,4 @@
-"""The list of commands, and the app that finds them: a command is imported when it is needed."""
+"""The Typer app. Commands are imported lazily, when they are invoked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from distdemo import ops
-from distdemo.cli.arguments import arrange
+from distdemo.cli.arguments import normalize_argv
 from distdemo.cli.runner import runnable
 
 COLLECTIVES = "Collectives: run one, prove it, see it"
@@ -32,27 +32,27 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": (
         "distdemo.bench.command:bench",
         MEASURE,
-        "How fast an operation is, beside what this machine can do.",
+        "Measure an operation, and compare it with what this machine can do.",
     ),
     "bench links": (
         "distdemo.bench.links.command:links",
         MEASURE,
-        "Latency and bandwidth between every pair of ranks, and which links or ranks are slow.",
+        "Measure latency and bandwidth between every pair of ranks; name slow links and ranks.",
     ),
     "bench compare": (
         "distdemo.bench.compare.command:compare",
         MEASURE,
-        "Whether a change between two measurements is real, or noise.",
+        "Tell a real change between two measurements from noise.",
     ),
     "bench fit": (
         "distdemo.bench.fit.command:fit",
         MEASURE,
-        "The α–β model of what was measured, and what other worlds would take by it.",
+        "Fit the α–β model to measurements, and predict other world sizes.",
     ),
     "trace": (
         "distdemo.trace.command:trace",
         COLLECTIVES,
-        "How a collective is done, step by step, with every byte counted.",
+        "Show a collective step by step, with every byte counted.",
     ),
     "trace compare": (
         "distdemo.trace.compare.command:compare",
@@ -73,12 +73,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sanitize": (
         "distdemo.sanitizer.command:sanitize",
         PROGRAMS,
-        "Compare what ranks have recorded, and say which rank and line is at fault.",
+        "Compare what ranks have recorded, and name the rank and line at fault.",
     ),
     "train": (
         "distdemo.train.command:train",
         PROGRAMS,
-        "Train a small classifier on every rank, and prove that it is data-parallel.",
+        "Train a small classifier on every rank, and prove that the training is data-parallel.",
     ),
     "rpc": (
         "distdemo.rpc.command:rpc",
@@ -88,7 +88,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "hello": (
         "distdemo.demo.command:hello",
         AROUND,
-        "Every rank says who it is: the first thing to try.",
+        "Start ranks that introduce themselves: the first thing to try.",
     ),
     "check": (
         "distdemo.check.command:check",
@@ -98,46 +98,46 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "backends": (
         "distdemo.check.command:list_backends",
         AROUND,
-        "Which backends are here, by trying each; why not, and how to get them.",
+        "Try every backend: available or not, why, and how to get it.",
     ),
     "ops": ("distdemo.demo.command:list_ops", AROUND, "List the operations and their forms."),
     "explain": (
         "distdemo.demo.command:explain",
         AROUND,
-        "Draw an operation: who holds what, which way it moves; its cost and the usual mistake.",
+        "Draw an operation: what each rank holds, what moves where, the cost, the usual mistake.",
     ),
     "mistakes": (
         "distdemo.mistakes.command:mistakes",
         AROUND,
-        "Run the usual mistakes: what comes of each, what the sanitizer says, and the repair.",
+        "Run common bugs: what each does, what the sanitizer reports, and the fix.",
     ),
     "doctor": (
         "distdemo.doctor.command:doctor",
         AROUND,
-        "What stands in the way: network, memory, torch, MPI, GPUs, variables.",
+        "Check what worlds need: network, memory, torch, MPI, GPUs, environment variables.",
     ),
 }
-"""Function, panel of help and first line of help of each command, by its name."""
+"""Each command's function, help panel and first line of help, by name."""
 
 
 class Commands(TyperGroup):
     """The group of all commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's own copy
-        """The names, in the order of help."""
+        """Return the names in the order in which help lists them."""
         return names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
-        """What a list says of the command of this name, or None; ``built`` makes the command."""
+        """Return a command for the list in help, or None; ``built`` makes the real one."""
         if cmd_name not in COMMANDS:
             return None
         _, panel, line = COMMANDS[cmd_name]
         return TyperCommand(cmd_name, short_help=_escaped(line), rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
-        """The command that these words begin with; a shell that completes a line asks here."""
-        # Otherwise they have been arranged before: twice, ``run`` would get another ``--``.
-        words = arrange(args, names()) if ctx.resilient_parsing else args
+        """Return the command that these words start with. Shell completion calls this, too."""
+        # Only completion calls this with raw words. Normalising twice would add another ``--``.
+        words = normalize_argv(args, names()) if ctx.resilient_parsing else args
         name, _, rest = super().resolve_command(ctx, words)
         return name, name and built(name), rest
 
@@ -175,49 +175,49 @@ def root(
 
 
 def names() -> list[str]:
-    """Of all commands."""
+    """Return the names of all commands."""
     return list(COMMANDS)
 
 
 def function_of(name: str) -> Any:  # noqa: ANN401 - a function marked as a command
-    """The function of a command."""
+    """Return the function of a command."""
     return _attribute(COMMANDS[name][0])
 
 
 def records_of(name: str) -> list[type]:
-    """The classes of records that a command's document is made of: one, or one a mode."""
-    return [_attribute(place) for place in function_of(name).traits.record.split()]
+    """Return the record classes of a command's JSON documents."""
+    return [_attribute(place) for place in function_of(name).info.record.split()]
 
 
 def joins(name: str) -> bool:
-    """Whether the command of this name can be a part of a world that others start too."""
-    return name in COMMANDS and function_of(name).traits.joins
+    """Return True if the command can run as one node of a joined world."""
+    return name in COMMANDS and function_of(name).info.joins
 
 
 @cache
 def built(name: str) -> Any:  # noqa: ANN401 - click's command
-    """The command that typer makes of its function."""
+    """Return the Typer command of this name."""
     function = function_of(name)
     text = _escaped(inspect.cleandoc(function.__doc__ or ""))
-    # It keeps a paragraph's line breaks, and then breaks its lines again.
+    # Typer keeps line breaks within a paragraph, and then wraps the lines again.
     text = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(
         name,
         help=text,
-        epilog=function.traits.epilog,
+        epilog=function.info.epilog,
         context_settings={"help_option_names": ["--help", "-h"]},
     )(runnable(name, function))
     return typer.main.get_command(alone)
 
 
 def options_of(name: str) -> list[str]:
-    """Every option of a command; empty if there is no such command."""
+    """Return every option of a command; empty if there is no such command."""
     return [flag for each in built(name).params for flag in each.opts] if name in COMMANDS else []
 
 
-def takers(option: str) -> list[str]:
-    """The commands that take an option; if every operation does, they are one entry."""
+def commands_with(option: str) -> list[str]:
+    """Return the commands that have an option. If every operation has it, they are one entry."""
     found = [name for name in COMMANDS if option in options_of(name)]
     every = {op.command for op in ops.REGISTRY.values()}
     if not every <= set(found):
@@ -226,11 +226,11 @@ def takers(option: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """A text of help; typer would take a bracket for markup of its own."""
+    """Escape brackets, which Typer would read as markup."""
     return text.replace("[", "\\[")
 
 
 def _attribute(place: str) -> Any:  # noqa: ANN401 - a function, or a class
-    """``distdemo.bench.command:bench``, imported."""
+    """Import ``distdemo.bench.command:bench``."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -1,4 +1,4 @@
-"""What people type, in the parser's own terms: other orders, other names, values left out."""
+"""Normalise argv: aliases, options before the command, missing values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distdemo import ops
 from distdemo.ops.reduction import NAMES as REDUCTIONS
 
 END = "--"
-"""What comes after it belongs to the program that ``run`` runs."""
+"""Everything after it belongs to the program that ``run`` runs."""
 OTHER_NAMES = {
     "--nproc-per-node": "--world-size",  # torchrun
     "-np": "--world-size",  # mpiexec
@@ -19,44 +19,44 @@ RENAMED = {
     "--write": ("--output",),
     "--iterations": ("--iters",),
 }
-"""Other programs' and old names of options, and what to offer: the first that the command has."""
+"""Names of options in other programs, and what to suggest: the first that the command has."""
 LEFT_OUT = {"--probe": "gloo"}
-"""The value of an option that was given without one: the parser knows no such options."""
+"""Value of an option that was given without one, which the parser doesn't support."""
 ALONE = {"--sanitize": "--sanitize=calls", "--no-sanitize": "--sanitize=off"}
-"""What an option stands for that was given without a value, and whose value follows a ``=``."""
+"""Meaning of an option without a value, where a value must follow ``=``."""
 FOLLOWED_BY = {"--uneven": "--sizes"}
-"""The option that a list of numbers after this flag is the value of: ``--uneven 3,0,7``."""
+"""Option that takes the list of numbers after this flag: ``--uneven 3,0,7``."""
 
 
-def arrange(arguments: Sequence[str], commands: Container[str]) -> list[str]:
-    """The command first, under the name that it is known by, and options as they are declared.
+def normalize_argv(arguments: Sequence[str], commands: Container[str]) -> list[str]:
+    """Return the arguments with the command first, and with declared names.
 
-    ``distdemo --format json all_reduce``, ``distdemo help scatter``, ``distdemo isend``, ``bench -n
-    4 links`` and ``--json`` are what people type, too.
+    People also type ``distdemo --format json all_reduce``, ``distdemo help scatter``, ``distdemo
+    isend``, ``bench -n 4 links`` and ``--json``.
 
     Args:
-        arguments: as they were typed.
-        commands: the names of all commands.
+        arguments: Arguments as typed.
+        commands: Names of all commands.
     """
     own = list(arguments[: arguments.index(END)] if END in arguments else arguments)
     rest = list(arguments[len(own) :])
     place = next((at for at, word in enumerate(own) if _named(word, commands)), None)
-    if place is None:  # the first word that is not an option is meant to be one
+    if place is None:  # assume that the first word that isn't an option is meant as one
         place = next((at for at, word in enumerate(own) if not word.startswith("-")), None)
     if place is None:
         return [*own, *rest]
     words = _named(own[place], commands) or [own[place]]
     others = own[:place] + own[place + 1 :]
     if words == ["help"]:
-        return arrange([*others, "--help"], commands)
+        return normalize_argv([*others, "--help"], commands)
     words, others = _two_words(words, others, commands)
-    if words[0] == "run":  # the parser takes one ``--`` away, and the program's own stays
+    if words[0] == "run":  # the parser removes one ``--``, and the program's own stays
         return [*words, *_options(others, words[0]), *([END, *rest] if rest else [])]
     return [*words, *_options(others, words[0]), *rest]
 
 
 def _named(word: str, commands: Container[str]) -> list[str]:
-    """The command that a word names, with the options that the name stands for; or nothing."""
+    """Return the command that a word names, with the options that the name implies, or []."""
     dashed = word.replace("_", "-")
     if dashed in commands or word == "help":
         return [dashed]
@@ -69,17 +69,17 @@ def _named(word: str, commands: Container[str]) -> list[str]:
 def _two_words(
     words: list[str], others: list[str], commands: Container[str]
 ) -> tuple[list[str], list[str]]:
-    """``bench links`` as the one name that it is known by, also with options in between."""
+    """Join ``bench links`` into one name, also with options in between."""
     for place, word in enumerate(others):
         if f"{words[0]} {word}" in commands:
             return [f"{words[0]} {word}", *words[1:]], others[:place] + others[place + 1 :]
         if place == 0 and not word.startswith("-"):
-            break  # what follows at once is an argument
+            break  # the next word is an argument
     return words, others
 
 
 def _options(words: Sequence[str], command: str) -> list[str]:
-    """The options under the names that they are declared by, each with a value that it needs."""
+    """Return the options with their declared names, each with the value that it needs."""
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
@@ -98,7 +98,7 @@ def _options(words: Sequence[str], command: str) -> list[str]:
 
 
 def last_value(arguments: Sequence[str], option: str) -> str:
-    """What an option was given last, before the arguments are parsed; empty: nothing."""
+    """Return the last value of an option before the arguments are parsed, or an empty string."""
     own = list(arguments[: arguments.index(END)] if END in arguments else arguments)
     given = [after for word, after in zip(own, [*own[1:], ""], strict=False) if word == option]
     given += [word.partition("=")[2] for word in own if word.startswith(f"{option}=")]

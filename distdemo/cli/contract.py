@@ -1,4 +1,4 @@
-"""What a command is: a plain typed function that returns a :class:`Result`.
+"""The command contract: a typed function that returns a :class:`Result`.
 
 ::
 
@@ -8,9 +8,9 @@
         ...
         return Result(report, view="distdemo.demo.view")
 
-``cli.app`` lists the commands, ``cli.runner`` gives each its session and what every command takes
-(``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and leaves with the
-exit code. A command prints nothing, writes no file and never exits.
+``cli.app`` lists the commands. ``cli.runner`` gives each one its session and the shared options
+(``--format``, ``--output``, ``--quiet``, ``--traceback``), shows the result and exits with the exit
+code. A command prints nothing, writes no file and never exits.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Error:
     """One error of a document.
 
     Attributes:
-        what: one line, what happened.
-        why: one line, the reason.
-        hint: one line, what to try.
-        ranks: the ranks at fault.
-        consequences: ranks that failed because of them.
+        what: What happened, in one line.
+        why: The reason, in one line.
+        hint: What to try, in one line.
+        ranks: Ranks at fault.
+        consequences: Ranks that failed because of them.
     """
 
     what: str
@@ -48,22 +48,22 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command comes back with: a record, and where its views are.
+    """Result of a command: a record, and the module with its views.
 
     Attributes:
-        record: a frozen dataclass. Its fields are the JSON document (see ``distdemo.encoding``).
-        view: the module that draws it: ``table(record, console, **shown)``, ``summary(record,
-            console)`` for ``--quiet``, and ``FILES`` by ending: what makes the content of a file.
-        ok: whether the exit code is 0; by default what the record says.
-        world: the world that it ran in; if that failed, the failure is shown. By default the
-            record's own ``world``, if it has one.
-        partial: there is something to show beside the failure.
-        kept: files are written also if it failed: how it failed is the result.
-        interrupted: a signal cut it short.
-        errors: of the document, beside the world's verdict.
-        shown: more arguments of ``table``.
-        plot: the picture to draw; the view makes it: ``plot(record, kind)``, ``png`` or ``svg``.
-        files: more to write: the option that named the file, its path, and what makes its content.
+        record: Frozen dataclass. Its fields are the JSON document (see ``distdemo.encoding``).
+        view: Module with ``table(record, console, **shown)``, ``summary(record, console)`` for
+            ``--quiet``, and ``FILES``: by suffix, a function that returns the content of a file.
+        ok: True if the exit code is 0; by default ``record.ok``.
+        world: World that the command ran; if it failed, the failure is shown. By default
+            ``record.world``, if there is one.
+        partial: True if there is a result to show in addition to the failure.
+        kept: True if files are written even after a failure, because the failure is the result.
+        interrupted: True if a signal ended the command early.
+        errors: Errors of the document, in addition to the world's verdict.
+        shown: More arguments of ``table``.
+        plot: Path of the plot; the view draws it: ``plot(record, kind)``, ``png`` or ``svg``.
+        files: More files: the option, the path, and a function that returns the content.
     """
 
     record: Any
@@ -80,16 +80,16 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
-    """What the runner has to know of a command; as a decorator it marks the command's function.
+class CommandInfo:
+    """Properties of a command. As a decorator it attaches itself to the command's function.
 
     Attributes:
-        joins: it can be a part of a world that an engine, or a person in another terminal, started.
-        formats: that ``--format`` takes; those beside table and json are made as files are.
-        outputs: the endings that ``--output`` takes.
-        epilog: examples, at the end of its help.
-        record: the class of the record, ``distdemo.bench.records:BenchReport``, or several: the
-            schema of the document is made from it.
+        joins: True if the command can run as one node of a joined world.
+        formats: Values of ``--format``; all but table and json are made by the view's ``FILES``.
+        outputs: Suffixes that ``--output`` accepts.
+        epilog: Examples at the end of the help text.
+        record: Class of the record, ``distdemo.bench.records:BenchReport``, or several of them;
+            the JSON schema is made from it.
     """
 
     joins: bool = False
@@ -99,9 +99,9 @@ class Traits:
     record: str = ""
 
     def __call__(self, function: Run) -> Run:
-        """The function itself, marked."""
-        function.traits = self  # type: ignore[attr-defined]  # the runner reads it
+        """Return the function itself, with ``info`` attached."""
+        function.info = self  # type: ignore[attr-defined]  # the runner reads it
         return function
 
 
-command = Traits
+command = CommandInfo

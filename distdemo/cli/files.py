@@ -1,4 +1,4 @@
-"""The files that a command writes at its end: whole or not at all."""
+"""Write result files completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from distdemo.errors import DistdemoError
 
 
 def write_result(flag: str, path: Path, make: Callable[[], Content]) -> None:
-    """Make the content of a file and write it. By now there is a result to lose.
+    """Make the content of a file and write it.
 
-    What was in the file before stays until all of the new content is on its way to the disk.
+    The old content stays until all of the new content has been written.
 
     Args:
-        flag: that named the file.
-        path: found to be writable before anything ran.
-        make: makes the content.
+        flag: Option that named the file.
+        path: Path that was found to be writable before anything ran.
+        make: Function that returns the content.
 
     Raises:
-        DistdemoError: it could not be made, for whatever reason, or not be written.
+        DistdemoError: The content could not be made or written.
     """
     try:
         content = make()
     except DistdemoError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()) or "it gives no reason"
-        hint = "Try a file with another ending."
+        reason = " ".join(str(error).split()) or "no reason given"
+        hint = "Try a file with another suffix."
         if isinstance(error, ImportError):
-            hint = "Install what draws it: pip install 'distdemo[plot]'."
+            hint = "Install matplotlib: pip install 'distdemo[plot]'."
         what = f"{flag} {path}: it could not be made."
         raise DistdemoError(what, f"{type(error).__name__}: {reason}.", hint) from error
     try:
@@ -44,10 +44,10 @@ def write_result(flag: str, path: Path, make: Callable[[], Content]) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write beside the file and put it in its place.
+    """Write to a temporary file in the same folder, then rename it.
 
-    A pipe, a device or an open file (``/dev/fd/3``) has somebody at its end, and is written to. So
-    is a file in a folder that takes no new one.
+    Pipes, devices and open files (``/dev/fd/3``) are written directly, as are files in a folder
+    where no new file can be created.
     """
     target = Path(os.path.realpath(path))  # a link stays one
     special = target.exists() and not target.is_file()

@@ -1,4 +1,4 @@
-"""From arguments to an exit code: the one place where errors become messages."""
+"""Run a command line: from arguments to an exit code, with errors as messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import typer
 
 from distdemo.cli import signals
-from distdemo.cli.arguments import END, RENAMED, arrange, last_value
+from distdemo.cli.arguments import END, RENAMED, last_value, normalize_argv
 from distdemo.cli.runner import CommandEnded, envelope
 from distdemo.cli.types import BadValue, nearest, unknown
 from distdemo.errors import (
@@ -25,34 +25,34 @@ from distdemo.errors import (
 )
 from distdemo.view.foreign import one_line, printable, write_message
 
-# typer brings its own copy of click or imports click, depending on its release; either way the
-# errors of the parser are descendants of the third ancestor of the one that typer shows.
+# Typer bundles click or imports it, depending on its release. Either way the third ancestor of
+# BadParameter is the base class of the parser's errors.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
-HOLD_BACK = 1.5  # seconds for rank 0 to find the same mistake and say so
+ERROR_DELAY_S = 1.5  # for rank 0 to find the same mistake and report it
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line and return its exit code; never raises."""
+    """Run a command line and return its exit code. Never raises."""
     signals.install()
     code = EXIT_OK
     try:
         from distdemo.cli.app import joins, names
 
-        words = arrange(arguments or ["--help"], names())
-        silent = not _speaks(words)
+        words = normalize_argv(arguments or ["--help"], names())
+        silent = not _may_print(words)
         if silent:
-            # What the views print goes nowhere. Standard error stays, for what is a fault of ours.
+            # Discard what views print. Standard error stays, for bugs.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - to the very end
             if not joins(words[0]):
-                return EXIT_OK  # nothing for which more than one process is needed
+                return EXIT_OK  # one process is enough for this command
         code = _carry_out(words, silent=silent)
         sys.stdout.flush()
     except Terminated:
         code = EXIT_FAILED
     except (BrokenPipeError, SystemExit):  # typer makes the second of the first
-        _close_stdout()  # the reader (``| head -1``) has seen what it wanted
-    except OSError as error:  # a full disk perhaps: the result was not delivered
+        _close_stdout()  # the reader (``| head -1``) has closed the pipe
+    except OSError as error:  # perhaps a full disk: the result is lost
         _close_stdout()
         text = (
             f"The result could not be written.\n{error}\nTry another place for standard output.\n"
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _carry_out(words: list[str], *, silent: bool) -> int:
-    """Run the command; say what went wrong, in the format that was asked for."""
+    """Run the command, and report errors in the requested format."""
     from distdemo.cli.app import app
 
     error: DistdemoError
@@ -89,7 +89,7 @@ def _carry_out(words: list[str], *, silent: bool) -> int:
             error = DistdemoError(what, f"{found.strerror}.", "Try another file.")
         else:  # standard output has no name
             raise
-    else:  # typer may have made an exit code of an interruption
+    else:  # Typer may have turned an interruption into an exit code
         if not signals.interrupted():
             return code if isinstance(code, int) else EXIT_OK
         error = _stopped("Interrupted.")
@@ -101,14 +101,14 @@ def _stopped(what: str) -> DistdemoError:
     return DistdemoError(what, "All ranks are gone, nothing was left behind.")
 
 
-# --------------------------------------------------------------------- one rank of several speaks
+# ------------------------------------------------------------------------- one of many ranks prints
 
 
-def _speaks(words: Sequence[str]) -> bool:
-    """Whether this process may print: it has rank 0, or no engine started it.
+def _may_print(words: Sequence[str]) -> bool:
+    """Return True if this process may print: it has rank 0, or no engine started it.
 
-    Asked before the arguments are parsed: what is wrong with them is found on every rank, and
-    said by one.
+    This is decided before the arguments are parsed: every rank finds the same errors in them, and
+    only one reports them.
     """
     from distdemo.launcher.joined import engines
 
@@ -121,16 +121,16 @@ def _speaks(words: Sequence[str]) -> bool:
         named = launcher in engines.ENGINES
         place = engines.named(launcher, os.environ) if named else engines.detect(os.environ)
     except UsageError:
-        return True  # the command itself will say so
+        return True  # the command reports it
     return place is None or place.rank == 0
 
 
 def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
-    """The error on standard error, or as a JSON document on standard output.
+    """Print an error to standard error, or as a JSON document to standard output.
 
-    A process that is to be silent leaves it to rank 0, unless that will never hear of it. What is
-    wrong with the command line may be wrong on this host alone: its first rank says so in one line,
-    and holds back, as an engine ends all ranks when the first has left and rank 0 has more to say.
+    A silent process leaves that to rank 0, unless rank 0 can't know. A usage error may exist on
+    this host only, so the host's first rank reports it in one line. It then waits: an engine stops
+    all ranks when one has exited, and rank 0 has more to say.
     """
     if silent and not isinstance(error, LonelyError):
         from distdemo.launcher.joined import engines
@@ -140,7 +140,7 @@ def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
             if place is not None and place.local_size and place.local_rank == 0:
                 where = f"rank {place.rank} on {socket.gethostname()}"
                 write_message(one_line(f"distdemo: {where}: {error.what} {error.why}") + "\n")
-            time.sleep(HOLD_BACK)
+            time.sleep(ERROR_DELAY_S)
         return
     try:
         if last_value(words, "--format") == "json" and not silent:
@@ -154,7 +154,7 @@ def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
             from distdemo.view.failure import show_error
 
             show_error(error)
-    except BrokenPipeError:  # that nobody reads it any more does not change the exit code
+    except BrokenPipeError:  # a closed pipe doesn't change the exit code
         _close_stdout()
 
 
@@ -162,7 +162,7 @@ def _tell(error: DistdemoError, words: Sequence[str], *, silent: bool) -> None:
 
 
 def _usage(error: Exception, words: Sequence[str]) -> UsageError:
-    """The parser's error in our three lines."""
+    """Return the parser's error in three lines."""
     from distdemo.cli.app import names
 
     command = _command(words)
@@ -173,32 +173,32 @@ def _usage(error: Exception, words: Sequence[str]) -> UsageError:
         return unknown("command", names(), command, "distdemo")
     if message.startswith("No such option"):
         return _no_such_option(str(getattr(error, "option_name", "")), command)
-    why = "The value follows the option, after a blank or =."
+    why = 'Write the value after a space or "=".'
     context = getattr(error, "ctx", None)
     if context is not None:
         usage = " ".join(context.get_usage().split())
-        why = f"It is used like this: {usage.removeprefix('Usage: ')}."
+        why = f"Usage: {usage.removeprefix('Usage: ')}."
     return UsageError(message, why, f"{_named(command)} --help lists every option.")
 
 
 def _no_such_option(option: str, command: str) -> UsageError:
-    """Which commands have it; else what it may have been meant to be."""
-    from distdemo.cli.app import options_of, takers
+    """Return an error that names the commands with this option, or a similar option."""
+    from distdemo.cli.app import commands_with, options_of
 
     own = [name for name in options_of(command) if name.startswith("--")]
     renamed = [new for new in RENAMED.get(option, ()) if new in own][:1]
-    others = [] if renamed or command == "run" else takers(option)
+    others = [] if renamed or command == "run" else commands_with(option)
     if others:
         return UsageError(
-            f"{option} means nothing to {command or 'distdemo'}.",
-            f"It belongs to: {', '.join(others)}.",
+            f"{command or 'distdemo'} has no option {option}.",
+            f"These have one: {', '.join(others)}.",
             "Leave it out.",
         )
     near = renamed or nearest(option, own, 0.8 if command == "run" else 0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else "Leave it out."
     why = f"{_named(command)} --help lists every option."
     if command == "run":
-        why = "An option of your own program comes after --."
+        why = 'Put your program\'s options after "--".'
         hint = hint if near else f"Try distdemo run FILE.py -n 4 -- {option} ..."
     return UsageError(f"{command or 'distdemo'} has no option {option}.", why, hint)
 
@@ -212,7 +212,7 @@ def _named(command: str) -> str:
 
 
 def _close_stdout() -> None:
-    """Let later flushes go nowhere instead of failing again."""
+    """Point standard output to /dev/null, so that later flushes don't fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

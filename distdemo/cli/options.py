@@ -1,6 +1,6 @@
-"""The options that several commands share: each declared once, with one meaning.
+"""Options that several commands share, each declared once.
 
-What only one command takes is declared beside that command.
+An option of a single command is declared next to that command.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NODES = "Beyond this machine"
 
 
 def choice(metavar: str, names: Iterable[str], text: str, **more: Any) -> Any:  # noqa: ANN401 - typer's
-    """An option that takes one of these names; ``text`` is its help."""
+    """Declare an option that takes one of these names; ``text`` is its help."""
     known = tuple(names)
     return typer.Option(
         metavar=metavar, parser=one_of(known), autocompletion=offer(known), help=text, **more
@@ -57,7 +57,7 @@ def count(
     metavar: str = "N",
     **more: Any,  # noqa: ANN401 - typer's
 ) -> Any:  # noqa: ANN401 - typer's
-    """An option that takes a whole number from ``least`` to ``most``; ``text`` is its help."""
+    """Declare an option that takes a whole number from ``least`` to ``most``."""
     return typer.Option(*flags, metavar=metavar, parser=whole(least, most), help=text, **more)
 
 
@@ -69,7 +69,7 @@ Backend = Annotated[
     choice(
         "NAME",
         _BACKENDS,
-        f"{', '.join(_BACKENDS)}. auto is nccl with a GPU for every rank, else gloo.",
+        f"{', '.join(_BACKENDS)}. auto is nccl if every rank has a GPU, else gloo.",
     ),
 ]
 Device = Annotated[
@@ -77,7 +77,7 @@ Device = Annotated[
     choice(
         "DEVICE",
         ("cpu", "cuda"),
-        "cpu or cuda; by default what the backend is for.",
+        "cpu or cuda; by default the one that suits the backend.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -106,7 +106,7 @@ StartMethod = Annotated[
     choice(
         "METHOD",
         METHODS,
-        f"{', '.join(METHODS)}. auto is the fastest that is safe.",
+        f"{', '.join(METHODS)}. auto is the fastest safe one.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -142,7 +142,7 @@ Variant = Annotated[
     choice(
         "VARIANT",
         ("list", "single"),
-        "list (a tensor for each rank) or single (one that holds them all).",
+        "list (one tensor per rank) or single (one tensor that holds all).",
     ),
 ]
 Group = Annotated[
@@ -151,7 +151,7 @@ Group = Annotated[
         "--group",
         metavar="RANKS",
         parser=parse_ranks,
-        help="Only these ranks take part, as a group of their own: 0,2 or 1-3.",
+        help="Run on a group of these ranks only: 0,2 or 1-3.",
     ),
 ]
 SplitWorld = Annotated[
@@ -160,7 +160,7 @@ SplitWorld = Annotated[
         "--split",
         metavar="N|%N|/N",
         parser=parse_split,
-        help="N groups of neighbours at once; %N by the rank modulo N; /N of N ranks each.",
+        help="Split into N groups of neighbours; %N: by rank modulo N; /N: groups of N ranks.",
     ),
 ]
 Ranks = Annotated[
@@ -197,7 +197,7 @@ Plot = Annotated[
         "--plot",
         metavar="FILE",
         parser=parse_plot,
-        help="Draw it as a .png or .svg (needs matplotlib).",
+        help="Draw a plot as .png or .svg (needs matplotlib).",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -212,10 +212,10 @@ Timeline = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Let a warning be a failure.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as failures.")]
 
 
-# ------------------------------------------------------- what the runner gives to every command
+# ------------------------------------------------------------------------ options of every command
 
 Quiet = Annotated[
     bool,
@@ -225,7 +225,7 @@ Traceback = Annotated[
     bool,
     typer.Option("--traceback", help="Show the traceback of an error.", rich_help_panel=OUTPUT),
 ]
-# ---------------------------------------------- and to those whose worlds others may have started
+# --------------------------------------------------- options of commands that can join a world
 
 Launcher = Annotated[
     str,
@@ -238,7 +238,7 @@ Launcher = Annotated[
 ]
 Nodes = Annotated[
     int | None,
-    count("Number of nodes on which you type this command.", rich_help_panel=NODES),
+    count("Number of nodes that run this command.", rich_help_panel=NODES),
 ]
 NodeRank = Annotated[
     int | None,

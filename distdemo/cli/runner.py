@@ -1,4 +1,4 @@
-"""What every command has in common: its shared options, its session, its result, its exit code."""
+"""Run a command: shared options, session, result and exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distdemo.cli import signals
-from distdemo.cli.contract import Content, Error, Result, Traits
+from distdemo.cli.contract import CommandInfo, Content, Error, Result
 from distdemo.cli.files import write_result
 from distdemo.cli.options import (
     OUTPUT,
@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 
 
 class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typer.Exit does
-    """The command has come to its end and all is shown; only the exit code is left.
-
-    Args:
-        code: the exit code.
-    """
+    """The command has finished and its result was shown; ``code`` is the exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -55,15 +51,15 @@ class CommandEnded(Exception):  # noqa: N818 - it reads as what happened, as typ
 
 
 def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
-    """A command's function as typer takes it: with the shared options, and run to its exit code.
+    """Return a function for Typer: the command with the shared options added.
 
     Args:
-        name: of the command, ``bench links``.
-        function: marked with ``cli.contract.command``.
+        name: Name of the command, ``bench links``.
+        function: Function that is decorated with ``cli.contract.command``.
     """
-    traits: Traits = function.traits  # type: ignore[attr-defined]  # see ``command``
+    info: CommandInfo = function.info  # type: ignore[attr-defined]  # see ``command``
     own = dict(inspect.signature(function, eval_str=True).parameters)
-    shared = _shared(traits)
+    shared = _shared(info)
 
     def run(**values: Any) -> None:  # noqa: ANN401 - typer fills them in by their annotations
         given = {key: values.pop(key) for key in shared}
@@ -74,7 +70,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
             values["session"] = session
         code = EXIT_FAILED
         try:
-            if traits.joins:
+            if info.joins:
                 session.placement = find_placement(
                     given["launcher"], given["nnodes"], given["node_rank"], given["master"]
                 )
@@ -88,7 +84,7 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
                 raise
         except (KeyboardInterrupt, Terminated) as stop:
             code = signals.exit_code() or EXIT_INTERRUPTED
-            _say_where_ranks_were(stop)
+            _raise_interrupted(stop)
             raise
         except Exception as error:
             if not session.has_foreign_results or session.traceback:
@@ -110,11 +106,11 @@ def runnable(name: str, function: Callable[..., Result]) -> Callable[..., None]:
     return run
 
 
-def _say_where_ranks_were(stop: BaseException) -> None:
-    """Make of a signal that ended a world the error that says so.
+def _raise_interrupted(stop: BaseException) -> None:
+    """Raise an error that says where the ranks were, if a signal ended a world.
 
     Raises:
-        DistdemoError: if it did; the exit code is the signal's, as it has come.
+        DistdemoError: A signal did. The exit code is still the signal's.
     """
     from distdemo.launcher.verdict import report_of
 
@@ -125,9 +121,9 @@ def _say_where_ranks_were(stop: BaseException) -> None:
         raise DistdemoError(what, report.verdict.why, hint) from stop
 
 
-def _shared(traits: Traits) -> dict[str, inspect.Parameter]:
-    """The options that every command takes, and those of a world that others start too."""
-    formats, endings = traits.formats, traits.outputs
+def _shared(info: CommandInfo) -> dict[str, inspect.Parameter]:
+    """Return the options of every command, and those of joined worlds."""
+    formats, endings = info.formats, info.outputs
     listed = f"{', '.join(formats[:-1])} or {formats[-1]}."
     written = choice("FORMAT", formats, listed, rich_help_panel=OUTPUT)
     file = typer.Option(
@@ -144,7 +140,7 @@ def _shared(traits: Traits) -> dict[str, inspect.Parameter]:
         "quiet": (Quiet, False),
         "traceback": (Traceback, False),
     }
-    if traits.joins:
+    if info.joins:
         declared |= {
             "launcher": (Launcher, "auto"),
             "nnodes": (Nodes, None),
@@ -163,9 +159,9 @@ def _shared(traits: Traits) -> dict[str, inspect.Parameter]:
 
 
 def _conclude(session: Session, result: Result) -> int:
-    """Show the result, write the files, and say the exit code.
+    """Show the result, write the files, and return the exit code.
 
-    It is shown first: whatever may happen to a file, minutes of work are not lost.
+    The result is shown first, so that a file that can't be written doesn't lose minutes of work.
     """
     world = result.world or getattr(result.record, "world", None)
     ok = result.record.ok if result.ok is None else result.ok
@@ -185,12 +181,12 @@ def _conclude(session: Session, result: Result) -> int:
 
     unwritten: list[DistdemoError] = []
     try:
-        with suppress(BrokenPipeError):  # a reader that left does not change the exit code
+        with suppress(BrokenPipeError):  # a closed pipe doesn't change the exit code
             _show(session, result, world, document, view)
             sys.stdout.flush()
-    finally:  # where standard output is full, the files are all that is left
-        # Where there is no result, nothing is written: the file may hold an earlier one. Of the
-        # processes of a joined world only rank 0's writes.
+    finally:  # if standard output can't be written, the files still can
+        # Without a result the file stays: it may hold an earlier one. In a joined world only the
+        # process of rank 0 writes.
         if session.is_first and (world is None or world.ok or result.partial or result.kept):
             unwritten = _write(session, result, document, view)
     if result.interrupted:
@@ -199,7 +195,7 @@ def _conclude(session: Session, result: Result) -> int:
 
 
 def envelope(command: str, content: dict[str, Any], *, ok: bool, errors: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """What every document begins with, its content, and its errors."""
+    """Return a document: the head of every document, the content, and the errors."""
     from distdemo.encoding import SCHEMA_VERSION
 
     head = {"schema_version": SCHEMA_VERSION, "command": command, "ok": ok}
@@ -241,7 +237,7 @@ def _write(
     document: Callable[[], str],
     view: Any,  # noqa: ANN401 - a module
 ) -> list[DistdemoError]:
-    """Write every file, also where another could not be written; the errors, which are shown."""
+    """Write every file, even if another one failed. Show the errors and return them."""
     files = [(flag, path, make) for flag, path, make in result.files if path is not None]
     if result.plot is not None:
         kind = result.plot.suffix[1:].lower()

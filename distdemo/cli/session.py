@@ -1,9 +1,8 @@
-"""What a command gets from the runner: how to show, where this process stands, how to start ranks.
+"""The session of a command: output settings, placement, and how to start ranks.
 
-Ranks run in a world of their own on this machine, or (under torchrun, mpiexec, Slurm, or with
-``--nnodes``) as a part of a world that others start too. In the second case every process of the
-world runs the same command: the one with rank 0 goes on as if the world were its own, and the
-others do as it says and leave with the exit code that it finds.
+Ranks run in a local world on this machine, or as part of a joined world (under torchrun, mpiexec,
+Slurm, or with ``--nnodes``). In a joined world every process runs the same command. The process of
+rank 0 continues as in a local world; the other processes follow it and exit with its exit code.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ class Session:
     """One run of one command.
 
     Attributes:
-        command: its name, ``bench links``.
-        format: ``table``, ``json`` or another that the command has.
-        quiet: print the verdict alone.
-        traceback: show the traceback of the rank at fault.
-        placement: of this process in a world that others start too; None: it starts its own.
-        output: the file that the result will be written to.
+        command: Name of the command, ``bench links``.
+        format: ``table``, ``json`` or another format of the command.
+        quiet: True to print only the verdict.
+        traceback: True to show the traceback of the rank at fault.
+        placement: Placement of this process in a joined world, or None in a local world.
+        output: File that the result will be written to.
     """
 
     command: str
@@ -61,7 +60,7 @@ class Session:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process shows the result: it has rank 0."""
+        """True if this process shows the result, because it has rank 0."""
         return self.placement is None or self.placement.node == 0
 
     @property
@@ -72,16 +71,16 @@ class Session:
     def world_size(
         self, asked: int | None, default: int = 4, smallest: int = 1, why: str = ""
     ) -> int:
-        """How many ranks: as asked for, or as many as the engine started.
+        """Return the number of ranks: the requested one, or the one that the engine started.
 
         Args:
             asked: ``--world-size``.
-            default: of this command.
-            smallest: that makes sense.
-            why: the reason for that, as a sentence.
+            default: Default of this command.
+            smallest: Smallest number that makes sense.
+            why: Reason for it, as a sentence.
 
         Raises:
-            UsageError: too few, or another number than the engine started.
+            UsageError: The number is too small, or the engine started a different number.
         """
         place = self.placement
         started = 0 if place is None or place.nnodes else place.world_size
@@ -96,15 +95,15 @@ class Session:
         if size < max(smallest, nodes):
             raise UsageError(
                 f"--world-size {size} is too small: at least {max(smallest, nodes)}.",
-                why if size < smallest else "Every node starts one rank at least.",
+                why if size < smallest else "Every node starts at least one rank.",
                 f"Try --world-size {max(smallest, nodes)}.",
             )
-        if place is not None and nodes:  # which ranks a node starts depends on the size
+        if place is not None and nodes:  # the ranks of a node depend on the size
             self.placement = place.sized(size)
         return size
 
     def ranks_here(self, world_size: int) -> int:
-        """How many of the ranks this machine has to hold, as far as is known."""
+        """Return the number of ranks on this machine, as far as it is known."""
         return world_size if self.placement is None else self.placement.ranks_here
 
     def world(  # noqa: PLR0913 - the settings of a world
@@ -118,26 +117,26 @@ class Session:
         stall: float | None = None,
         data_bytes: int = 0,
     ) -> WorldSpec:
-        """The world to start, as far as it can be judged without torch.
+        """Return the world to start. Everything is checked that doesn't need torch.
 
         Args:
-            size: how many ranks.
+            size: Number of ranks.
             backend: ``auto`` or a name of the registry.
-            device: ``cpu`` or ``cuda``; None: what the backend is for.
-            deadline: seconds of the whole run; None: 30, more for many ranks.
-            start_method: of the launcher.
-            stall: seconds without progress; None: no limit but the deadline.
-            data_bytes: what all ranks' tensors need.
+            device: ``cpu`` or ``cuda``, or None for the one that suits the backend.
+            deadline: Seconds for the whole run; None is 30, more for many ranks.
+            start_method: Start method of the launcher.
+            stall: Seconds without progress, or None for no limit.
+            data_bytes: Bytes of all ranks' tensors.
 
         Raises:
-            UsageError: these don't go together, or this machine can't hold them.
+            UsageError: These can't be combined, or this machine can't hold the ranks.
         """
         chosen = (
             backends.automatic(size, device) if backend == "auto" else backends.REGISTRY[backend]
         )
         if device is not None and device not in chosen.devices:
             raise UsageError(
-                f"--device {device} and --backend {chosen.name} don't go together.",
+                f"--device {device} and --backend {chosen.name} can't be combined.",
                 f"{chosen.name} takes tensors on {' and '.join(chosen.devices)}.",
                 "Leave out --device, or try --backend gloo.",
             )
@@ -151,10 +150,10 @@ class Session:
             raise UsageError(
                 f"--backend {chosen.name} can't be used "
                 f"{'with --nnodes' if place.nnodes else f'on ranks of {place.engine}'}.",
-                "Its processes find each other by what MPI's own starter tells them.",
+                "Its processes find each other through MPI's own launcher.",
                 "Try mpiexec -n 4 distdemo ..., or srun; or --backend gloo.",
             )
-        if deadline is None:  # a spawned rank imports torch by itself
+        if deadline is None:  # each spawned rank imports torch
             deadline = max(30.0, (2.0 if start_method == "spawn" else 0.3) * size)
         world = WorldSpec(
             size,
@@ -169,10 +168,10 @@ class Session:
         return world
 
     def check_memory(self, world: WorldSpec, data_bytes: int = 0) -> None:
-        """Refuse a world, or tensors, that this machine can't hold.
+        """Check that this machine can hold the world and its tensors.
 
         Raises:
-            UsageError: naming the limit and the reason.
+            UsageError: It can't. The error names the limit.
         """
         check_machine(replace(world, world_size=self.ranks_here(world.world_size)), data_bytes)
 
@@ -180,7 +179,7 @@ class Session:
 
     @contextmanager
     def waiting(self, text: str, *worlds: WorldSpec) -> Iterator[None]:
-        """A spinner around the work; torch is imported first, and asked for what worlds need.
+        """Show a spinner. First import torch, and check what the worlds need of it.
 
         Raises:
             UsageError: torch or a backend is missing, or there are too few GPUs.
@@ -192,10 +191,10 @@ class Session:
             yield
 
     def prepare(self, *worlds: WorldSpec) -> None:
-        """Import torch, and refuse a backend that it lacks and more ranks than it has GPUs.
+        """Import torch, and check that it has the backends and GPUs that the worlds need.
 
         Raises:
-            UsageError: with what to try instead.
+            UsageError: torch or a backend is missing, or there are too few GPUs.
         """
         from distdemo.launcher.torch_import import load_torch
 
@@ -228,32 +227,32 @@ class Session:
         relay: Relay | None = None,
         **how: Any,  # noqa: ANN401 - the launcher's own
     ) -> WorldReport:
-        """Run ``target(rank, *args)`` on every rank of a world, and say how each ended.
+        """Run ``target(rank, *args)`` on every rank of a world, and report how each rank ended.
 
         Args:
-            world: of a command that starts several, the first is the largest.
-            target: gets a ``launcher.rank.Rank`` first.
-            args: the same on every rank.
-            returns: type of what ``target`` returns, as it is decoded from another node.
-            sends: type of the values that ranks send while they run, likewise.
-            order: plain data that says what the other nodes run, after the first world.
-            resume: turns that into the function and its arguments.
-            meaning: in which all processes of a joined world have to agree, beside the command
-                and the world; by default the arguments.
-            relay: on a node without rank 0, returns further values for node 0; called now and
-                then.
-            how: ``meanwhile``, ``hear``, ``look`` and, of a world of its own, ``wrote``, as for
+            world: World to start. Of several, the first is the largest.
+            target: Function; its first argument is a ``launcher.rank.Rank``.
+            args: Further arguments, the same on every rank.
+            returns: Type of what ``target`` returns, for decoding it from another node.
+            sends: Type of the values that ranks send while they run, likewise.
+            order: Plain data that tells the other nodes what to run after the first world.
+            resume: Function that turns ``order`` into a function and its arguments.
+            meaning: Text that must be the same in all processes of a joined world, in addition
+                to the command and the world; by default the arguments.
+            relay: Function that returns further values for node 0; called regularly on nodes
+                without rank 0.
+            how: ``meanwhile``, ``hear``, ``look`` and, in a local world, ``wrote``: see
                 ``launcher.local.run_world``.
 
         Raises:
-            typer.Exit: on a node without rank 0, when its part is done.
+            typer.Exit: This node has no rank 0, and its part is done.
         """
         place = self.placement
         if place is None:
             return run_prepared(world, target, args, **how)
         mine = prepared(world, joined=True)
         settings = (world.world_size, world.backend, world.device)
-        # What has no text of its own shows its address, which differs between processes.
+        # A default repr contains an address, which differs between processes.
         asked = meaning or re.sub(r" at 0x[0-9a-f]+", "", repr(args))
         request = Request(f"{self.command} {asked} {settings}", shlex.join(sys.argv[1:]))
         timeout_s = min(world.deadline, world.stall or world.deadline, JOIN_TIMEOUT_S)
@@ -270,7 +269,7 @@ class Session:
 
         self._participant = Participant(place, request, timeout_s)
         code = self._participant.serve(mine, target, args, resume, relay)
-        if place.nnodes:  # somebody sits in front of this terminal
+        if place.nnodes:  # a person started this node
             ended = "all went well" if code == 0 else f"it failed, exit code {code}"
             which = f"Rank{'s' * (place.ranks_here > 1)} {ranks_text(place.ranks_of(place.node))}"
             sys.stderr.write(
@@ -281,7 +280,7 @@ class Session:
     # ------------------------------------------------------------------------------- the end
 
     def refuse(self, error: DistdemoError) -> bool:
-        """Tell rank 0 of an error found here alone; whether this process must show it itself."""
+        """Send rank 0 an error of this node. Return True if this process must show it, too."""
         from distdemo.launcher.joined.nodes import CoordinatorLostError, EarlyFailureError
 
         if isinstance(error, EarlyFailureError):
@@ -296,10 +295,10 @@ class Session:
         return True
 
     def end(self, code: int = EXIT_FAILED) -> None:
-        """Whatever ended the command: the other nodes leave with this exit code."""
+        """End the command on all nodes with this exit code, whatever happened."""
         if self._coordinator is not None:
-            with suppress(OSError):  # its reader has gone
-                sys.stdout.flush()  # an engine may kill us when the first of the others has left
+            with suppress(OSError):  # nobody reads it
+                sys.stdout.flush()  # an engine may kill this process when another one has exited
             self._coordinator.end(code)
         if self._participant is not None:
             self._participant.close()

@@ -1,6 +1,6 @@
-"""The types of options: each turns a text into a value, or says in three lines why it can't.
+"""Option types: parsers that turn text into a value.
 
-A parser raises :class:`BadValue`; ``cli.main`` puts the option's name before it.
+A parser raises :class:`BadValue`; ``cli.main`` makes a three-line error of it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 class BadValue(typer.BadParameter):
-    """A value that an option can't take.
+    """Value that an option can't take.
 
     Args:
-        text: the value, as it was typed.
-        what: what is wrong with it: ``not a number of bytes``.
-        why: what the option is, as a sentence.
-        example: a value to try.
-        hint: what to try, where it is not a value of this option.
+        text: Value as typed.
+        what: What is wrong with it: ``not a number of bytes.``
+        why: What the option expects, as a sentence.
+        example: Value to try.
+        hint: What to try, if that isn't a value of this option.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class BadValue(typer.BadParameter):
         self.hint = hint
 
     def usage_error(self, flag: str = "") -> UsageError:
-        """The same in three lines.
+        """Return the error in three lines.
 
         Args:
-            flag: the option, ``--timeout``; by default the one that was being parsed.
+            flag: Name of the option, ``--timeout``; by default the one that was being parsed.
         """
         if self.param is not None:
             usual = str(self.param.metavar or self.param.opts[0])
@@ -63,7 +63,7 @@ class BadValue(typer.BadParameter):
 
 
 def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
-    """The parser as typer calls it: defaults pass through it too, and are values already."""
+    """Adapt a parser to Typer, which also passes defaults through it."""
 
     @functools.wraps(parse)
     def convert(value: Any) -> T:  # noqa: ANN401 - a text or a default
@@ -77,11 +77,11 @@ def _parser(parse: Callable[[str], T]) -> Callable[[Any], T]:
 
 @_parser
 def parse_bytes(text: str) -> int:
-    """A number of bytes: ``8``, ``64K``, ``1.5MiB``; K, M, G and T count by 1024."""
+    """Parse a number of bytes: ``8``, ``64K``, ``1.5MiB``. K, M, G and T are powers of 1024."""
     match = _SIZE.fullmatch(text)
     size = float(match[1]) * 2 ** _POWERS[(match[2] or "").lower()] if match else math.nan
     if not (size == int(size) if size <= LARGEST else False):
-        why = "K, M, G and T stand for 1024 and its powers."
+        why = "K, M, G and T are powers of 1024."
         raise BadValue(text, "not a number of bytes.", why, "64K")
     return int(size)
 
@@ -97,7 +97,7 @@ def parse_sizes(text: str) -> Sizes:
 
 @_parser
 def parse_seconds(text: str) -> float:
-    """Seconds, ``30`` or ``0.5s``; more than 0."""
+    """Parse seconds, ``30`` or ``0.5s``; more than 0."""
     seconds = _number(text.removesuffix("s"))
     if not 0 < seconds <= LONGEST:
         raise BadValue(text, "not a positive number of seconds.", "A time limit is above 0.", "30")
@@ -106,7 +106,7 @@ def parse_seconds(text: str) -> float:
 
 @_parser
 def parse_share(text: str) -> float:
-    """A share between 0 and 1: ``5%`` or ``0.05``."""
+    """Parse a share between 0 and 1: ``5%`` or ``0.05``."""
     share = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 < share < 1:
         raise BadValue(text, "not a share between 0 and 1.", "", "5%")
@@ -114,7 +114,7 @@ def parse_share(text: str) -> float:
 
 
 def _number(text: str) -> float:
-    """The number; NaN, which is in no range, if it is none."""
+    """Parse a number. Return NaN, which is in no range, for anything else."""
     try:
         return float(text)
     except ValueError:
@@ -122,8 +122,9 @@ def _number(text: str) -> float:
 
 
 def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
-    """A parser of whole numbers from ``least`` to ``most``; None: without an upper limit."""
-    why = f"It is a whole number from {least:,}{' on' if most is None else f' to {most:,}'}."
+    """Return a parser of whole numbers from ``least`` to ``most``; None is no limit."""
+    limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+    why = f"It is a whole number {limits}."
 
     @_parser
     def parse(text: str) -> int:
@@ -132,16 +133,16 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[Any], int]:
         except ValueError:
             raise BadValue(text, "not a whole number.", why, str(max(least, 2))) from None
         if number < least:
-            raise BadValue(text, f"at least {least} is needed.", why, str(least))
+            raise BadValue(text, f"the minimum is {least}.", why, str(least))
         if most is not None and number > most:
-            raise BadValue(text, f"at most {most:,} is needed.", why, str(most))
+            raise BadValue(text, f"the maximum is {most:,}.", why, str(most))
         return number
 
     return parse
 
 
 def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
-    """A parser of numbers that are at least ``least``, and below ``below``."""
+    """Return a parser of numbers that are at least ``least`` and below ``below``."""
 
     @_parser
     def parse(text: str) -> float:
@@ -149,7 +150,7 @@ def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
         if not least <= number < below:
             end = f", and below {below:g}" if math.isfinite(below) else ""
             why = f"It is a number of at least {least:g}{end}."
-            raise BadValue(text, "that is out of range.", why, example)
+            raise BadValue(text, "out of range.", why, example)
         return number
 
     return parse
@@ -159,21 +160,21 @@ def decimal(least: float, below: float, example: str) -> Callable[[Any], float]:
 
 
 class Sizes(tuple[int, ...]):
-    """Numbers of bytes, in the order in which they were given."""
+    """Numbers of bytes in the given order."""
 
     __slots__ = ()
 
 
 class RankList(tuple[int, ...]):
-    """Ranks as ``0,5-7`` names them: in that order, as often as it names them. Empty: all."""
+    """Ranks such as ``0,5-7``, in the given order, duplicates included. Empty means all."""
 
     __slots__ = ()
 
     def check(self, flag: str, world_size: int) -> frozenset[int]:
-        """The same as a set; all ranks if it is empty.
+        """Return the ranks as a set; all ranks if empty.
 
         Raises:
-            UsageError: the world lacks one of them.
+            UsageError: A rank doesn't exist in the world.
         """
         for rank in self:
             check_rank(flag, rank, world_size)
@@ -182,12 +183,12 @@ class RankList(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a world is split into groups of equal size.
+    """Split of a world into groups of equal size.
 
     Attributes:
-        groups: how many; 0: as many as there are of ``size``.
-        size: ranks of each; 0: as it comes out.
-        strided: by the rank modulo the number of groups, instead of neighbours.
+        groups: Number of groups; 0 if ``size`` is given.
+        size: Ranks per group; 0 if ``groups`` is given.
+        strided: True for groups by rank modulo the number of groups instead of neighbours.
     """
 
     groups: int = 0
@@ -201,14 +202,14 @@ class Split:
 
 
 class Shape(tuple[int, ...]):
-    """The lengths of a tensor's dimensions; () is a scalar."""
+    """Lengths of a tensor's dimensions; () is a scalar."""
 
     __slots__ = ()
 
 
 @_parser
 def parse_ranks(text: str) -> RankList:
-    """Ranks: ``0,5-7``, or ``all``."""
+    """Parse ranks: ``0,5-7``, or ``all``."""
     if text == "all":
         return RankList()
     chosen: list[int] = []
@@ -226,7 +227,7 @@ def parse_ranks(text: str) -> RankList:
 
 @_parser
 def parse_split(text: str) -> Split:
-    """Groups of a world: ``2`` of neighbours, ``%2`` by the rank modulo 2, ``/2`` of two ranks."""
+    """Parse a split: ``2`` groups of neighbours, ``%2`` by rank modulo 2, ``/2`` of two ranks."""
     match = re.fullmatch(r"([%/]?)([1-9]\d{0,8})", text)
     if match is None:
         why = "It is a number of groups; /2 is groups of two ranks."
@@ -238,20 +239,22 @@ def parse_split(text: str) -> Split:
 def make_groups(
     group: RankList | None, split: Split | None, world_size: int
 ) -> tuple[tuple[int, ...], ...]:
-    """The ranks of each group that ``--group`` or ``--split`` asks for; (): the world is one.
+    """Return the ranks of each group of ``--group`` or ``--split``; () without either option.
 
     Raises:
-        UsageError: both were given, a rank twice or outside the world, a group of one rank,
-            groups of unequal size.
+        UsageError: Both were given, a rank is repeated or doesn't exist, a group has one rank, or
+            groups differ in size.
     """
     if group is not None and split is not None:
-        raise UsageError("--group and --split don't go together.", "Both make groups.", "Take one.")
+        raise UsageError(
+            "--group and --split can't be combined.", "Both make groups.", "Use one of them."
+        )
     if group is not None:
-        ranks = sorted(group or range(world_size))  # torch numbers the ranks of a group so, too
+        ranks = sorted(group or range(world_size))  # torch sorts the ranks of a group, too
         if len(ranks) < 2 or len(set(ranks)) < len(ranks):
             raise UsageError(
                 f"--group {','.join(map(str, ranks))}: not a group.",
-                "It has at least two ranks, each of them once.",
+                "A group has at least two ranks, each of them once.",
                 "Try --group 0,1.",
             )
         for rank in ranks:
@@ -275,17 +278,17 @@ def make_groups(
 def make_pair(
     pattern: str, src: int | None, dst: int | None, size: int, of: str
 ) -> tuple[int | None, int | None]:
-    """Sender and receiver of a point-to-point pair; where one is not given, of the ranks 0 and 1.
+    """Return sender and receiver of a point-to-point pair; the defaults are ranks 0 and 1.
 
     Raises:
-        UsageError: the pattern has no pair, a rank does not exist, or both are the same.
+        UsageError: The pattern has no pair, a rank doesn't exist, or both are the same.
     """
     if pattern != "pair":
         if (src, dst) != (None, None):
             raise UsageError(
-                f"--src and --dst and --pattern {pattern} don't go together.",
-                "Every rank has its neighbours to talk to.",
-                "Leave them out, or take --pattern pair.",
+                f"--src and --dst can't be combined with --pattern {pattern}.",
+                "Every rank sends to its neighbours.",
+                "Leave them out, or use --pattern pair.",
             )
         return None, None
     src = int(dst == 0) if src is None else check_rank("--src", src, size, of)
@@ -298,37 +301,37 @@ def make_pair(
 
 @_parser
 def parse_shape(text: str) -> Shape:
-    """The shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
+    """Parse the shape of a tensor: ``4``, ``2,3``, ``2x3``, or ``scalar``."""
     if text.lower() in ("scalar", "0d", "()"):
         return Shape()
     parts = text.lower().strip("()[]").removesuffix(",").replace("x", ",").split(",")
     if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        why = "It is a length of at least 1 for each dimension."
+        why = "Each dimension has a length of at least 1."
         raise BadValue(text, "not a shape.", why, "2,3")
     return Shape(int(part) for part in parts)
 
 
 @_parser
 def parse_reduce_op(text: str) -> str:
-    """A reduce operation, by any of its names: ``sum``, ``prod``, ``mean``."""
+    """Parse a reduce operation by any of its names: ``sum``, ``prod``, ``mean``."""
     return NAMES.get(text.lower()) or one_of(REDUCTIONS)(text)
 
 
 @_parser
 def parse_dtype(text: str) -> str:
-    """Torch's name of an element type, from that or a short one."""
+    """Return torch's name of an element type, given that or a short one."""
     name = dtypes.NAMES.get(text.lower().removeprefix("torch."))
     if name is None:
         near = nearest(text, dtypes.NAMES)
         example = dtypes.NAMES[near[0]] if near else "float32"
         raise BadValue(
-            text, "there is no such dtype.", f"Known are: {', '.join(dtypes.DTYPES)}.", example
+            text, "there is no such dtype.", f"Choices: {', '.join(dtypes.DTYPES)}.", example
         )
     return name
 
 
 def one_of(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[Any], str]:
-    """A parser of one of these names, in any case."""
+    """Return a parser of one of these names, in upper or lower case."""
 
     @_parser
     def parse(text: str) -> str:
@@ -337,14 +340,14 @@ def one_of(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[Any]
             return text.lower()
         near = nearest(text, known)
         raise BadValue(
-            text, "there is no such choice.", f"Known are: {', '.join(known)}.", (near or known)[0]
+            text, "there is no such choice.", f"Choices: {', '.join(known)}.", (near or known)[0]
         )
 
     return parse
 
 
 def offer(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """The shell completion that belongs to ``one_of``."""
+    """Return the shell completion for ``one_of``."""
 
     def complete(incomplete: str) -> list[str]:
         known = names() if callable(names) else names
@@ -354,20 +357,20 @@ def offer(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str],
 
 
 def unknown(kind: str, names: Iterable[str], given: str, prefix: str = "") -> UsageError:
-    """The error for a name of this kind that isn't known, with the nearest ones that are."""
+    """Return the error for an unknown name, with the closest known names."""
     known = list(names)
     lead = f"{prefix} " if prefix else ""
     near = nearest(given, known)
     hint = f"Did you mean {' or '.join(lead + name for name in near)}?" if near else ""
     return UsageError(
         f"There is no {kind} {given!r}.",
-        f"Known are: {', '.join(known)}.",
+        f"Choices: {', '.join(known)}.",
         hint or f"Try {lead}{known[0]}.",
     )
 
 
 def nearest(given: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
-    """The one or two names that this may have been meant to be, if they are as much alike."""
+    """Return one or two names that are similar to the given one."""
     known = list(names)
 
     def letters(name: str) -> str:
@@ -378,16 +381,16 @@ def nearest(given: str, names: Iterable[str], alike: float = 0.5) -> list[str]:
 
 
 def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> int:
-    """The rank itself.
+    """Return the rank if it exists.
 
     Args:
-        flag: that named it.
-        rank: counts from 0.
-        world_size: how many ranks there are.
-        of: what has that size: ``A world``, ``A group``.
+        flag: Option that named it.
+        rank: Rank, counted from 0.
+        world_size: Number of ranks.
+        of: What has that size: ``A world``, ``A group``.
 
     Raises:
-        UsageError: there is no such rank.
+        UsageError: There is no such rank.
     """
     if not 0 <= rank < world_size:
         raise UsageError(
@@ -402,10 +405,10 @@ def check_rank(flag: str, rank: int, world_size: int, of: str = "A world") -> in
 
 
 def file_to_write(*endings: str) -> Callable[[Any], Path]:
-    """A parser of files that will be written, looked at before anything runs.
+    """Return a parser of files to write, which are checked before anything runs.
 
     Args:
-        endings: that say what kind of file it is, ``.json``; empty: any.
+        endings: Suffixes that choose the format, ``.json``; empty accepts any.
     """
 
     @_parser
@@ -416,8 +419,8 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
             raise BadValue(text, "not a file.", "Standard output has the result.", example)
         if endings and path.suffix.lower() not in endings:
             stem = path.stem.lstrip(".") or "result"
-            why = f"The ending says what is written: {', '.join(endings)}."
-            raise BadValue(text, "this ending is not known.", why, f"{stem}{endings[0]}")
+            why = f"The suffix chooses the format: {', '.join(endings)}."
+            raise BadValue(text, "unknown suffix.", why, f"{stem}{endings[0]}")
         why = _why_unwritable(path)
         if why:
             raise BadValue(text, "it can't be written.", why, example)
@@ -428,7 +431,7 @@ def file_to_write(*endings: str) -> Callable[[Any], Path]:
 
 @_parser
 def parse_plot(text: str) -> Path:
-    """A picture that will be drawn; the library is looked for, not loaded."""
+    """Parse the path of a plot. The library is searched for, not imported."""
     path = file_to_write(".png", ".svg")(text)
     if find_spec("matplotlib") is None:
         why, hint = "It draws the plots.", "Try: pip install 'distdemo[plot]'."
@@ -437,14 +440,14 @@ def parse_plot(text: str) -> Path:
 
 
 def _why_unwritable(path: Path) -> str:
-    """Tried, for permissions alone don't tell; empty if it can be. Leaves all as it was."""
+    """Return the reason why a file can't be written, or an empty string. Changes nothing."""
     try:
         if path.is_dir():
             return "It is a folder."
         if not path.parent.is_dir():
             return f"There is no folder {path.parent}."
         if path.exists() and not path.is_file():
-            return ""  # a pipe or a device: opening it would already say something to its reader
+            return ""  # a pipe or a device: opening it would have an effect
         new = not (path.exists() or path.is_symlink())
         path.open("ab").close()
         if new:

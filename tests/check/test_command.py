@@ -16,7 +16,7 @@ REFUSED = {
     "check --case all_gather/list/no": "There is no case 'all_gather/list/no'.",
     "check --op barrier --dtype int8": "No case is left to check.",
     "check -n 2,x": "--world-size 2,x: these are not numbers of ranks.",
-    "check --junit-xml out.json": "--junit-xml out.json: this ending is not known.",
+    "check --junit-xml out.json": "--junit-xml out.json: unknown suffix.",
     "check --backend nccl": "--backend nccl needs a GPU.",
     "backends --device cpu": "--device means nothing without --probe.",
     "backends --probe smoke": "--probe smoke: there is no such choice.",

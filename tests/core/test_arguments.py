@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from distdemo.cli.app import names
-from distdemo.cli.arguments import arrange, last_value
+from distdemo.cli.arguments import last_value, normalize_argv
 
 ARRANGED = (
     ("all-reduce -n 2", "all-reduce -n 2"),
@@ -48,7 +48,7 @@ LAST = (
 
 def test_arrange() -> None:
     for typed, arranged in ARRANGED:
-        assert arrange(shlex.split(typed), names()) == shlex.split(arranged), typed
+        assert normalize_argv(shlex.split(typed), names()) == shlex.split(arranged), typed
 
 
 def test_last_value() -> None:

@@ -184,7 +184,7 @@ def test_what_to_type_instead_of_an_option_that_is_not_there(command: Any) -> No
         "bench --write x": "Did you mean --output?",
         "all-reduce --dtpye": "Did you mean --dtype or --shape?",
         "run x.py --lr 3": "Try distdemo run FILE.py -n 4 -- --lr ...",
-        "rpc --momentum 0": "It belongs to: train.\nLeave it out.",
+        "rpc --momentum 0": "These have one: train.\nLeave it out.",
         "check --junit-xml": "Option '--junit-xml' requires an argument.",
         "chekc": "Did you mean distdemo check",
     }.items():

@@ -62,9 +62,9 @@ BAD: list[tuple[Callable[[Any], object], str, str]] = [
     (parse_dtype, "flaot32", "flaot32: there is no such dtype."),
     (one_of(("cpu", "cuda")), "cdua", "cdua: there is no such choice."),
     (whole(1), "2.5", "2.5: not a whole number."),
-    (whole(1), "0", "0: at least 1 is needed."),
-    (whole(1, 9), "10", "10: at most 9 is needed."),
-    (file_to_write(".json"), "x.pdf", "x.pdf: this ending is not known."),
+    (whole(1), "0", "0: the minimum is 1."),
+    (whole(1, 9), "10", "10: the maximum is 9."),
+    (file_to_write(".json"), "x.pdf", "x.pdf: unknown suffix."),
     (file_to_write(), "/", "/: it can't be written."),
     (file_to_write(), "/no/such/x", "/no/such/x: it can't be written."),
 ]

@@ -13,7 +13,7 @@ from strategies import right_over_gloo
 
 from distdemo import ops
 from distdemo.check import matrix
-from distdemo.cli.arguments import arrange
+from distdemo.cli.arguments import normalize_argv
 from distdemo.cli.runner import runnable
 from distdemo.demo import command as commands
 from distdemo.demo.request import make_request
@@ -94,22 +94,22 @@ def test_every_operation_is_explained_and_listed(command):
 
 
 REFUSED = [
-    ("all-reduce --root 1", "--root means nothing to all-reduce."),
-    ("scatter --reduce-op max", "--reduce-op means nothing to scatter."),
+    ("all-reduce --root 1", "all-reduce has no option --root."),
+    ("scatter --reduce-op max", "scatter has no option --reduce-op."),
     ("all-reduce --reduce-op maxx", "--reduce-op maxx: there is no such choice."),
     ("all-reduce --dtype float31", "--dtype float31: there is no such dtype."),
     ("all-reduce --shape 0", "--shape 0: not a shape."),
-    ("all-reduce -n 0", "--world-size 0: at least 1 is needed."),
+    ("all-reduce -n 0", "--world-size 0: the minimum is 1."),
     ("all-reduce -n 4 --group 0,9", "--group 9: there is no such rank."),
     ("all-reduce --split x", "--split x: not a way to split a world."),
     ("all-reduce --ranks 0,7", "--ranks 7: there is no such rank."),
     ("all-gather --sizes 1,x", "--sizes 1,x: these are not lengths."),
-    ("all-gather --splits 1", "--splits means nothing to all-gather."),
+    ("all-gather --splits 1", "all-gather has no option --splits."),
     ("barrier --straggler 1", "--straggler 1: that is not RANK:SECONDS."),
-    ("all-reduce --reduce-op premul_sum --factor nan", "--factor nan: that is out of range."),
+    ("all-reduce --reduce-op premul_sum --factor nan", "--factor nan: out of range."),
     ("explain all-reduse", "There is no operation 'all-reduse'."),
-    ("explain all-reduce --root 1", "--root means nothing to all-reduce."),
-    ("explain barrier --dtype int8", "--dtype means nothing to barrier."),
+    ("explain all-reduce --root 1", "all-reduce has no option --root."),
+    ("explain barrier --dtype int8", "barrier has no option --dtype."),
 ]
 
 
@@ -135,7 +135,7 @@ def test_an_op_that_takes_next_to_nothing_has_a_command_all_the_same():
     made: Any = commands._command_of(bare)
     assert {"root", "async_op", "dtype"} <= set(made.__signature__.parameters)
     assert "reduce_op" not in made.__signature__.parameters
-    assert made.traits.epilog.startswith("Try: distdemo broadcast")
+    assert made.info.epilog.startswith("Try: distdemo broadcast")
 
 
 def test_each_operation_takes_what_it_declares_and_no_more():
@@ -161,7 +161,7 @@ def made_by() -> Any:
             raise typer.Exit
 
         function, asked = commands._command_of(op), cast("Any", run)
-        asked.__signature__, asked.traits = function.__signature__, function.traits  # type: ignore[attr-defined]  # the runner's
+        asked.__signature__, asked.info = function.__signature__, function.info  # type: ignore[attr-defined]  # the runner's
         app.command(op.command)(runnable(op.command, asked))
 
     for op in ops.REGISTRY.values():
@@ -170,7 +170,7 @@ def made_by() -> Any:
     group = typer.main.get_command(app)
 
     def make(line: str) -> Any:
-        argv = arrange(shlex.split(line)[1:], names)
+        argv = normalize_argv(shlex.split(line)[1:], names)
         group.main(args=argv, prog_name="distdemo", standalone_mode=False)
         return seen[-1]
 

@@ -163,7 +163,7 @@ def test_what_can_not_be_done_is_refused(
     monkeypatch.setattr(mpi, "missing", lambda: "mpi4py is not installed.")
     (tmp_path / "notes.txt").touch()
     for line, said in {
-        "mistakes shap": "There is no mistake 'shap'.\nKnown are: shape, ",
+        "mistakes shap": "There is no mistake 'shap'.\nChoices: shape, ",
         "mistakes shap -q": "Did you mean distdemo mistakes shape?",
         "mistakes shape --backend gloo,mpj": "--backend mpj: there is no such choice.",
         "mistakes shape --backend gloo,mpi": "mpi4py is not installed.",

@@ -238,9 +238,9 @@ def test_what_can_not_be_done_is_refused(command):
     for line, first in (
         ("-n 1", "--world-size 1 is too small"),
         ("-n 25", "--world-size 25: 24 workers at most."),
-        ("--steps 0", "--steps 0: at least 1 is needed."),
-        ("--lr nan", "--lr nan: that is out of range."),
-        ("--momentum 0", "--momentum means nothing to rpc.\nIt belongs to: train."),
+        ("--steps 0", "--steps 0: the minimum is 1."),
+        ("--lr nan", "--lr nan: out of range."),
+        ("--momentum 0", "rpc has no option --momentum.\nThese have one: train."),
     ):
         code, out, err = command("rpc", *line.split())
         assert (code, out) == (2, ""), line

@@ -136,8 +136,8 @@ def test_a_rank_that_hangs_is_named_and_no_file_is_written(warm, tmp_path):
 @pytest.mark.usefixtures("no_rank_starts")
 def test_what_can_not_be_trained_is_refused_before_any_rank_starts(command):
     for line, first in (
-        ("--lr 0", "--lr 0: that is out of range."),
-        ("--momentum 1", "--momentum 1: that is out of range."),
+        ("--lr 0", "--lr 0: out of range."),
+        ("--momentum 1", "--momentum 1: out of range."),
         ("--hidden 99999999999", "The tensors of 4 ranks need"),
         ("--batch-size 2 -n 4", "--batch-size 2 is less than one sample a rank."),
         ("--batch-size 1000000", "--batch-size 1000000 is more than the data holds."),
