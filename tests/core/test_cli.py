@@ -30,7 +30,7 @@ CHEAP = {
     "bench fit": "OLD",
     "trace": "-n 2",
     "train": "-n 2 --epochs 1 --mode flat",
-    "rpc": "-n 2 --steps 2",
+    "rpc": "-n 2",
     "run": f"{PROGRAM}:run -n 2",
     "sanitize": "NOTES",
     "hello": "-n 2",
