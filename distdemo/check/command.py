@@ -287,9 +287,8 @@ def _count_gpus() -> int:
 
 
 @command(
-    epilog="Try: distdemo backends; distdemo backends --releases; distdemo backends --probe gloo",
-    record="distdemo.check.records:BackendList distdemo.check.records:MapReport "
-    "distdemo.check.records:ReleaseList",
+    epilog="Try: distdemo backends; distdemo backends --probe gloo",
+    record="distdemo.check.records:BackendList distdemo.check.records:MapReport",
 )
 def list_backends(
     session: Session,
@@ -304,27 +303,16 @@ def list_backends(
             help="Try every operation × dtype × reduce op on one, and draw the map.",
         ),
     ] = None,
-    releases: Annotated[
-        bool,
-        typer.Option("--releases", help="What changed from release to release of torch."),
-    ] = False,
     device: Device = None,
     stall: Stall = None,
 ) -> Result:
     """Which backends are here, by trying each; why not, and how to get them."""
     from distdemo.view.progress import Progress
 
-    if releases and probe is not None:
-        why = "--releases shows what was found on each release; --probe tries the installed one."
-        raise UsageError("--releases and --probe don't go together.", why, "Leave out one of them.")
     if probe is None:
         if device is not None or stall is not None:
             flag = "--stall" if device is None else "--device"
             raise UsageError(f"{flag} means nothing without --probe.", "", "Add --probe gloo.")
-        if releases:
-            from distdemo.check.releases import release_list
-
-            return Result(release_list(), VIEW)
         with session.waiting("looking at the backends"):
             from distdemo.check.probe import survey
 

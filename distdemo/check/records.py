@@ -16,12 +16,6 @@ Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
 """Known wrong: by the map it gives a wrong result in this release of torch, and is mended later."""
 
 
-Change = Literal["new", "renamed", "meaning", "works", "mended", "wrong", "raises", "fails"]
-"""``works``: since then; ``mended``: was wrong before; ``wrong``: in the oldest release that was
-probed, not in later ones; ``raises``: instead of a wrong result; ``fails``: worked before, or the
-call is new and the backend has none."""
-
-
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """How one case of ``check`` went.
@@ -156,42 +150,4 @@ class MapReport:
     tried: int
     worlds: int
     time_s: float
-    ok: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseChange:
-    """What changed with a release of torch.
-
-    Attributes:
-        about: a backend, or ``torch.distributed``.
-        forms: of the operations, ``reduce_scatter/single``.
-        reduce_ops: none where they have none, or all are meant.
-        text: in words, what a backend does, or what a name means.
-        source: PyTorch's issue or pull request, where one is known; ``link`` leads to it.
-    """
-
-    release: str
-    about: str
-    change: Change
-    forms: tuple[str, ...] = ()
-    reduce_ops: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    text: str = ""
-    source: str = ""
-    link: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseList:
-    """What changed from release to release.
-
-    Attributes:
-        torch: the one that is installed.
-        probed: the releases on which gloo was tried.
-    """
-
-    torch: str
-    probed: tuple[str, ...]
-    changes: tuple[ReleaseChange, ...]
     ok: ClassVar[bool] = True

@@ -17,11 +17,8 @@ from distdemo.check.records import (
     BackendEntry,
     BackendList,
     CaseResult,
-    Change,
     CheckReport,
     MapReport,
-    ReleaseChange,
-    ReleaseList,
     Status,
 )
 from distdemo.dtypes import DTYPES, short
@@ -45,7 +42,7 @@ STYLES: dict[Status, str] = {
     "known wrong": "yellow",
     "not supported": colours.QUIET,
 }
-Record = CheckReport | BackendList | MapReport | ReleaseList
+Record = CheckReport | BackendList | MapReport
 Cells = Mapping[str, Mapping[str, Text]]
 """What to show of each row (``all_gather single``) and dtype."""
 
@@ -54,8 +51,6 @@ def table(record: Record, console: Console) -> Group:
     """The whole report."""
     if isinstance(record, BackendList):
         return _backends(record, console)
-    if isinstance(record, ReleaseList):
-        return _releases(record, console)
     return _map(record, console) if isinstance(record, MapReport) else _check(record, console)
 
 
@@ -76,13 +71,6 @@ FILES = {".xml": _junit}
 
 def verdict(record: Record) -> str:
     """Whether all is well, in a sentence or two; a case that did not run is never a pass."""
-    if isinstance(record, ReleaseList):
-        tried = (
-            f", gloo tried on {record.probed[0]} to {record.probed[-1]}" if record.probed else ""
-        )
-        return (
-            f"{plural(len(record.changes), 'change')} known{tried}; torch {record.torch} is here."
-        )
     if isinstance(record, MapReport):
         tried = f"{plural(record.tried, 'combination')} tried in {duration(record.time_s)}"
         return f"{tried}, in {plural(record.worlds, 'world')}."
@@ -310,51 +298,6 @@ def _here(entry: BackendEntry, sign: Signs) -> Text:
     if entry.works:
         return Text(f"{sign.right} works", style=colours.RIGHT)
     return Text(f"{sign.wrong} fails", style=colours.WRONG)
-
-
-CHANGES: dict[Change, str] = {
-    "new": "is new",
-    "renamed": "has a new name",
-    "meaning": "what it means",
-    "works": "works",
-    "mended": "was wrong, is right",
-    "wrong": "is wrong",
-    "raises": "was wrong, raises",
-    "fails": "does not work",
-}
-
-
-def _releases(listed: ReleaseList, console: Console) -> Group:
-    """A row for each change, under the release that brought it."""
-    grid = Grid([Column(name, folds=name == "Which") for name in ("torch", "Of", "What", "Which")])
-    alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
-    for each in listed.changes:
-        alike[each.release, each.about, each.change, each.forms, each.text, each.source].append(
-            each
-        )
-    for together in alike.values():
-        each = together[0]
-        release = Text(each.release, style="bold")
-        grid.rows.append([release, each.about, CHANGES[each.change], _which(together)])
-    hint = "Of gloo: by trying each release. distdemo check shows what is wrong in the one here."
-    return Group(
-        fitting(console, lambda _: grid),
-        Text(hint, style=colours.QUIET),
-        summary(listed, console),
-    )
-
-
-def _which(together: Sequence[ReleaseChange]) -> str:
-    """The forms, reduce ops and dtypes, or the words of changes that are told in one row."""
-    each = together[0]
-    if each.about == "torch.distributed" or not each.forms:
-        return each.text
-    parts = [", ".join(form.removesuffix("/tensor") for form in each.forms)]
-    reduce_ops = dict.fromkeys(name for one in together for name in one.reduce_ops)
-    parts += [", ".join(reduce_ops)] if reduce_ops else []
-    dtypes = _ordered(dtype for one in together for dtype in one.dtypes)
-    parts.append("every dtype" if len(dtypes) == len(DTYPES) else ", ".join(map(short, dtypes)))
-    return "; ".join(parts) + "".join(f" ({each})" for each in (each.text, each.source) if each)
 
 
 def _map(report: MapReport, console: Console) -> Group:

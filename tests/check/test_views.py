@@ -16,12 +16,9 @@ from distdemo.check.records import (
     CaseResult,
     CheckReport,
     MapReport,
-    ReleaseChange,
-    ReleaseList,
     Status,
 )
 from distdemo.check.view import summary, table, verdict
-from distdemo.dtypes import DTYPES
 from distdemo.encoding import encode
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -92,18 +89,6 @@ MAP = MapReport(
     time_s=2.5,
 )
 
-HISTORY = ReleaseList(
-    "2.9.1",
-    ("2.8", "2.9"),
-    (
-        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("max",), ("float32", "int8")),
-        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("band",), ("int8",)),
-        ReleaseChange("2.9", "gloo", "mended", ("scan/tensor",), (), tuple(DTYPES), "", "issue 1"),
-        ReleaseChange("2.9", "torch.distributed", "renamed", ("scan/x",), text="It is new."),
-        ReleaseChange("2.9", "nccl", "meaning", text="nccl means nccl3."),
-    ),
-)
-
 
 @pytest.mark.parametrize(
     ("name", "record"),
@@ -112,7 +97,6 @@ HISTORY = ReleaseList(
         ("passed", report(case(1), case(2))),
         ("backends", FOUND),
         ("map", MAP),
-        ("releases", HISTORY),
     ],
 )
 def test_the_table(name: str, record: Any) -> None:
