@@ -1,4 +1,4 @@
-"""What came of a check, of the backends that are here, and of a probe: frozen; no torch, no rich.
+"""Results of ``check`` and ``backends``: frozen; no torch, no rich.
 
 Field names are those of the JSON documents: ``_s`` is seconds.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
-from distdemo.backends.capabilities import CapabilityMap
 from distdemo.encoding import derived
 
 Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
@@ -128,26 +127,3 @@ class BackendList:
         """Whether one works at least, and none that is here fails."""
         works = [each.works for each in self.backends if each.works is not None]
         return bool(works) and all(works)
-
-
-@dataclass(frozen=True, slots=True)
-class MapReport:
-    """What a backend was found to take.
-
-    Attributes:
-        map: as it stands in ``backends/maps``.
-        documentation_differs: where PyTorch's documentation says otherwise, in lines.
-        built_in_differs: where the built-in map says otherwise, in lines.
-        built_in_torch: the torch release of the built-in map; empty if there is none.
-        tried: how many combinations.
-        worlds: in how many worlds.
-    """
-
-    map: CapabilityMap
-    documentation_differs: tuple[str, ...]
-    built_in_differs: tuple[str, ...]
-    built_in_torch: str
-    tried: int
-    worlds: int
-    time_s: float
-    ok: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""A check, the backends and the map of one as people read them."""
+"""Tables of ``check`` and ``backends``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from distdemo.check.records import (
     BackendList,
     CaseResult,
     CheckReport,
-    MapReport,
     Status,
 )
 from distdemo.dtypes import DTYPES, short
@@ -33,7 +32,6 @@ FAILURES = 20  # shown one by one
 LINES = 10  # of one failure's details
 REASONS = 12  # shown one by one
 NAMES = 6  # ops, and dtypes, listed for one reason
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 STYLES: dict[Status, str] = {
     "passed": colours.RIGHT,
@@ -42,7 +40,7 @@ STYLES: dict[Status, str] = {
     "known wrong": "yellow",
     "not supported": colours.QUIET,
 }
-Record = CheckReport | BackendList | MapReport
+Record = CheckReport | BackendList
 Cells = Mapping[str, Mapping[str, Text]]
 """What to show of each row (``all_gather single``) and dtype."""
 
@@ -51,7 +49,7 @@ def table(record: Record, console: Console) -> Group:
     """The whole report."""
     if isinstance(record, BackendList):
         return _backends(record, console)
-    return _map(record, console) if isinstance(record, MapReport) else _check(record, console)
+    return _check(record, console)
 
 
 def summary(record: Record, console: Console) -> Text:
@@ -71,9 +69,6 @@ FILES = {".xml": _junit}
 
 def verdict(record: Record) -> str:
     """Whether all is well, in a sentence or two; a case that did not run is never a pass."""
-    if isinstance(record, MapReport):
-        tried = f"{plural(record.tried, 'combination')} tried in {duration(record.time_s)}"
-        return f"{tried}, in {plural(record.worlds, 'world')}."
     if isinstance(record, BackendList):
         works = [each.name for each in record.backends if each.works]
         fails = [each.name for each in record.backends if each.works is False]
@@ -286,8 +281,7 @@ def _backends(listed: BackendList, console: Console) -> Group:
                 found.strip() if each.missing else found.strip(" ."),
             ]
         )
-    hint = "distdemo backends --probe gloo tries everything that one can do."
-    return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))
+    return Group(fitting(console, lambda _: grid))
 
 
 def _here(entry: BackendEntry, sign: Signs) -> Text:
@@ -298,39 +292,3 @@ def _here(entry: BackendEntry, sign: Signs) -> Text:
     if entry.works:
         return Text(f"{sign.right} works", style=colours.RIGHT)
     return Text(f"{sign.wrong} fails", style=colours.WRONG)
-
-
-def _map(report: MapReport, console: Console) -> Group:
-    """The map as a table, what the signs mean, and where the documentation says otherwise."""
-    found, sign = report.map, signs(console)
-    marks = [Text(sign.right, style=colours.RIGHT)]
-    marks += [Text(LETTERS[at % len(LETTERS)]) for at in range(len(found.findings) - 1)]
-    cells = {}
-    for key, row in found.rows.items():
-        form, _, reduce_op = key.partition(" ")  # the form is left out where there is only one
-        name = f"{form.removesuffix('/tensor')} {reduce_op}".strip()
-        cells[name] = {dtype: marks[at] for dtype, at in zip(found.dtypes, row, strict=True)}
-    meanings = ["right on every rank", *found.findings[1:]]
-    notes = [f"{mark.plain} {text}" for mark, text in zip(marks, meanings, strict=True)]
-    notes += [
-        f"{name} with {kind} tensors: {finding}."
-        for kind, forms in found.shapes.items()
-        for name, finding in forms.items()
-    ]
-    parts: list[RenderableType] = [
-        heading(f"{found.backend} {sign.dot} torch {found.torch} {sign.dot} {found.device}"),
-        *_by_dtype(cells, console),
-        Text("\n".join(notes), style=colours.QUIET),
-    ]
-    built_in = f"the built-in map, of torch {report.built_in_torch},"
-    for source, lines in (
-        ("PyTorch's documentation", report.documentation_differs),
-        (built_in, report.built_in_differs),
-    ):
-        if lines:
-            parts += [heading(f"Where {source} says otherwise"), *map(Text, lines)]
-    if not report.built_in_torch:
-        parts.append(Text("There is no built-in map of this backend: --output FILE writes one."))
-    elif not report.built_in_differs:
-        parts.append(Text(f"{sign.right} T{built_in[1:]} says the same.", style=colours.RIGHT))
-    return Group(*parts, summary(report, console))

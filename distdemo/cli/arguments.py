@@ -20,8 +20,6 @@ RENAMED = {
     "--iterations": ("--iters",),
 }
 """Other programs' and old names of options, and what to offer: the first that the command has."""
-LEFT_OUT = {"--probe": "gloo"}
-"""The value of an option that was given without one: the parser knows no such options."""
 ALONE = {"--sanitize": "--sanitize=calls", "--no-sanitize": "--sanitize=off"}
 """What an option stands for that was given without a value, and whose value follows a ``=``."""
 FOLLOWED_BY = {"--uneven": "--sizes"}
@@ -90,8 +88,6 @@ def _options(words: Sequence[str], command: str) -> list[str]:
             name = "--reduce-op"
         found += ["--format", "json"] if name == "--json" else [name + equals + value]
         found[-1] = ALONE.get(found[-1], found[-1])
-        if name in LEFT_OUT and not equals and (not following or following.startswith("-")):
-            found.append(LEFT_OUT[name])
         if name in FOLLOWED_BY and following.replace(",", "").isdigit():
             found.append(FOLLOWED_BY[name])
     return found

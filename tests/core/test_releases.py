@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from maps import fold
 from release_changes import ReleaseChange, changes_of, page, release_changes
 
-from distdemo.backends.capabilities import WRONG, CapabilityMap, Note, fold
+from distdemo.backends.capabilities import WRONG, CapabilityMap, Note
 
 OLD = CapabilityMap(
     backend="gloo",
