@@ -1,4 +1,4 @@
-"""Makes docs/reference.md and docs/schemas/ anew from the commands and their records."""
+"""Generate docs/reference.md, docs/releases.md and docs/schemas/ from the code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import release_changes
 
 from distdemo import ops
 from distdemo.cli.app import built, names, records_of
@@ -59,7 +61,7 @@ def schemas() -> dict[str, str]:
 
 def files() -> dict[Path, str]:
     """Every file that is made, and its content."""
-    made = {DOCS / "reference.md": reference()}
+    made = {DOCS / "reference.md": reference(), DOCS / "releases.md": release_changes.page()}
     return made | {DOCS / "schemas" / name: text for name, text in schemas().items()}
 
 

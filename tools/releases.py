@@ -113,7 +113,7 @@ def one_release(release: str, asked: argparse.Namespace) -> list[str]:
     if asked.maps:
         file = asked.cache / "maps" / f"gloo-{'.'.join(release.split('.')[:2])}.json"
         file.parent.mkdir(exist_ok=True)
-        probe = [python, "-m", "distdemo", "backends", "--probe", "gloo", "--output", file]
+        probe = [python, ROOT / "tools" / "probe.py", "gloo", "--output", file]
         ready = file.exists() and not asked.again
         cells.append("ready" if ready else step(probe, folder / "probe.log"))
     return cells
@@ -168,8 +168,10 @@ def step(command: Sequence[str | Path], log: Path) -> str:
 def fold_maps(files: Iterable[Path]) -> None:
     """Put what was probed in the place of what the maps have of these backends and releases."""
     sys.path.insert(0, str(ROOT))
+    from maps import fold, read, written
+
     from distdemo.backends import REGISTRY
-    from distdemo.backends.capabilities import by_release, fold, read, written
+    from distdemo.backends.capabilities import by_release
 
     probed: defaultdict[str, dict[str, CapabilityMap]] = defaultdict(dict)
     for found in map(read, files):

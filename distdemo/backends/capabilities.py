@@ -1,4 +1,4 @@
-"""What a backend was seen to take, release by release: data that the probe has written.
+"""What a backend was seen to take, release by release: data that tools/probe.py has written.
 
 ``maps/gloo.json`` (``gloo@cuda.json`` would be the one for GPUs) holds all releases of torch that
 were probed. For every op, form and reduce op it has a row with a number for each dtype: the place
@@ -16,9 +16,8 @@ Read with the standard library alone: no torch.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence  # the schema of the map needs them
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -141,51 +140,6 @@ def at(changes: Mapping[str, Each], release: str) -> Each | None:
     return changes[max(held, key=release_of)] if held else None
 
 
-def fold(maps: Iterable[CapabilityMap], notes: Iterable[Note] = ()) -> ReleaseMap:
-    """The maps of several releases in one, each fact with the releases at which it changed.
-
-    Raises:
-        ValueError: they are not of one backend, device and set of dtypes.
-    """
-    ordered = sorted(maps, key=lambda each: release_of(each.torch))
-    kinds = {(each.backend, each.device, each.dtypes) for each in ordered}
-    if len(kinds) != 1:
-        raise ValueError("maps of several backends, devices or dtypes can't be folded")
-    ((backend, device, dtypes),) = kinds
-    findings = tuple(dict.fromkeys(finding for each in ordered for finding in each.findings))
-    newest_first = [name for each in reversed(ordered) for name in each.rows]
-    rows: dict[str, dict[str, list[int]]] = {name: {} for name in dict.fromkeys(newest_first)}
-    kinds_of_shape = dict.fromkeys(kind for each in ordered for kind in each.shapes)
-    shapes: dict[str, dict[str, dict[str, str]]] = {kind: {} for kind in kinds_of_shape}
-    for each in ordered:
-        for name, changes in rows.items():
-            row = [findings.index(each.findings[place]) for place in each.rows.get(name, ())]
-            if row != (at(changes, each.torch) or []):
-                changes[each.torch] = row
-        for kind, forms in shapes.items():
-            here = each.shapes.get(kind, {})
-            for name in [*forms, *(other for other in here if other not in forms)]:
-                finding = here.get(name, "")
-                if finding != (at(forms.get(name, {}), each.torch) or ""):
-                    forms.setdefault(name, {})[each.torch] = finding
-    releases = tuple(each.torch for each in ordered)
-    return ReleaseMap(backend, device, releases, dtypes, findings, rows, shapes, tuple(notes))
-
-
-def written(found: ReleaseMap) -> str:
-    """The file of this map: a row on a line."""
-    text = json.dumps(
-        {
-            "written_by": "distdemo backends --probe on each release, folded by tools/releases.py",
-            **asdict(found),
-        },
-        indent=1,
-        ensure_ascii=False,
-    )
-    rows = re.sub(r"\[[\d,\s]*\]", lambda row: " ".join(row[0].split()).replace(" ]", "]"), text)
-    return rows.replace("[ ", "[") + "\n"
-
-
 def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
     """What happened when this was tried; None if it went well or was not tried."""
     row = found.rows.get(key(op, spec))
@@ -229,15 +183,6 @@ def capabilities(name: str) -> CapabilityMap | None:
     """
     found = by_release(name)
     return None if found is None else found.of(torch_version())
-
-
-def read(path: Path) -> CapabilityMap:
-    """The map of one release: what ``backends --probe gloo --output FILE`` wrote."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    found = found.get("map", found)
-    for name in ("dtypes", "findings"):
-        found[name] = tuple(found[name])
-    return CapabilityMap(**found)
 
 
 def read_releases(path: Path) -> ReleaseMap:

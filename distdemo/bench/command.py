@@ -168,7 +168,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     device: Device = None,
     start_method: StartMethod = "auto",
 ) -> Result:
-    """How fast an operation is, beside what this machine can do.
+    """Measure an operation, and compare it with what this machine can do.
 
     Starts fresh worlds until the median of every size is steady, verifies every
     element, and compares each bandwidth with this machine's memory and TCP

@@ -22,7 +22,6 @@ from distdemo.cli.types import (
     Sizes,
     file_to_write,
     offer,
-    one_of,
     parse_dtype,
     unknown,
 )
@@ -286,61 +285,15 @@ def _count_gpus() -> int:
     return backends.count_gpus()
 
 
-@command(
-    epilog="Try: distdemo backends; distdemo backends --releases; distdemo backends --probe gloo",
-    record="distdemo.check.records:BackendList distdemo.check.records:MapReport "
-    "distdemo.check.records:ReleaseList",
-)
-def list_backends(
-    session: Session,
-    *,
-    probe: Annotated[
-        str | None,
-        typer.Option(
-            "--probe",
-            metavar="BACKEND",
-            parser=one_of(backends.REGISTRY),
-            autocompletion=offer(backends.REGISTRY),
-            help="Try every operation × dtype × reduce op on one, and draw the map.",
-        ),
-    ] = None,
-    releases: Annotated[
-        bool,
-        typer.Option("--releases", help="What changed from release to release of torch."),
-    ] = False,
-    device: Device = None,
-    stall: Stall = None,
-) -> Result:
-    """Which backends are here, by trying each; why not, and how to get them."""
-    from distdemo.view.progress import Progress
+@command(epilog="Try: distdemo backends", record="distdemo.check.records:BackendList")
+def list_backends(session: Session) -> Result:
+    """Try every backend: available or not, why, and how to get it."""
+    with session.waiting("looking at the backends"):
+        from distdemo.check.survey import survey
 
-    if releases and probe is not None:
-        why = "--releases shows what was found on each release; --probe tries the installed one."
-        raise UsageError("--releases and --probe don't go together.", why, "Leave out one of them.")
-    if probe is None:
-        if device is not None or stall is not None:
-            flag = "--stall" if device is None else "--device"
-            raise UsageError(f"{flag} means nothing without --probe.", "", "Add --probe gloo.")
-        if releases:
-            from distdemo.check.releases import release_list
-
-            return Result(release_list(), VIEW)
-        with session.waiting("looking at the backends"):
-            from distdemo.check.probe import survey
-
-            found = survey(session.start)
-        failing = [each for each in found.backends if each.works is False]
-        errors = [Error(f"{each.name} fails.", each.tried, each.get) for each in failing]
-        if not errors and not found.ok:
-            errors.append(Error("No backend works here.", "None could be tried."))
-        return Result(found, VIEW, errors=tuple(errors))
-    world = session.world(matrix.PROBE_RANKS, probe, device, stall=stall or STALL)
-    if world.device != "cpu":
-        world = replace(world, world_size=max(1, min(matrix.PROBE_RANKS, _count_gpus())))
-    total = len(matrix.pairs(world.world_size))
-    with Progress(total, enabled=not session.quiet) as progress:
-        session.prepare(world)
-        from distdemo.check.probe import probe as try_all
-
-        report = try_all(world, session.start, progress.advance)
-    return Result(report, VIEW)
+        found = survey(session.start)
+    failing = [each for each in found.backends if each.works is False]
+    errors = [Error(f"{each.name} fails.", each.tried, each.get) for each in failing]
+    if not errors and not found.ok:
+        errors.append(Error("No backend works here.", "None could be tried."))
+    return Result(found, VIEW, errors=tuple(errors))

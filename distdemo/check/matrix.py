@@ -20,7 +20,6 @@ from distdemo.ops.spec import OpSpec
 
 QUICK_SIZES = (1, 2, 3, 4, 5)
 FULL_SIZES = (1, 2, 3, 4, 5, 8)
-PROBE_RANKS = 3  # an odd number, and enough for two of them to hold the same
 LARGE = 70_001  # elements: beyond what any backend sends as a small message, and no round number
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (LARGE,))
 LENGTHS = (3, 0, 7, 1, 2, 5, 0, 4)  # of uneven tensors, repeated over the ranks
@@ -207,12 +206,6 @@ def full(
     """Every form × dtype × reduce op × world size, and every form × all the other axes."""
     settings = [*_along_axes(tuple(sizes)), *_across(sizes)]
     return _shuffled(_cases(settings, names, seed), seed)
-
-
-def pairs(world_size: int = PROBE_RANKS) -> list[Case]:
-    """Every form × dtype × reduce op once, and with scalar and empty tensors: for the probe."""
-    settings = [Setting(world_size, dtype, op) for dtype, op in product(DTYPES, REDUCTIONS)]
-    return _cases([*settings, *(Setting(world_size, shape=shape) for shape in ((), (0,)))])
 
 
 def _shuffled(cases: list[Case], seed: int) -> list[Case]:

@@ -1,4 +1,4 @@
-"""What came of a check, of the backends that are here, and of a probe: frozen; no torch, no rich.
+"""Results of ``check`` and ``backends``: frozen; no torch, no rich.
 
 Field names are those of the JSON documents: ``_s`` is seconds.
 """
@@ -7,19 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
-from distdemo.backends.capabilities import CapabilityMap
 from distdemo.encoding import derived
 
 Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
 """Known wrong: by the map it gives a wrong result in this release of torch, and is mended later."""
-
-
-Change = Literal["new", "renamed", "meaning", "works", "mended", "wrong", "raises", "fails"]
-"""``works``: since then; ``mended``: was wrong before; ``wrong``: in the oldest release that was
-probed, not in later ones; ``raises``: instead of a wrong result; ``fails``: worked before, or the
-call is new and the backend has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,64 +127,3 @@ class BackendList:
         """Whether one works at least, and none that is here fails."""
         works = [each.works for each in self.backends if each.works is not None]
         return bool(works) and all(works)
-
-
-@dataclass(frozen=True, slots=True)
-class MapReport:
-    """What a backend was found to take.
-
-    Attributes:
-        map: as it stands in ``backends/maps``.
-        documentation_differs: where PyTorch's documentation says otherwise, in lines.
-        built_in_differs: where the built-in map says otherwise, in lines.
-        built_in_torch: the torch release of the built-in map; empty if there is none.
-        tried: how many combinations.
-        worlds: in how many worlds.
-    """
-
-    map: CapabilityMap
-    documentation_differs: tuple[str, ...]
-    built_in_differs: tuple[str, ...]
-    built_in_torch: str
-    tried: int
-    worlds: int
-    time_s: float
-    ok: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseChange:
-    """What changed with a release of torch.
-
-    Attributes:
-        about: a backend, or ``torch.distributed``.
-        forms: of the operations, ``reduce_scatter/single``.
-        reduce_ops: none where they have none, or all are meant.
-        text: in words, what a backend does, or what a name means.
-        source: PyTorch's issue or pull request, where one is known; ``link`` leads to it.
-    """
-
-    release: str
-    about: str
-    change: Change
-    forms: tuple[str, ...] = ()
-    reduce_ops: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    text: str = ""
-    source: str = ""
-    link: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseList:
-    """What changed from release to release.
-
-    Attributes:
-        torch: the one that is installed.
-        probed: the releases on which gloo was tried.
-    """
-
-    torch: str
-    probed: tuple[str, ...]
-    changes: tuple[ReleaseChange, ...]
-    ok: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""A check, the backends and the map of one as people read them."""
+"""Tables of ``check`` and ``backends``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from distdemo.check.records import (
     BackendEntry,
     BackendList,
     CaseResult,
-    Change,
     CheckReport,
-    MapReport,
-    ReleaseChange,
-    ReleaseList,
     Status,
 )
 from distdemo.dtypes import DTYPES, short
@@ -36,7 +32,6 @@ FAILURES = 20  # shown one by one
 LINES = 10  # of one failure's details
 REASONS = 12  # shown one by one
 NAMES = 6  # ops, and dtypes, listed for one reason
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 STYLES: dict[Status, str] = {
     "passed": colours.RIGHT,
@@ -45,7 +40,7 @@ STYLES: dict[Status, str] = {
     "known wrong": "yellow",
     "not supported": colours.QUIET,
 }
-Record = CheckReport | BackendList | MapReport | ReleaseList
+Record = CheckReport | BackendList
 Cells = Mapping[str, Mapping[str, Text]]
 """What to show of each row (``all_gather single``) and dtype."""
 
@@ -54,9 +49,7 @@ def table(record: Record, console: Console) -> Group:
     """The whole report."""
     if isinstance(record, BackendList):
         return _backends(record, console)
-    if isinstance(record, ReleaseList):
-        return _releases(record, console)
-    return _map(record, console) if isinstance(record, MapReport) else _check(record, console)
+    return _check(record, console)
 
 
 def summary(record: Record, console: Console) -> Text:
@@ -76,16 +69,6 @@ FILES = {".xml": _junit}
 
 def verdict(record: Record) -> str:
     """Whether all is well, in a sentence or two; a case that did not run is never a pass."""
-    if isinstance(record, ReleaseList):
-        tried = (
-            f", gloo tried on {record.probed[0]} to {record.probed[-1]}" if record.probed else ""
-        )
-        return (
-            f"{plural(len(record.changes), 'change')} known{tried}; torch {record.torch} is here."
-        )
-    if isinstance(record, MapReport):
-        tried = f"{plural(record.tried, 'combination')} tried in {duration(record.time_s)}"
-        return f"{tried}, in {plural(record.worlds, 'world')}."
     if isinstance(record, BackendList):
         works = [each.name for each in record.backends if each.works]
         fails = [each.name for each in record.backends if each.works is False]
@@ -298,8 +281,7 @@ def _backends(listed: BackendList, console: Console) -> Group:
                 found.strip() if each.missing else found.strip(" ."),
             ]
         )
-    hint = "distdemo backends --probe gloo tries everything that one can do."
-    return Group(fitting(console, lambda _: grid), Text(hint, style=colours.QUIET))
+    return Group(fitting(console, lambda _: grid))
 
 
 def _here(entry: BackendEntry, sign: Signs) -> Text:
@@ -310,84 +292,3 @@ def _here(entry: BackendEntry, sign: Signs) -> Text:
     if entry.works:
         return Text(f"{sign.right} works", style=colours.RIGHT)
     return Text(f"{sign.wrong} fails", style=colours.WRONG)
-
-
-CHANGES: dict[Change, str] = {
-    "new": "is new",
-    "renamed": "has a new name",
-    "meaning": "what it means",
-    "works": "works",
-    "mended": "was wrong, is right",
-    "wrong": "is wrong",
-    "raises": "was wrong, raises",
-    "fails": "does not work",
-}
-
-
-def _releases(listed: ReleaseList, console: Console) -> Group:
-    """A row for each change, under the release that brought it."""
-    grid = Grid([Column(name, folds=name == "Which") for name in ("torch", "Of", "What", "Which")])
-    alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
-    for each in listed.changes:
-        alike[each.release, each.about, each.change, each.forms, each.text, each.source].append(
-            each
-        )
-    for together in alike.values():
-        each = together[0]
-        release = Text(each.release, style="bold")
-        grid.rows.append([release, each.about, CHANGES[each.change], _which(together)])
-    hint = "Of gloo: by trying each release. distdemo check shows what is wrong in the one here."
-    return Group(
-        fitting(console, lambda _: grid),
-        Text(hint, style=colours.QUIET),
-        summary(listed, console),
-    )
-
-
-def _which(together: Sequence[ReleaseChange]) -> str:
-    """The forms, reduce ops and dtypes, or the words of changes that are told in one row."""
-    each = together[0]
-    if each.about == "torch.distributed" or not each.forms:
-        return each.text
-    parts = [", ".join(form.removesuffix("/tensor") for form in each.forms)]
-    reduce_ops = dict.fromkeys(name for one in together for name in one.reduce_ops)
-    parts += [", ".join(reduce_ops)] if reduce_ops else []
-    dtypes = _ordered(dtype for one in together for dtype in one.dtypes)
-    parts.append("every dtype" if len(dtypes) == len(DTYPES) else ", ".join(map(short, dtypes)))
-    return "; ".join(parts) + "".join(f" ({each})" for each in (each.text, each.source) if each)
-
-
-def _map(report: MapReport, console: Console) -> Group:
-    """The map as a table, what the signs mean, and where the documentation says otherwise."""
-    found, sign = report.map, signs(console)
-    marks = [Text(sign.right, style=colours.RIGHT)]
-    marks += [Text(LETTERS[at % len(LETTERS)]) for at in range(len(found.findings) - 1)]
-    cells = {}
-    for key, row in found.rows.items():
-        form, _, reduce_op = key.partition(" ")  # the form is left out where there is only one
-        name = f"{form.removesuffix('/tensor')} {reduce_op}".strip()
-        cells[name] = {dtype: marks[at] for dtype, at in zip(found.dtypes, row, strict=True)}
-    meanings = ["right on every rank", *found.findings[1:]]
-    notes = [f"{mark.plain} {text}" for mark, text in zip(marks, meanings, strict=True)]
-    notes += [
-        f"{name} with {kind} tensors: {finding}."
-        for kind, forms in found.shapes.items()
-        for name, finding in forms.items()
-    ]
-    parts: list[RenderableType] = [
-        heading(f"{found.backend} {sign.dot} torch {found.torch} {sign.dot} {found.device}"),
-        *_by_dtype(cells, console),
-        Text("\n".join(notes), style=colours.QUIET),
-    ]
-    built_in = f"the built-in map, of torch {report.built_in_torch},"
-    for source, lines in (
-        ("PyTorch's documentation", report.documentation_differs),
-        (built_in, report.built_in_differs),
-    ):
-        if lines:
-            parts += [heading(f"Where {source} says otherwise"), *map(Text, lines)]
-    if not report.built_in_torch:
-        parts.append(Text("There is no built-in map of this backend: --output FILE writes one."))
-    elif not report.built_in_differs:
-        parts.append(Text(f"{sign.right} T{built_in[1:]} says the same.", style=colours.RIGHT))
-    return Group(*parts, summary(report, console))

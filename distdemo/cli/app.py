@@ -83,7 +83,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rpc": (
         "distdemo.rpc.command:rpc",
         PROGRAMS,
-        "Call functions on other workers, and train a model over the calls (maintenance mode).",
+        "Call functions on other workers, and take a training step over them (maintenance mode).",
     ),
     "hello": (
         "distdemo.demo.command:hello",

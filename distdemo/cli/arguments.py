@@ -20,8 +20,6 @@ RENAMED = {
     "--iterations": ("--iters",),
 }
 """Names of options in other programs, and what to suggest: the first that the command has."""
-LEFT_OUT = {"--probe": "gloo"}
-"""Value of an option that was given without one, which the parser doesn't support."""
 ALONE = {"--sanitize": "--sanitize=calls", "--no-sanitize": "--sanitize=off"}
 """Meaning of an option without a value, where a value must follow ``=``."""
 FOLLOWED_BY = {"--uneven": "--sizes"}
@@ -90,8 +88,6 @@ def _options(words: Sequence[str], command: str) -> list[str]:
             name = "--reduce-op"
         found += ["--format", "json"] if name == "--json" else [name + equals + value]
         found[-1] = ALONE.get(found[-1], found[-1])
-        if name in LEFT_OUT and not equals and (not following or following.startswith("-")):
-            found.append(LEFT_OUT[name])
         if name in FOLLOWED_BY and following.replace(",", "").isdigit():
             found.append(FOLLOWED_BY[name])
     return found

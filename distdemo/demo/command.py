@@ -307,7 +307,7 @@ def hello(
     start_method: StartMethod = "auto",
     ranks: Ranks = None,
 ) -> Result:
-    """Every rank says who it is: the first thing to try."""
+    """Start ranks that introduce themselves: the first thing to try."""
     size = session.world_size(world_size)
     world = replace(session.world(size, backend, device, timeout, start_method), lazy=True)
     shown = {"ranks": None if ranks is None else ranks.check("--ranks", size)}
@@ -361,7 +361,7 @@ def explain(
     variant: Variant = None,
     objects: Objects = False,
 ) -> Result:
-    """Draw an operation: who holds what, which way it moves; its cost and the usual mistake."""
+    """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake."""
     from distdemo.demo.explain import explain_op
     from distdemo.demo.request import make_specs
 
@@ -384,7 +384,7 @@ def explain(
         if options.is_given(option):
             flag = f"--{option.replace('_', '-')}"
             raise UsageError(
-                f"{flag} means nothing to {op.command}.", op.words.summary, "Leave it out."
+                f"{op.command} has no option {flag}.", op.words.summary, "Leave it out."
             )
     size = world_size or op.default_world
     return Result(explain_op(op, make_specs(op, options, max(size, op.smallest_world))[0]), VIEW)

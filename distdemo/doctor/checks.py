@@ -30,46 +30,33 @@ class Check(NamedTuple):
 
 CHECKS = (
     Check("hostname", "network", "Hostname", network.hostname),
-    Check("reverse-dns", "network", "Reverse DNS", network.reverse_names),
     Check("loopback", "network", "Loopback", network.loopback),
     Check("interfaces", "network", "Interfaces", network.interfaces),
     Check("gloo-interface", "network", "gloo would take", network.gloo),
     Check("nccl-interface", "network", "NCCL would take", network.nccl),
-    Check("mtu", "network", "Packet size", network.mtu),
-    Check("ports", "network", "Ports", network.ephemeral),
     Check("usual-port", "network", "Usual port", network.usual),
     Check("firewall", "network", "Packet filter", network.firewall),
     Check("shared-memory", "memory", "Shared memory", machine.shared_memory),
     Check("memory", "memory", "Memory", machine.ranks),
-    Check("overcommit", "memory", "Overcommitment", machine.overcommit),
     Check("temporary", "memory", "Temporary files", machine.temporary),
     Check("open-files", "memory", "Open files", machine.open_files),
     Check("processes", "memory", "Processes", machine.processes),
     Check("locked-memory", "memory", "Locked memory", machine.locked_memory),
-    Check("ptrace", "memory", "Memory of others", machine.ptrace),
-    Check("cores", "processors", "Cores", machine.cores),
-    Check("threads", "processors", "Threads a rank", machine.threads),
-    Check("pinning", "processors", "Pinning", machine.pinning),
-    Check("clock", "processors", "Clock", machine.clock),
+    Check("cores", "memory", "Cores", machine.cores),
     Check("torch", "torch", "torch", torch.build),
     Check("backends", "torch", "Backends", torch.built_in),
-    Check("nccl-wheels", "torch", "NCCL", torch.nccl_wheels),
     Check("world", "torch", "Proof", lambda _: torch.world(None)),
     Check("mpi-library", "mpi", "Library", mpi.library),
     Check("mpiexec", "mpi", "mpiexec", mpi.mpiexec),
-    Check("mpi-wheels", "mpi", "Wheels", mpi.wheels),
     Check("gpus", "gpus", "GPUs", gpus.gpus),
-    Check("gpu-peers", "gpus", "Peer access", gpus.peers),
     Check("gpu-driver", "gpus", "Driver", gpus.driver),
     Check("visible-devices", "gpus", "Hidden GPUs", gpus.hidden),
     Check("engine", "environment", "Engine", variables.engine),
     Check("master", "environment", "Master", variables.master),
     Check("variables", "environment", "Variables", variables.traps),
-    Check("nccl-files", "environment", "nccl.conf", variables.nccl_files),
     Check("libraries", "environment", "Libraries", variables.libraries),
-    Check("container", "environment", "Container", machine.container),
 )
-NEEDS_TORCH = frozenset({"threads", "torch", "backends", "world", "gpus"})
+NEEDS_TORCH = frozenset({"torch", "backends", "world", "gpus"})
 
 
 def examine(

@@ -33,7 +33,7 @@ def doctor(
         bool, typer.Option("--world/--no-world", help="Try a world of two ranks.")
     ] = True,
 ) -> Result:
-    """What stands in the way: network, memory, torch, MPI, GPUs, variables.
+    """Check what worlds need: network, memory, torch, MPI, GPUs, environment variables.
 
     Looks at what PyTorch's process groups depend on, and tries a world of two ranks over gloo.
     Nothing is changed. The path to another machine is tested by distdemo hello --nnodes and

@@ -15,7 +15,7 @@ from distdemo.launcher.torch_import import load_torch
 
 
 def look() -> dict[str, Any]:
-    """Every GPU that torch can use, which pairs reach each other, and what torch warned of."""
+    """Return every GPU that torch can use, and torch's warnings."""
     load_torch()  # what it says of NumPy is none of the GPUs' business
     import torch
 
@@ -33,7 +33,6 @@ def look() -> dict[str, Any]:
     return {
         "gpus": gpus,
         "archs": torch.cuda.get_arch_list() if usable else [],
-        "apart": _apart(count),
         "error": error,
         "warnings": [str(each.message).strip() for each in told],
     }
@@ -43,20 +42,7 @@ def _gpu(found: Any) -> dict[str, Any]:  # noqa: ANN401 - a class without a publ
     return {
         "name": found.name,
         "memory": found.total_memory,
-        "capability": f"sm_{found.major}{found.minor}",
     }
-
-
-def _apart(count: int) -> list[list[int]]:
-    """The pairs of GPUs that can't read each other's memory."""
-    import torch
-
-    return [
-        [one, other]
-        for one in range(count)
-        for other in range(one + 1, count)
-        if not torch.cuda.can_device_access_peer(one, other)
-    ]
 
 
 if __name__ == "__main__":

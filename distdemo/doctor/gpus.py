@@ -1,4 +1,4 @@
-"""GPUs: which torch can use, whether they reach each other, driver, MIG and what hides them.
+"""GPUs: which torch can use, their driver, MIG, and what hides them.
 
 The system is asked first; only where it shows a GPU, a child process asks torch.
 """
@@ -84,27 +84,6 @@ def _judged(found: dict[str, Any]) -> Finding:
 def _newer(found: dict[str, Any]) -> str:
     made = ", ".join(found["archs"])
     return f"This torch has kernels for {made}: install a wheel that has them for this GPU."
-
-
-def peers(around: Surroundings) -> Finding:
-    """Which pairs of GPUs can't read each other's memory."""
-    cards = smi(around)
-    if len(cards) < 2 and not around.exists("dev/nvidia1"):
-        return skipped("there are no two GPUs")
-    answer = around.ask([str(around.python), "-m", "distdemo.doctor.gpu_child"], PATIENCE)
-    found = _document(answer.text) or {"gpus": [], "apart": []}
-    count, apart = len(found["gpus"]), found["apart"]
-    if count < 2:
-        return skipped("torch can't use two GPUs")
-    if not apart:
-        return fine(f"all {count} GPUs read each other's memory")
-    pairs = ", ".join(f"{one}-{other}" for one, other in apart[:6])
-    return warning(
-        f"{plural(len(apart), 'pair')} of {count} GPUs can't: {pairs}",
-        "NCCL copies between them through host memory, several times slower. PCIe access control "
-        "(ACS), a virtual machine or the boards themselves forbid it.",
-        "nvidia-smi topo -p2p r shows them; switch ACS off in the BIOS if it is that.",
-    )
 
 
 def hidden(around: Surroundings) -> Finding:

@@ -1,4 +1,4 @@
-"""Memory, limits of processes, cores, clock and container: what ranks have to share."""
+"""Memory, limits of processes and cores: what ranks have to share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from distdemo.doctor.records import Finding, bad, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, MIB, UNLIMITED
-from distdemo.view.format import plural, short_size
+from distdemo.view.format import short_size
 
 SHM = "/dev/shm"  # noqa: S108 - the place itself is what is looked at
 LEAST_SHM = 16 * MIB
@@ -56,21 +56,6 @@ def ranks(around: Surroundings) -> Finding:
             is_broken=forked.ranks < 2,
         )
     return fine(room)
-
-
-def overcommit(around: Surroundings) -> Finding:
-    """vm.overcommit_memory=2 refuses what is only reserved."""
-    mode = around.number("proc/sys/vm/overcommit_memory")
-    if mode is None:
-        return skipped("this system does not tell")
-    if mode != 2:
-        return fine(f"vm.overcommit_memory is {mode}")
-    return warning(
-        "vm.overcommit_memory is 2",
-        "Memory that is only reserved counts as used: CUDA and forked ranks reserve much more "
-        "than they touch, and get ENOMEM.",
-        "sysctl vm.overcommit_memory=0, or raise vm.overcommit_ratio.",
-    )
 
 
 def temporary(around: Surroundings) -> Finding:
@@ -160,27 +145,7 @@ def locked_memory(around: Surroundings) -> Finding:
     return fine(text)
 
 
-def ptrace(around: Surroundings) -> Finding:
-    """Whether ranks may copy out of each other's memory (CMA), as MPI and UCX like to."""
-    scope = around.number("proc/sys/kernel/yama/ptrace_scope")
-    if scope is None:
-        return fine("ranks may read each other's memory")
-    if scope < 2:
-        return fine(f"kernel.yama.ptrace_scope is {scope}")
-    return warning(
-        f"kernel.yama.ptrace_scope is {scope}",
-        "MPI and UCX copy large messages straight from one rank's memory to another's, which this "
-        "forbids: they fail, or copy twice.",
-        "sysctl kernel.yama.ptrace_scope=1",
-    )
-
-
-# --------------------------------------------------------------------------- processors and clock
-
-
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PINS = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND")
-EXAMPLE = 4  # ranks: the usual world on one machine
+# ------------------------------------------------------------------------------------------ cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,101 +200,3 @@ def cores(around: Surroundings) -> Finding:
             "It does for learning. For anything else take a machine with a core a rank.",
         )
     return fine(text)
-
-
-def threads(around: Surroundings) -> Finding:
-    """How many threads each rank would start, against the cores."""
-    found = share(around)
-    name = next((name for name in THREADS if around.environ.get(name)), "")
-    if not name:
-        each = around.torch().threads
-        asked = f"a rank of one's own program takes {plural(each, 'thread')}, {EXAMPLE} ranks "
-        return fine(f"{asked}{each * EXAMPLE}; torchrun and distdemo give each 1")
-    value = around.environ[name]
-    first = value.split(",")[0].strip()
-    if not first.isdigit() or int(first) < 1:
-        return warning(
-            f"{name}={value} is not a number of threads",
-            "OpenMP ignores it and takes a thread a core, in every rank.",
-            f"Set {name} to the number of cores divided by that of the ranks.",
-        )
-    each = int(first)
-    if each > found.effective:
-        return warning(
-            f"{name}={each}, and there are {found.effective:g} cores",
-            "A single rank has more threads than cores; every parallel operation waits for the "
-            "slowest of them.",
-            f"Set {name} to {max(1, int(found.effective))} divided by the number of ranks.",
-        )
-    most = max(1, int(found.effective // each))
-    return fine(f"{name}={each}: up to {plural(most, 'rank')} keep the cores busy")
-
-
-def pinning(around: Surroundings) -> Finding:
-    """Variables that bind threads: every rank's to the same cores, unless the launcher does it."""
-    found = {name: around.environ.get(name, "") for name in PINS}
-    harmful = {
-        name: value
-        for name, value in found.items()
-        if value.lower() not in ("", "false", "none", "disabled", "0")
-    }
-    if not harmful:
-        return fine("no variable binds threads to cores")
-    listed = ", ".join(f"{name}={value}" for name, value in harmful.items())
-    return warning(
-        listed,
-        "Every rank of a machine reads the same list and binds to the same cores, while others "
-        "stand idle.",
-        "Unset it, or let the launcher bind each rank (mpiexec --bind-to, srun --cpu-bind, "
-        "numactl).",
-    )
-
-
-LARGE = 1.0  # seconds of error that show in logs and traces
-
-
-def clock(around: Surroundings) -> Finding:
-    """What the kernel says of it."""
-    found = around.clock()
-    if found is None:
-        return skipped("this system does not tell")
-    if found.synchronised and found.error < LARGE:
-        return fine(f"kept in step, within {found.error * 1e3:.3g} ms")
-    seen = f"may be {found.error:.3g} s off" if found.synchronised else "nothing keeps it in step"
-    return warning(
-        seen,
-        "On one machine it does no harm. Across machines log lines and traces can't be put in "
-        "order, and tokens and certificates may count as expired.",
-        "Run chrony, ntpd or systemd-timesyncd; in a virtual machine or container mend the host's.",
-    )
-
-
-SIGNS = {
-    ".dockerenv": "Docker",
-    "run/.containerenv": "Podman",
-    ".singularity.d": "Apptainer",
-    "run/systemd/container": "systemd-nspawn or LXC",
-}
-WORDS = {"docker": "Docker", "kubepods": "Kubernetes", "lxc": "LXC", "libpod": "Podman"}
-
-
-def container(around: Surroundings) -> Finding:
-    """Which one, if any. Its limits are found by the checks of each."""
-    found = kind(around)
-    if not found:
-        return skipped("this is none, as far as can be seen")
-    return fine(
-        f"{found}; between machines it needs the host's network (docker run --network host) or "
-        "one that the others reach",
-    )
-
-
-def kind(around: Surroundings) -> str:
-    """Its name; empty for none."""
-    if around.environ.get("KUBERNETES_SERVICE_HOST"):
-        return "Kubernetes"
-    for path, name in SIGNS.items():
-        if around.exists(path):
-            return name
-    groups = around.text("proc/1/cgroup")
-    return next((name for word, name in WORDS.items() if word in groups), "")

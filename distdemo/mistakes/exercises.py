@@ -101,12 +101,14 @@ def _readme(mistakes: list[Mistake]) -> str:
 
 
 def _words(mistake: Mistake) -> dict[str, object]:
-    """What the texts say of it; its goal is the first line of its program."""
+    """Values for the templates; the goal is the first line of the program."""
+    values = mistake.expected
+    expected = f"{values[0]!r}" if values.count(values[0]) == len(values) else f"{[*values]}[rank]"
     return {
         "name": mistake.name,
         "module": mistake.module,
         "size": mistake.world_size,
-        "expected": mistake.expected,
+        "expected": expected,
         "timeout": TIMEOUT,
         "goal": program_of(mistake)[0].text.strip('"'),
     }

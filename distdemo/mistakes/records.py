@@ -21,29 +21,23 @@ class Mistake:
         name: as it is typed.
         title: what is done wrong, in one line.
         world_size: how many ranks it takes.
-        expected: what a rank has to return, in Python, from ``rank`` and ``world_size``.
+        expected: Right return value of each rank.
         happens: by backend: how each rank ends, ``hang wrong right/wrong``; a backend that isn't
             here is not known. Measured with torch 2.13, and MPICH for mpi.
         finding: the kind of what the sanitizer finds; ``shift`` is a warning; empty: nothing.
-        ranks: that the sanitizer names, or some of them.
-        call: the line that it names; empty: one of the wrong ones.
         why: it happens.
         hints: what to look at, at which rank, at which line.
-        buffers: the sanitizer has to watch tensors, too.
         link: to somebody whom it happened to.
     """
 
     name: str
     title: str
     world_size: int
-    expected: str
+    expected: tuple[Any, ...]
     happens: dict[str, str]
     finding: str
-    ranks: tuple[int, ...]
     why: str
     hints: tuple[str, str, str]
-    call: str = ""
-    buffers: bool = False
     link: str = ""
 
     @property
@@ -54,10 +48,6 @@ class Mistake:
     def said(self, backend: str) -> list[list[str]]:
         """How each rank may end; empty if that is not known of this backend."""
         return [each.split("/") for each in self.happens.get(backend, "").split()]
-
-    def value(self, rank: int) -> Any:  # noqa: ANN401 - a plain value
-        """What this rank has to return."""
-        return eval(self.expected, {"rank": rank, "world_size": self.world_size})  # noqa: S307 - our own text
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +85,7 @@ class Trial:
 
     Attributes:
         ends: of the program with the mistake.
-        findings: of the sanitizer in another run of it, one at most.
-        warnings: of the sanitizer, if it found nothing.
+        findings: Finding of the sanitizer in another run of it; its warnings if it finds nothing.
         repaired: the ends of the repaired program.
         problems: what was not as documented.
     """
@@ -104,7 +93,6 @@ class Trial:
     backend: str
     ends: tuple[RankEnd, ...]
     findings: tuple[Finding, ...]
-    warnings: tuple[Finding, ...]
     repaired: tuple[RankEnd, ...]
     problems: tuple[str, ...]
 

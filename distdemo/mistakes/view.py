@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from distdemo.mistakes.catalogue import BACKENDS
 from distdemo.mistakes.records import (
     ExerciseFolder,
     Line,
@@ -23,7 +24,6 @@ from distdemo.view.format import listing, plural
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 Record = MistakeList | MistakeReport | ExerciseFolder
-BACKENDS = ("gloo", "mpi")  # of which the list says what happens
 LONGEST = 72  # characters of an exception's text in a cell
 HAPPENS = {"hang": "hangs", "abort": "aborts", "error": "error", "wrong": "wrong"}
 """What the list says of a rank's end, the worst first."""
@@ -93,7 +93,7 @@ def _report(report: MistakeReport, console: Console, *, explain: bool) -> Group:
     hangs = any(end.end == "hang" for each in trials for end in each.ends)
     said: dict[str, list[str]] = {}
     for each in trials:
-        text = "\n".join(map(_told, each.findings or each.warnings)) or NOTHING
+        text = "\n".join(map(_told, each.findings)) or NOTHING
         said.setdefault(text, []).append(each.backend)
     parts: list[RenderableType] = [
         heading(f" {sign.dot} ".join(title)),

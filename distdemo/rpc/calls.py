@@ -1,4 +1,4 @@
-"""What worker 0 does over RPC: calls of every kind, then the training of a model.
+"""Calls of every kind that worker 0 makes over RPC, then one step of distributed autograd.
 
 Importing this loads torch's compiler: see ``rank.load_rpc``.
 """
@@ -12,15 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import nn
 from torch._C._distributed_rpc import PyRRef
 from torch.distributed import autograd, rpc
 from torch.distributed.optim import DistributedOptimizer
-from torch.nn.functional import mse_loss
 
 from distdemo.rpc import remote
-from distdemo.rpc.records import RAISED, Parameter, RpcCall, RpcSpec, Trainings, Value, worker
-from distdemo.rpc.remote import LAYERS, Layer
+from distdemo.rpc.records import RAISED, RpcCall, Value, worker
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,24 +26,18 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 T = TypeVar("T")
-REPORTED = 1000  # steps in one process between two signs of progress
-XOR = torch.tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
-"""What the model learns, exclusive or: 1 where the two differ, else -1. It takes a hidden layer."""
-TARGETS = -XOR.prod(dim=1, keepdim=True)
+FACTORS = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+LEARNING_RATE = 0.5
+"""With these numbers every result is exact, on any processor."""
 
 
 class Timeline:
-    """The calls of this worker, recorded one by one.
-
-    Attributes:
-        records: whether calls are recorded now.
-    """
+    """The calls of this worker, recorded one by one."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._began = time.monotonic()
         self.calls: list[RpcCall] = []
-        self.records = True
 
     def call(self, callee: str, what: str, expected: Value, make: Callable[[], T]) -> T:
         """Make a call that waits for its result, and return that.
@@ -57,8 +48,6 @@ class Timeline:
             expected: what has to come back.
             make: the call itself.
         """
-        if not self.records:
-            return make()
         self._rank.reach(f"{callee}: {what}")  # whose answer is awaited, should there be none
         start = time.monotonic()
         result = make()
@@ -80,19 +69,20 @@ class Timeline:
 
 
 def _described(result: Any) -> Value:  # noqa: ANN401 - whatever came back
-    """Numbers of a tensor with one dimension, the shape of others, the owner of a reference."""
+    """Return the numbers of a tensor, the owner of a reference, or a plain value itself."""
     if isinstance(result, torch.Tensor):
-        shape = f"{str(result.dtype).removeprefix('torch.')}{list(result.shape)}"
-        return _numbers(result) if result.dim() == 1 else shape
+        return _numbers(result)
     if isinstance(result, PyRRef):
         return f"RRef to {'this worker itself' if result.is_owner() else result.owner_name()}"
-    if isinstance(result, dict):
-        return f"{len(result)} tensors"
     return result if isinstance(result, bool | int | float | str) else ""
 
 
 def _numbers(tensor: Tensor) -> tuple[float, ...]:
-    return tuple(tensor.detach().flatten().tolist())
+    return tuple(tensor.tolist())
+
+
+def _shown(tensor: Tensor) -> str:
+    return f"[{' '.join(f'{each:g}' for each in tensor.tolist())}]"
 
 
 def make_calls(timeline: Timeline, world_size: int) -> None:
@@ -142,108 +132,48 @@ def make_calls(timeline: Timeline, world_size: int) -> None:
     call(first, "rpc_sync root(-9)", "ValueError('< 0')", raised)
 
 
-# ------------------------------------------------------------------------------------ the training
+def take_step(timeline: Timeline, world_size: int) -> None:
+    """Take one step of SGD on factors that live on other workers, by distributed autograd.
 
-
-def train(rank: Rank, timeline: Timeline, spec: RpcSpec) -> Trainings:
-    """Train a model whose layers live on other workers, and the same in this process."""
-    owners = {"hidden": worker(1), "output": worker(min(2, rank.world_size - 1))}
-    layers = {
-        name: timeline.call(
+    The same step by ordinary autograd, in this process, gives the expected values.
+    """
+    call, numbers = timeline.call, torch.tensor([1.0, 2.0, 3.0])
+    owners = (worker(1), worker(min(2, world_size - 1)))
+    local = [torch.tensor(each, requires_grad=True) for each in FACTORS]
+    local_optimizer = torch.optim.SGD(local, lr=LEARNING_RATE)
+    factors = [
+        call(
             owner,
-            f"remote Layer('{name}')",
+            f"remote Factor({_shown(factor)})",
             f"RRef to {owner}",
-            partial(rpc.remote, owner, Layer, (name, spec.seed)),
+            partial(rpc.remote, owner, remote.Factor, (factor.tolist(),)),
         )
-        for name, owner in owners.items()
-    }
-    began = time.monotonic()
-    losses = _train_remotely(rank, timeline, spec, owners, layers)
-    remote_s = time.monotonic() - began
-    pulled = {
-        name: timeline.call(
-            owner,
-            f"rref.rpc_sync {name}.pulled()",
-            "2 tensors",
-            layers[name].rpc_sync().pulled,
-        )
-        for name, owner in owners.items()
-    }
-    here = {name: Layer(name, spec.seed) for name in LAYERS}
-    began = time.monotonic()
-    local_losses = _train_here(rank, spec, nn.Sequential(*here.values()))
-    local_s = time.monotonic() - began
-    parameters = [
-        Parameter(
-            f"{name}.{key}",
-            owners[name],
-            tuple(each.shape),
-            _numbers(each),
-            _numbers(here[name].pulled()[key]),
-        )
-        for name, tensors in pulled.items()
-        for key, each in tensors.items()
+        for owner, factor in zip(owners, local, strict=True)
     ]
-    return Trainings(losses, local_losses, tuple(parameters), remote_s, local_s)
-
-
-def _train_remotely(
-    rank: Rank,
-    timeline: Timeline,
-    spec: RpcSpec,
-    owners: dict[str, str],
-    layers: dict[str, PyRRef[Any]],
-) -> tuple[float, ...]:
-    """By distributed autograd, from here; the losses. The first step is in the timeline."""
-
-    def output() -> Tensor:
-        values = XOR
-        for name, layer in layers.items():
-            shape = f"float32[{len(XOR)}, {LAYERS[name][1]}]"
-            forward = partial(lambda layer, values: layer.rpc_sync().forward(values), layer, values)
-            what = f"rref.rpc_sync {name}.forward()"
-            values = timeline.call(owners[name], what, shape, forward)
-        return values
-
-    references = [each for layer in layers.values() for each in layer.rpc_sync().references()]
+    triples = list(zip(owners, factors, local, strict=True))
+    references = [factor.rpc_sync().reference() for factor in factors]
     optimizer = DistributedOptimizer(  # type: ignore[no-untyped-call]  # torch does not say its type
-        torch.optim.SGD, references, lr=spec.learning_rate
+        torch.optim.SGD, references, lr=LEARNING_RATE
     )
-    everybody = ", ".join(dict.fromkeys(owners.values()))
-    losses = []
-    for step in range(spec.steps):
-        timeline.records = step == 0
-        rank.reach(f"training step {step + 1} of {spec.steps}")
-        with autograd.context() as context:
-            loss = mse_loss(output(), TARGETS)
-            backward = partial(autograd.backward, context, [loss])  # type: ignore[attr-defined]  # torch exports it so
-            timeline.call(everybody, "backward (loss)", "", backward)
-            if timeline.records:  # the gradients went to where the parameters are
-                for name, layer in layers.items():
-                    count = partial(layer.rpc_sync().grads, context)
-                    timeline.call(owners[name], f"rref.rpc_sync {name}.grads()", 2, count)
-            # Each owner takes its step.
-            timeline.call(everybody, "optimizer.step", "", partial(optimizer.step, context))
-        losses.append(loss.item())
-    timeline.records = False
-    with torch.no_grad():
-        losses.append(mse_loss(output(), TARGETS).item())
-    timeline.records = True
-    return tuple(losses)
-
-
-def _train_here(rank: Rank, spec: RpcSpec, model: nn.Module) -> tuple[float, ...]:
-    """The same with torch's ordinary autograd and SGD, without RPC: what it should come to."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=spec.learning_rate)
-    losses = []
-    for step in range(spec.steps):
-        if step % REPORTED == 0:
-            rank.reach("training in one process")
-        optimizer.zero_grad()
-        loss = mse_loss(model(XOR), TARGETS)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch does not say its type
-        optimizer.step()
-        losses.append(loss.item())
-    with torch.no_grad():
-        losses.append(mse_loss(model(XOR), TARGETS).item())
-    return tuple(losses)
+    with autograd.context() as context:
+        product = expected = numbers
+        for owner, factor, here in triples:
+            expected = expected * here
+            product = call(
+                owner,
+                f"rref.rpc_sync times({_shown(product)})",
+                _numbers(expected),
+                partial(factor.rpc_sync().times, product),
+            )
+        expected.sum().backward()  # type: ignore[no-untyped-call]  # torch does not say its type
+        backward = partial(autograd.backward, context, [product.sum()])  # type: ignore[attr-defined]  # torch exports it so
+        everybody = ", ".join(dict.fromkeys(owners))
+        call(everybody, "backward (sum)", "", backward)
+        for owner, factor, here in triples:
+            assert here.grad is not None  # noqa: S101 - backward has just set it
+            gradient = partial(factor.rpc_sync().gradient, context)
+            call(owner, "rref.rpc_sync gradient()", _numbers(here.grad), gradient)
+        call(everybody, "optimizer.step", "", partial(optimizer.step, context))
+    local_optimizer.step()
+    for owner, factor, here in triples:
+        call(owner, "rref.rpc_sync value()", _numbers(here), factor.rpc_sync().value)

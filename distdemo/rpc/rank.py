@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdemo.errors import UsageError
 from distdemo.launcher.torch_import import load_compiler, load_torch
-from distdemo.rpc.records import RpcCall, RpcSpec, Trainings, worker
+from distdemo.rpc.records import RpcCall, worker
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -36,19 +36,18 @@ def load_rpc() -> None:
     load_compiler(("distdemo.rpc.calls",))
 
 
-def run(rank: Rank, spec: RpcSpec, limit_s: float) -> tuple[tuple[RpcCall, ...], Trainings] | None:
-    """Collective: be a worker; rank 0 makes all the calls and brings back what came of them.
+def run(rank: Rank, limit_s: float) -> tuple[RpcCall, ...] | None:
+    """Collective: be a worker; rank 0 makes all the calls and returns them.
 
     Args:
         rank: this process's.
-        spec: what to run.
         limit_s: that a call may take. The launcher judges earlier; this is a second net.
     """
     load_rpc()
     from torch.distributed import rpc
     from torch.distributed.rendezvous import register_rendezvous_handler
 
-    from distdemo.rpc.calls import Timeline, make_calls, train
+    from distdemo.rpc.calls import Timeline, make_calls, take_step
 
     _keep_torch_quiet()
     with suppress(OSError, ValueError):  # TensorPipe takes some 60 files for each other worker
@@ -71,8 +70,8 @@ def run(rank: Rank, spec: RpcSpec, limit_s: float) -> tuple[tuple[RpcCall, ...],
     if rank.rank == 0:
         timeline = Timeline(rank)
         make_calls(timeline, rank.world_size)
-        training = train(rank, timeline, spec)
-        found = tuple(sorted(timeline.calls, key=lambda call: call.start_s)), training
+        take_step(timeline, rank.world_size)
+        found = tuple(sorted(timeline.calls, key=lambda call: call.start_s))
         rank.reach("done")
     rpc.shutdown()  # the others answer until all are here; after an exception nobody comes
     return found

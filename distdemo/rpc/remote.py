@@ -7,15 +7,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed import autograd, rpc
 
 if TYPE_CHECKING:
     from torch._C._distributed_rpc import PyRRef
 
 SWAP_LIMIT = 60.0  # seconds that one half of a swap waits for the other
-LAYERS = {"hidden": (2, 8), "output": (8, 1)}
-"""How many numbers go into each layer of the model and come out, in the order of the data."""
 
 _meeting = threading.Barrier(2)
 _brought: dict[str, str] = {}
@@ -66,37 +64,25 @@ class Counter:
         return self.count
 
 
-class Layer(nn.Module):
-    """One layer of the model, with first weights that depend on the seed alone.
+class Factor:
+    """Numbers to multiply with, which an optimizer on another worker changes."""
 
-    Args:
-        name: of ``LAYERS``.
-        seed: of the whole model.
-    """
+    def __init__(self, numbers: list[float]) -> None:
+        self.numbers = torch.tensor(numbers, requires_grad=True)
 
-    def __init__(self, name: str, seed: int) -> None:
-        super().__init__()
-        source = torch.Generator().manual_seed(seed + list(LAYERS).index(name))
-        self.layer = nn.Linear(*LAYERS[name])
-        self._bends = name == "hidden"
-        with torch.no_grad():
-            for parameter in self.layer.parameters():
-                parameter.uniform_(-1.0, 1.0, generator=source)
+    def times(self, values: Tensor) -> Tensor:
+        """Return the product, whose graph spans both workers."""
+        return self.numbers * values
 
-    def forward(self, values: Tensor) -> Tensor:
-        """The layer's output."""
-        output: Tensor = self.layer(values)
-        return output.tanh() if self._bends else output
+    def reference(self) -> rpc.RRef[Tensor]:
+        """Return a reference to the numbers, which stay on this worker."""
+        return rpc.RRef(self.numbers)
 
-    def references(self) -> list[rpc.RRef[nn.Parameter]]:
-        """A reference to each parameter, which stays where it is."""
-        return [rpc.RRef(parameter) for parameter in self.parameters()]
+    def gradient(self, context: int) -> Tensor:
+        """Return the gradient of the numbers in this context."""
+        found: Tensor = autograd.get_gradients(context)[self.numbers]  # type: ignore[attr-defined]  # torch exports it so
+        return found
 
-    def pulled(self) -> dict[str, Tensor]:
-        """A copy of each parameter by its name."""
-        return {name: each.detach().clone() for name, each in self.layer.named_parameters()}
-
-    def grads(self, context: int) -> int:
-        """Number of the parameters here that have a gradient in this context."""
-        found = autograd.get_gradients(context)  # type: ignore[attr-defined]  # torch exports it so
-        return sum(parameter in found for parameter in self.parameters())
+    def value(self) -> Tensor:
+        """Return a copy of the numbers."""
+        return self.numbers.detach().clone()

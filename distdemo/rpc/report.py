@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 
 from distdemo import backends
 from distdemo.launcher.records import Raised, TimedOut, Verdict, WorldReport
-from distdemo.rpc.records import RAISED, RpcCall, RpcProof, RpcReport, RpcSpec, Trainings, apart
+from distdemo.rpc.records import RAISED, RpcReport
 from distdemo.versions import versions
 
-HOSTS_DIFFER = 1e-4  # largest difference between processors of several hosts, which may round so
 AWAITED = re.compile(r"(worker\d+(?:, worker\d+)*): (.+)")
 """A caller's phase: whose answer it waits for, and to what."""
 
 
-def report(spec: RpcSpec, world: WorldReport) -> RpcReport:
+def report(world: WorldReport) -> RpcReport:
     """Everything that the views are drawn from."""
     found = versions() | backends.versions_of(world.world)
     if world.verdict is not None:
         if world.interrupted_by is None:
             world = replace(world, verdict=blame(world, world.verdict))
-        return RpcReport(spec, world, versions=found)
-    calls, training = world.values[0]
-    tolerance = 0.0 if len(set(world.hosts)) <= 1 else HOSTS_DIFFER
-    return RpcReport(spec, world, calls, training, prove(calls, training, tolerance), found)
-
-
-def prove(
-    calls: tuple[RpcCall, ...], training: Trainings, tolerance: float
-) -> tuple[RpcProof, ...]:
-    """All that has to hold. No comparison with NaN holds, so a training that broke down fails."""
-    # Two calls of which each waits for the other: one after the other they would never end.
-    pair = [call for call in calls if call.what.startswith("swap(")]
-    ends = [call.start_s + call.time_s for call in pair]
-    together = len(pair) == 2 and max(call.start_s for call in pair) < min(ends)
-    losses = apart(training.losses, training.local_losses)
-    weights = max((each.difference for each in training.parameters), default=math.inf)
-    return (
-        RpcProof("values", bool(calls) and all(call.ok for call in calls)),
-        RpcProof("concurrency", together),
-        RpcProof("learning", training.losses[-1] < training.losses[0]),
-        RpcProof("losses", losses <= tolerance, tolerance, losses),
-        RpcProof("weights", weights <= tolerance, tolerance, weights),
-    )
+        return RpcReport(world, versions=found)
+    return RpcReport(world, world.values[0], found)
 
 
 def blame(world: WorldReport, verdict: Verdict) -> Verdict:
@@ -75,8 +52,6 @@ def blame(world: WorldReport, verdict: Verdict) -> Verdict:
         return at_fault(
             f"{lead}: {_names(callees)} did not finish {awaited[2]}.", reached, *callees
         )
-    if "training" in phase:
-        return at_fault(f"{lead}: the training was not done.", reached)
     return verdict
 
 

@@ -31,7 +31,7 @@ def sanitize(
     record: Timeline = None,
     strict: Strict = False,
 ) -> Result:
-    """Compare what ranks have recorded, and say which rank and line is at fault.
+    """Compare what ranks have recorded, and name the rank and line at fault.
 
     A program records its calls if it calls distdemo.sanitizer.install() and DISTDEMO_RECORD names
     a folder. A job that was killed leaves what it had noted by then.

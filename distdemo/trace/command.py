@@ -192,7 +192,7 @@ def trace(  # noqa: PLR0913 - each is an option
     stall: Stall = None,
     start_method: StartMethod = "auto",
 ) -> Result:
-    """How a collective is done, step by step, with every byte counted.
+    """Show a collective step by step, with every byte counted.
 
     An algorithm is a schedule of messages. It is run with isend and irecv, shown round by round
     with whose contribution is where, verified, and compared with its formulas.

@@ -26,11 +26,11 @@ from distdemo.cli.options import (
 from distdemo.cli.session import Session
 from distdemo.cli.types import decimal, file_to_write
 from distdemo.errors import UsageError
-from distdemo.train.records import DATASETS, MODES, PARTITIONS, EpochDone, TrainSpec
+from distdemo.train.records import DATASETS, MODES, EpochDone, TrainSpec
 
 NO_LIMIT = 7 * 24 * 3600.0  # seconds; a training ends by --stall, not by this
 STALL = 30.0  # seconds
-PRELOADED = ("torch.nn.parallel", "torch.utils.data.distributed")
+PRELOADED = ("torch.nn.parallel",)
 DEFAULT = TrainSpec()
 MODE_NAMES = ("compare", *MODES)
 
@@ -74,24 +74,6 @@ def train(
     hidden: Annotated[
         int, count("Number of units of the hidden layer.", rich_help_panel=ADVANCED)
     ] = DEFAULT.hidden,
-    bucket_mib: Annotated[
-        float,
-        typer.Option(
-            metavar="MIB",
-            parser=decimal(1e-6, 1e6, "25"),
-            help="DDP's bucket_cap_mb. DDP's own default, 25, holds this whole model.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = DEFAULT.bucket_mib,
-    partition: Annotated[
-        str,
-        choice(
-            "WAY",
-            PARTITIONS,
-            "shuffle: samples are divided once; sampler: by DistributedSampler.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = DEFAULT.partition,
     seed: Seed = DEFAULT.seed,
     device: Device = None,
     timeout: Timeout = None,
@@ -109,7 +91,7 @@ def train(
         ),
     ] = None,
 ) -> Result:
-    """Train a small classifier on every rank, and prove that it is data-parallel.
+    """Train a small classifier on every rank, and prove that the training is data-parallel.
 
     Gradients are averaged by hand, in one flat buffer, and by DistributedDataParallel. Each is
     compared with the same batches on one process.
@@ -118,14 +100,12 @@ def train(
         mode=mode,
         dataset=dataset or ("generated" if data_dir is None else "mnist"),
         data_dir=data_dir or "",
-        partition=partition,
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
         momentum=momentum,
         hidden=hidden,
         seed=seed or 0,
-        bucket_mib=bucket_mib,
         timeline=timeline is not None,
     )
     if (spec.dataset == "mnist") != bool(spec.data_dir):

@@ -23,7 +23,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data.distributed import DistributedSampler
 
 from distdemo.launcher.clock import clock_of
 from distdemo.launcher.torch_import import load_compiler
@@ -159,7 +158,7 @@ class Training:
             nn.Linear(spec.hidden, task.classes, dtype=DTYPE),
         ).to(rank.device)
         self._ledger = Ledger(clock_of(rank.device), rank.rank, mode)
-        self._averaging = WAYS[mode](model, self._ledger, spec)
+        self._averaging = WAYS[mode](model, self._ledger)
         self._optimizer = torch.optim.SGD(
             self._averaging.module.parameters(), lr=spec.learning_rate, momentum=spec.momentum
         )
@@ -193,17 +192,14 @@ class Training:
         accuracy = float(found[-1]) / self._task.tests
         digest = hashlib.blake2b(_plain_bytes(self.weights), digest_size=8).hexdigest()
         epoch = Epoch(float(self.losses.mean()), accuracy, seconds, (digest,))
-        sent = [span for span in spans if span.track != COMPUTE]
-        in_first, in_last = (
-            [span for span in sent if span.step == step] for step in (0, self._ledger.step)
-        )
+        last = self._ledger.step
+        sent = [span for span in spans if span.track != COMPUTE and span.step == last]
         self.run = replace(
             self.run,
             epochs=(*self.epochs, epoch),
-            steps=self._ledger.step + 1,
-            collectives_per_step=len(in_last),
-            collectives_in_first_step=len(in_first) or self.run.collectives_in_first_step,
-            bytes_per_step=sum(span.size_bytes for span in in_last),
+            steps=last + 1,
+            collectives_per_step=len(sent),
+            bytes_per_step=sum(span.size_bytes for span in sent),
             communication_s=self.run.communication_s + busy,
             overlapped_s=self.run.overlapped_s + overlapped,
         )
@@ -256,7 +252,9 @@ class Training:
         """The numbers of the samples of each step; the reference takes those of all ranks."""
         task, size = self._task, self._rank.world_size
         ranks = range(size) if self.mode == REFERENCE else (self._place,)
-        orders = [order(self._spec, task.samples, size, rank, len(self.epochs)) for rank in ranks]
+        orders = [
+            order(self._spec.seed, task.samples, size, rank, len(self.epochs)) for rank in ranks
+        ]
         ends = range(task.rank_batch, task.rank_batch * task.steps_per_epoch + 1, task.rank_batch)
         return [torch.cat([each[end - task.rank_batch : end] for each in orders]) for end in ends]
 
@@ -281,38 +279,21 @@ class Training:
             self._rank.tell(None)
 
 
-def order(spec: TrainSpec, samples: int, world_size: int, rank: int, epoch: int) -> torch.Tensor:
-    """The numbers of the samples that a rank sees in an epoch, in order.
+def order(seed: int, samples: int, world_size: int, rank: int, epoch: int) -> torch.Tensor:
+    """Return the numbers of the samples that a rank sees in an epoch, in order.
 
-    ``shuffle``, as in the classic tutorial: all samples are shuffled once and cut into equal parts.
-    A rank sees its own part in every epoch, each time in a new order::
+    As in the classic tutorial, all samples are shuffled once and cut into equal parts. A rank sees
+    its own part in every epoch, each time in a new order::
 
         [7 2 9 | 4 0 5 | 8 1 3]     # shuffled once; ranks 0, 1 and 2
         [9 7 2]                     # rank 0, first epoch
         [2 7 9]                     # rank 0, second epoch
-
-    ``sampler``, torch's DistributedSampler: all samples are shuffled anew in every epoch, and dealt
-    out one at a time, so that a rank sees other samples each time::
-
-        [7 2 9 4 0 5 8 1 3]         # first epoch: rank 0 gets 7 4 8
-        [1 0 8 5 9 2 4 3 7]         # second epoch: rank 0 gets 1 5 4
     """
-    if spec.partition == "sampler":
-        numbers: range = range(samples)
-        sampler: DistributedSampler[int] = DistributedSampler(
-            numbers,  # type: ignore[arg-type]  # it asks for the length alone
-            world_size,
-            rank,
-            seed=spec.seed,
-            drop_last=True,
-        )
-        sampler.set_epoch(epoch)
-        return torch.tensor(list(sampler))
     length = samples // world_size
-    part = _permutation(samples, spec.seed)[rank * length : (rank + 1) * length]
+    part = _permutation(samples, seed)[rank * length : (rank + 1) * length]
     # By a prime and its square: other seeds than those of neighbouring epochs, ranks and seeds.
-    seed = (spec.seed + 1_000_003 * (epoch + 1) + 1_000_003**2 * rank) % 2**63
-    return part[_permutation(length, seed)]
+    epoch_seed = (seed + 1_000_003 * (epoch + 1) + 1_000_003**2 * rank) % 2**63
+    return part[_permutation(length, epoch_seed)]
 
 
 def _permutation(length: int, seed: int) -> torch.Tensor:

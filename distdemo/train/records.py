@@ -16,7 +16,6 @@ REFERENCE = "single"
 """The name of the training on one process."""
 DATASETS = {"generated": (16, 10), "digits": (64, 10), "mnist": (784, 10)}
 """The numbers of a sample, and the classes."""
-PARTITIONS = ("shuffle", "sampler")
 COMPUTE = "compute"
 """The track of what a rank computes."""
 
@@ -34,28 +33,24 @@ class TrainSpec:
         mode: of ``MODES``, or ``compare``.
         dataset: of ``DATASETS``.
         data_dir: the folder of MNIST, as torchvision keeps it.
-        partition: of ``PARTITIONS``: a seeded shuffle cut into parts, or DistributedSampler.
         epochs: how often all samples are seen.
         batch_size: samples of a step on all ranks together; each rank takes an equal share.
         learning_rate: of SGD.
         momentum: of SGD.
         hidden: units of the hidden layer.
         seed: of data, shuffles and first weights.
-        bucket_mib: DistributedDataParallel's ``bucket_cap_mb``, in MiB.
         timeline: keep what every rank did when.
     """
 
     mode: str = "compare"
     dataset: str = "generated"
     data_dir: str = ""
-    partition: str = "shuffle"
     epochs: int = 5
     batch_size: int = 64
     learning_rate: float = 0.1
     momentum: float = 0.9
     hidden: int = 64
     seed: int = 1234
-    bucket_mib: float = 0.004
     timeline: bool = field(default=False, metadata={"json": False})
 
     @property
@@ -161,7 +156,6 @@ class Run:
         epochs: in order.
         steps: of all epochs.
         collectives_per_step: as counted in its last step.
-        collectives_in_first_step: DDP groups its buckets anew after it.
         bytes_per_step: that one rank gives to these collectives.
         communication_s: of a rank with a collective under way, the mean over the ranks.
         overlapped_s: the part of it that passed while the backward pass was still computing.
@@ -172,7 +166,6 @@ class Run:
     epochs: tuple[Epoch, ...] = ()
     steps: int = 0
     collectives_per_step: int = 0
-    collectives_in_first_step: int = 0
     bytes_per_step: int = 0
     communication_s: float = 0.0
     overlapped_s: float = 0.0

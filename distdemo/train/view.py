@@ -190,7 +190,7 @@ def _notes(report: TrainReport, batch: int) -> Iterator[str]:
         if run.mode == "ddp" and run.collectives_per_step == 1:
             yield (
                 "ddp has all gradients in one bucket, which is complete only after the backward "
-                "pass: nothing can overlap. Try a smaller --bucket-mib."
+                "pass: nothing can overlap. Try a larger --hidden."
             )
 
 

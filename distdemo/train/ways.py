@@ -13,7 +13,10 @@ from torch._C._distributed_c10d import GradBucket  # torch.distributed's own, ty
 from torch.nn.parallel import DistributedDataParallel
 
 from distdemo.launcher.clock import Clock
-from distdemo.train.records import COMPUTE, REFERENCE, Span, TrainSpec
+from distdemo.train.records import COMPUTE, REFERENCE, Span
+
+BUCKET_MIB = 0.004
+"""DDP's default is 25, which would hold this whole model: nothing could overlap."""
 
 
 class Ledger:
@@ -105,11 +108,11 @@ class Averaging(NamedTuple):
     average: Callable[[], None]
 
 
-Way = Callable[[nn.Module, Ledger, TrainSpec], Averaging]
+Way = Callable[[nn.Module, Ledger], Averaging]
 """Collective: takes a model that is the same on every rank, and where collectives are written."""
 
 
-def manual(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
+def manual(model: nn.Module, ledger: Ledger) -> Averaging:
     """By hand, as the tutorial does it: all_reduce each parameter's gradient, then divide."""
 
     def average() -> None:
@@ -125,7 +128,7 @@ def manual(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
     return Averaging(model, average)
 
 
-def flat(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
+def flat(model: nn.Module, ledger: Ledger) -> Averaging:
     """All gradients in one buffer: one collective a step, the same bytes.
 
     The buffer::
@@ -147,7 +150,7 @@ def flat(model: nn.Module, ledger: Ledger, _: TrainSpec) -> Averaging:
     return Averaging(model, average)
 
 
-def ddp(model: nn.Module, ledger: Ledger, spec: TrainSpec) -> Averaging:
+def ddp(model: nn.Module, ledger: Ledger) -> Averaging:
     """DistributedDataParallel: gradients travel in buckets while the backward pass goes on.
 
     As soon as all gradients of a bucket are there, DDP hands it to a hook of ours, which does what
@@ -158,7 +161,7 @@ def ddp(model: nn.Module, ledger: Ledger, spec: TrainSpec) -> Averaging:
     module = DistributedDataParallel(
         model,
         device_ids=None if device.type == "cpu" else [device],
-        bucket_cap_mb=spec.bucket_mib,
+        bucket_cap_mb=BUCKET_MIB,
     )
 
     def hook(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -178,7 +181,7 @@ def ddp(model: nn.Module, ledger: Ledger, spec: TrainSpec) -> Averaging:
     return Averaging(module, lambda: None)
 
 
-def single(model: nn.Module, _: Ledger, __: TrainSpec) -> Averaging:
+def single(model: nn.Module, _: Ledger) -> Averaging:
     """The reference: one process that sees the batches of all ranks, and so averages nothing."""
     return Averaging(model, lambda: None)
 

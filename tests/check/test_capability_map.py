@@ -7,10 +7,10 @@ import re
 
 import pytest
 from forked import in_a_child
+from probe import RANKS, cases
 
 from distdemo.backends.capabilities import capabilities, refusal
 from distdemo.backends.starting import run_prepared
-from distdemo.check import matrix
 from distdemo.check.controller import CheckPlan, check
 from distdemo.check.matrix import Case
 from distdemo.launcher.local import run_world
@@ -31,7 +31,7 @@ def test_the_map_of_the_installed_release_is_true():
         pytest.skip(f"nobody has probed torch {torch_version()} yet: the map is of {known.torch}")
     works: list[Case] = []
     fails: dict[str, Case] = {}
-    for case in (each for each in matrix.pairs() if each.form.lacking() is None):
+    for case in (each for each in cases() if each.form.lacking() is None):
         finding = refusal(known, case.op, case.spec)
         if finding is None:
             works.append(case)
@@ -39,7 +39,7 @@ def test_the_map_of_the_installed_release_is_true():
             fails.setdefault(kind_of(finding), case)
     assert len(works) > 300
     assert len(fails) > 5
-    world = WorldSpec(matrix.PROBE_RANKS, start_method="fork", stall=30.0)
+    world = WorldSpec(RANKS, start_method="fork", stall=30.0)
     report = check(CheckPlan([*works, *fails.values()], world, skip_refused=False), run_world)
     assert [each.id for each in report.cases[: len(works)] if each.status != "passed"] == []
     assert {each.status for each in report.cases[len(works) :]} == {"failed"}
@@ -52,10 +52,10 @@ def test_what_works_by_the_map_of_mpi_works():
     def work():
         known = capabilities("mpi")
         assert known is not None
-        there = [each for each in matrix.pairs() if each.form.lacking() is None]
+        there = [each for each in cases() if each.form.lacking() is None]
         works = [each for each in there if not refusal(known, each.op, each.spec)]
         assert len(works) > 700
-        world = WorldSpec(matrix.PROBE_RANKS, "mpi", stall=30.0)
+        world = WorldSpec(RANKS, "mpi", stall=30.0)
         # Every fifth: of the 17 dtypes and 9 reduce ops each is met in each form.
         report = check(CheckPlan(works[::5], world, skip_refused=False), run_prepared)
         assert [each.id for each in report.cases if each.status != "passed"] == []

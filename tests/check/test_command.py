@@ -18,8 +18,6 @@ REFUSED = {
     "check -n 2,x": "--world-size 2,x: these are not numbers of ranks.",
     "check --junit-xml out.json": "--junit-xml out.json: unknown suffix.",
     "check --backend nccl": "--backend nccl needs a GPU.",
-    "backends --device cpu": "--device means nothing without --probe.",
-    "backends --probe smoke": "--probe smoke: there is no such choice.",
 }
 
 

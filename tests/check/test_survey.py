@@ -5,7 +5,7 @@ from datetime import timedelta
 from forked import in_a_child
 
 from distdemo import backends
-from distdemo.check.probe import survey
+from distdemo.check.survey import survey
 from distdemo.launcher.local import run_world
 
 

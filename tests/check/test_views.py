@@ -1,4 +1,4 @@
-"""A check, the backends and a map as people and CI read them."""
+"""A check and the backends as people and CI read them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 from golden import drawn, golden, matches
 
-from distdemo.backends.capabilities import CapabilityMap
 from distdemo.check.ci import LIMIT, github_annotations
 from distdemo.check.records import (
     BackendEntry,
     BackendList,
     CaseResult,
     CheckReport,
-    MapReport,
-    ReleaseChange,
-    ReleaseList,
     Status,
 )
 from distdemo.check.view import summary, table, verdict
-from distdemo.dtypes import DTYPES
 from distdemo.encoding import encode
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -74,35 +69,6 @@ FOUND = BackendList(
         BackendEntry("xpu", "Registered.", ("xpu",)),
     )
 )
-MAP = MapReport(
-    CapabilityMap(
-        "gloo",
-        "2.13",
-        "cpu",
-        ("float32", "int16", "bool"),
-        ("", "hangs", "gives a wrong result"),
-        {"all_reduce/tensor max": (0, 1, 2), "gather/objects": (0, 0, 0)},
-        {"scalar": {"scatter/list": "hangs"}, "empty": {}},
-    ),
-    ("all_reduce avg: documented as not supported, works here for float32.",),
-    ("reduce sum, bool: works; on the map: hangs",),
-    "2.8",
-    tried=6,
-    worlds=6,
-    time_s=2.5,
-)
-
-HISTORY = ReleaseList(
-    "2.9.1",
-    ("2.8", "2.9"),
-    (
-        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("max",), ("float32", "int8")),
-        ReleaseChange("2.8", "gloo", "wrong", ("scan/list",), ("band",), ("int8",)),
-        ReleaseChange("2.9", "gloo", "mended", ("scan/tensor",), (), tuple(DTYPES), "", "issue 1"),
-        ReleaseChange("2.9", "torch.distributed", "renamed", ("scan/x",), text="It is new."),
-        ReleaseChange("2.9", "nccl", "meaning", text="nccl means nccl3."),
-    ),
-)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +77,6 @@ HISTORY = ReleaseList(
         ("check", MIXED),
         ("passed", report(case(1), case(2))),
         ("backends", FOUND),
-        ("map", MAP),
-        ("releases", HISTORY),
     ],
 )
 def test_the_table(name: str, record: Any) -> None:

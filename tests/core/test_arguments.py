@@ -30,8 +30,6 @@ ARRANGED = (
     ("run bench links", "run bench links"),
     ("all-gather --uneven 3,0,7", "all-gather --uneven --sizes 3,0,7"),
     ("all-gather --uneven -n 3", "all-gather --uneven -n 3"),
-    ("backends --probe -q", "backends --probe gloo -q"),
-    ("backends --probe nccl", "backends --probe nccl"),
     ("all-reduce --values my_file", "all-reduce --values my_file"),
     ("chekc --op x", "chekc --op x"),
     ("--version", "--version"),

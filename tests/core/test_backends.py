@@ -19,6 +19,8 @@ import torch
 from helpers import warmed
 from hypothesis import given
 from hypothesis import strategies as st
+from maps import fold, written
+from probe import differences
 from strategies import FORMS, example
 
 from distdemo import backends, ops, versions
@@ -27,13 +29,10 @@ from distdemo.backends.capabilities import (
     FOLDER,
     CapabilityMap,
     Note,
-    fold,
     read_releases,
     refusal,
-    written,
 )
 from distdemo.backends.mpi_library import MpiLibrary
-from distdemo.check.probe import differences
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec

@@ -33,7 +33,7 @@ CHEAP = {
     "trace simulate": "-n 8",
     "trace list": "broadcast",
     "train": "-n 2 --epochs 1 --mode flat",
-    "rpc": "-n 2 --steps 2",
+    "rpc": "-n 2",
     "run": f"{PROGRAM}:run -n 2",
     "sanitize": "NOTES",
     "hello": "-n 2",

@@ -12,7 +12,6 @@ import pytest
 from distdemo.doctor.records import Finding
 from distdemo.doctor.system import (
     Answer,
-    ClockState,
     Interface,
     Lookup,
     Room,
@@ -23,7 +22,7 @@ from distdemo.launcher.limits import Limit
 
 Made = Callable[..., Surroundings]
 
-LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True, mtu=65536)
+LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True)
 ETH = Interface("eth0", ("10.0.0.1", "fd00::1"))
 NAMES = {"node": ("10.0.0.1",), "other": ("10.0.0.2",), "localhost": ("127.0.0.1",)}
 
@@ -48,22 +47,19 @@ def made(tmp_path: Path) -> Made:
         healthy: dict[str, Any] = {
             "hostname": "node",
             "root": root,
-            "home": root / "home",
             "python": root / "bin" / "python",
             "resolve": resolve,
-            "reverse": lambda address: Lookup(("node",), 0.001),
             "interfaces": lambda: (LO, ETH),
             "loopback": lambda: "",
-            "bind": lambda address, port: "",
+            "bind": lambda port: "",
             "room": lambda path: Room(1 << 34, 1 << 33),
             "writable": lambda path: True,
             "rlimit": lambda name: (65536, 65536),
             "limits": lambda method: (Limit(1000, "Memory."), Limit(30000, "Processes.")),
             "cores": lambda: (8, 8),
-            "clock": lambda: ClockState(synchronised=True, error=0.001),
             "ask": lambda command, seconds: Answer(None, error="no such program"),
             "installed": lambda name: False,
-            "torch": lambda: TorchFacts("2.13.0", threads=8),
+            "torch": lambda: TorchFacts("2.13.0"),
         }
         return Surroundings(environ or {}, **{**healthy, **more})
 

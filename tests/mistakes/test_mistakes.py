@@ -23,7 +23,7 @@ from distdemo.encoding import document_schema
 from distdemo.launcher import workers
 from distdemo.launcher.records import WorldSpec
 from distdemo.mistakes import trial, view
-from distdemo.mistakes.catalogue import MISTAKES, program_of, text_of
+from distdemo.mistakes.catalogue import BACKENDS, MISTAKES, program_of, text_of
 from distdemo.mistakes.exercises import write_exercises
 from distdemo.mistakes.records import (
     Mistake,
@@ -36,7 +36,10 @@ from distdemo.sanitizer.records import Finding, Row
 
 GOLDEN = Path(__file__).parent / "golden"
 EVERY = list(MISTAKES)
-OVER = ["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, needs_mpi])]
+MPI = [pytest.mark.mpi, needs_mpi]
+OVER_MPI = ("dtype", "order", "small-receive")  # these end in another way than over gloo
+EACH = [(name, "gloo") for name in EVERY]
+EACH += [pytest.param(name, "mpi", marks=MPI) for name in OVER_MPI]  # type: ignore[misc]  # pytest's
 
 
 def tried(mistake: Mistake, backend: str) -> Trial:
@@ -53,14 +56,13 @@ def tried(mistake: Mistake, backend: str) -> Trial:
 # ------------------------------------------------------------------------------ what comes of them
 
 
-@pytest.mark.parametrize("backend", OVER)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(("name", "backend"), EACH)
 def test_it_happens_as_it_is_documented(name: str, backend: str, warm: Warm) -> None:
     mistake = MISTAKES[name]
     found = warm(tried, mistake, backend)
     assert found.problems == (), found.ends
     assert [each.end for each in found.repaired] == ["right"] * mistake.world_size
-    assert {each.kind for each in found.findings or found.warnings} == {mistake.finding} - {""}
+    assert {each.kind for each in found.findings} == {mistake.finding} - {""}
     for each in found.ends:
         if each.end == "hang":  # on a line of the program that makes a call
             number = int(re.fullmatch(rf"in \w+ at {mistake.module}\.py:(\d+)", each.what)[1])  # type: ignore[index]  # or it fails
@@ -69,7 +71,8 @@ def test_it_happens_as_it_is_documented(name: str, backend: str, warm: Warm) -> 
 
 
 def test_what_is_documented_wrongly_is_a_problem(warm: Warm) -> None:
-    mistake = replace(MISTAKES["reduce-op"], expected="7", happens={"gloo": "hang right wrong"})
+    mistake = MISTAKES["reduce-op"]
+    mistake = replace(mistake, expected=(7, 7, 7), happens={"gloo": "hang right wrong"})
     happened, repaired = warm(tried, mistake, "gloo").problems
     assert happened == "It did not happen as documented: hang right wrong."
     assert repaired == "Repaired, it is not right on ranks [0, 1, 2]."
@@ -77,15 +80,17 @@ def test_what_is_documented_wrongly_is_a_problem(warm: Warm) -> None:
     for changed, problem in (
         (replace(added, finding="root"), "The sanitizer finds reduce_op, not root."),
         (replace(added, finding=""), "The sanitizer finds reduce_op, not nothing."),
-        (replace(added, ranks=(2,)), "The sanitizer names ranks (0,), not (2,)."),
-        (replace(added, call="return loss.item()"), "The sanitizer does not name reduce_op.py:11."),
     ):
         assert warm(tried, changed, "gloo").problems == (problem,)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_program_is_short_and_holds_both_versions(name: str) -> None:
-    lines = program_of(MISTAKES[name])
+    mistake = MISTAKES[name]
+    assert len(mistake.expected) == mistake.world_size
+    for backend in BACKENDS:
+        assert len(mistake.said(backend)) == mistake.world_size
+    lines = program_of(mistake)
     texts = [text_of(lines), text_of(lines, repaired=True)]
     assert texts[0] != texts[1]
     for text in texts:
@@ -123,9 +128,9 @@ def test_the_report() -> None:
         right,
     )
     trials = (
-        Trial("gloo", ends[0], (finding,), (), right, ()),
-        Trial("mpi", ends[1], (), (shift,), ends[0], ("Repaired, it is not right.",)),
-        Trial("ucc", ends[2], (), (), right, ()),
+        Trial("gloo", ends[0], (finding,), right, ()),
+        Trial("mpi", ends[1], (shift,), ends[0], ("Repaired, it is not right.",)),
+        Trial("ucc", ends[2], (), right, ()),
     )
     mistake = replace(MISTAKES["shape"], link="https://github.com/pytorch/pytorch/issues/1")
     found = MistakeReport(mistake, program_of(mistake), trials, {"torch": "2.13"})
@@ -145,14 +150,14 @@ def test_the_document(warm: Warm) -> None:
 
 
 def said_wrongly() -> tuple[int, str, str]:
-    MISTAKES["reduce-op"] = replace(MISTAKES["reduce-op"], ranks=(1,))
+    MISTAKES["reduce-op"] = replace(MISTAKES["reduce-op"], finding="root")
     return run_command("mistakes", "reduce-op", "-q")
 
 
 def test_the_exit_code_is_1_where_it_is_not_as_said(warm: Warm) -> None:
     code, out, _ = warm(said_wrongly)
     assert code == 1
-    assert "The sanitizer names ranks (0,), not (1,)." in " ".join(out.split())
+    assert "The sanitizer finds reduce_op, not root." in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("no_rank_starts")

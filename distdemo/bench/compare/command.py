@@ -31,7 +31,7 @@ def compare(
         ),
     ] = None,
 ) -> Result:
-    """Whether a change between two measurements is real, or noise.
+    """Tell a real change between two measurements from noise.
 
     Compares the launches' medians of the series that both files have. A change counts from 10% on,
     or from --fail-over on.

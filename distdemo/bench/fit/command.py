@@ -45,7 +45,7 @@ def fit(
     sizes: SizeList = None,
     plot: Plot = None,
 ) -> Result:
-    """The α–β model of what was measured, and what other worlds would take by it.
+    """Fit the α–β model to measurements, and predict other world sizes.
 
     A message of s bytes takes α + s·β. How often an algorithm pays α and β is counted in its
     schedule, the one that distdemo trace runs.

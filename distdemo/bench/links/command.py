@@ -73,7 +73,7 @@ def links(
     stall: Stall = None,
     start_method: StartMethod = "auto",
 ) -> Result:
-    """Latency and bandwidth between every pair of ranks, and which links or ranks are slow.
+    """Measure latency and bandwidth between every pair of ranks; name slow links and ranks.
 
     One pair at a time sends to each other while all others sleep; every byte is checked.
     """

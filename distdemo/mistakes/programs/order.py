@@ -1,3 +1,17 @@
+# title: The same calls in another order
+# ranks: 2
+# returns: [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+# gloo: hang hang
+# mpi: wrong wrong
+# finding: shape
+# why: Calls are matched by their order alone. A dict keeps the order in which it was filled, and
+#   the order of a set of strings differs from process to process. So conv on rank 0 meets head
+#   on rank 1. If both had the same size, they would be mixed up silently, and the sanitizer
+#   would not see it.
+# link: https://github.com/NVIDIA/apex/issues/19
+# hint 1: Print the layers in the order in which each rank reduces them.
+# hint 2: Rank 1 begins with head, rank 0 with conv.
+# hint 3: grads.values() follows the order of the dict: sort it by name.
 """Add up the gradients of two layers over all ranks."""
 
 import torch

@@ -1,3 +1,15 @@
+# title: Both ranks receive first
+# ranks: 2
+# returns: 2.0 | 1.0
+# gloo: hang hang
+# mpi: hang hang
+# finding: deadlock
+# why: recv returns when the data has come. Each rank waits for what the other would send
+#   afterwards, so neither reaches its send.
+# link: https://github.com/pytorch/pytorch/issues/109401
+# hint 1: Both ranks wait in recv. Who has sent something by then?
+# hint 2: Neither rank 0 nor rank 1 reaches its send.
+# hint 3: Begin the send before recv, with isend, which does not block; wait for it afterwards.
 """Let two ranks swap their numbers."""
 
 import torch

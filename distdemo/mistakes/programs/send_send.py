@@ -1,3 +1,16 @@
+# title: Both ranks send first
+# ranks: 2
+# returns: 2.0 | 1.0
+# gloo: hang hang
+# mpi: hang hang
+# finding: deadlock
+# why: send returns when its tensor may be changed again. Over gloo that is when the other rank
+#   receives it. MPI copies a small tensor and returns at once, so there this program works until
+#   the tensor is large. This one has 4 MB.
+# link: https://github.com/NVIDIA/nccl/issues/479
+# hint 1: Both ranks wait in send. Who receives by then?
+# hint 2: Neither rank 0 nor rank 1 reaches its recv.
+# hint 3: Replace send by isend, which does not block, and wait for it after recv.
 """Let two ranks swap large tensors."""
 
 import torch

@@ -1,3 +1,16 @@
+# title: Tensors of different sizes
+# ranks: 3
+# returns: 20.0
+# gloo: hang wrong wrong
+# mpi: right/wrong wrong wrong
+# finding: shape
+# why: No backend compares the sizes. gloo cuts a tensor into pieces by the size that its own
+#   rank passed, so the pieces of two ranks don't line up: some ranks add up the wrong elements
+#   and return, and others wait for pieces that never come. MPI does not notice either.
+# link: https://github.com/NVIDIA/nccl/issues/1394
+# hint 1: Some ranks return a wrong result. Print losses.shape on each rank.
+# hint 2: Rank 0 has 5 samples, the others have 3.
+# hint 3: dist.all_reduce(losses) needs the same size on all ranks: add up losses first.
 """Add up the losses of all samples, whichever rank has them."""
 
 import torch

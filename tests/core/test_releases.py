@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdemo.backends.capabilities import WRONG, CapabilityMap, Note, fold
-from distdemo.check.records import ReleaseChange
-from distdemo.check.releases import changes_of, release_list
+from maps import fold
+from release_changes import ReleaseChange, changes_of, page, release_changes
+
+from distdemo.backends.capabilities import WRONG, CapabilityMap, Note
 
 OLD = CapabilityMap(
     backend="gloo",
@@ -56,12 +57,11 @@ def test_what_changed_alike_stands_together_and_what_fails_in_another_way_is_no_
     )
 
 
-def test_the_list_has_what_is_known_in_the_order_of_the_releases() -> None:
-    found = release_list()
-    assert found.probed[0] == "2.8"
-    releases = [(*map(int, each.release.split(".")),) for each in found.changes]
+def test_the_page_has_what_is_known_in_the_order_of_the_releases() -> None:
+    found = release_changes()
+    releases = [(*map(int, each.release.split(".")),) for each in found]
     assert releases == sorted(releases)
-    seen = {(each.release, each.about, each.change) for each in found.changes}
+    seen = {(each.release, each.about, each.change) for each in found}
     assert seen >= {
         ("2.8", "gloo", "wrong"),
         ("2.9", "gloo", "mended"),
@@ -70,3 +70,6 @@ def test_the_list_has_what_is_known_in_the_order_of_the_releases() -> None:
         ("2.14", "torch.distributed", "new"),
         ("2.15", "nccl", "meaning"),
     }
+    rows = [line for line in page().splitlines() if line.startswith("| 2.")]
+    assert all(row.count("|") == 5 for row in rows), "a bar ends a cell"
+    assert any("](https://github.com/pytorch/" in row for row in rows)

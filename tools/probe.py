@@ -1,87 +1,83 @@
-"""Which backends are here, and what one of them takes: both found out by trying.
+"""Probe a backend: try every form, dtype and reduce op on it, and write its capability map.
 
-The survey runs an all_reduce over each. The probe runs every form × dtype × reduce op in a world of
-its own: some combinations raise, some give wrong numbers, some abort the process, and each is a
-finding. What comes out is the map that the commands ask before they start ranks.
+    python tools/probe.py gloo
+    python tools/probe.py nccl --output nccl.json
+
+Every combination runs in its own world: some raise, some give wrong numbers, some hang or abort the
+process, and each is a finding. ``tools/releases.py --fold`` puts the file into the package's maps.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
+import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-
-import torch.distributed as dist
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
 
 from distdemo import backends, ops
 from distdemo.backends.capabilities import CapabilityMap, capabilities, form_key, key
-from distdemo.check import matrix
 from distdemo.check.controller import LOST, CheckPlan, Progress, Start, check
-from distdemo.check.matrix import Case
-from distdemo.check.records import BackendEntry, BackendList, CaseResult, MapReport
-from distdemo.demo.rank import run_op
+from distdemo.check.matrix import Case, Setting, make_case
+from distdemo.check.records import CaseResult
 from distdemo.dtypes import DTYPES
 from distdemo.errors import UsageError
 from distdemo.launcher.records import WorldSpec
 from distdemo.ops.reduction import REDUCTIONS
-from distdemo.ops.spec import OpSpec
 from distdemo.versions import release_of, torch_version
 
-BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
-"""What torch brings itself; any other was registered by a third party."""
-PATIENCE = 15.0  # seconds that a backend gets to show that it works
+RANKS = 3  # an odd number, and enough for two of them to hold the same
 KINDS = {(): "scalar", (0,): "empty"}
-"""The shapes that are tried beside the usual one."""
+"""Shapes that are tried in addition to the usual one."""
 
 
-def survey(start: Start) -> BackendList:
-    """An entry for each backend that torch knows, and for each that a third party registered.
-
-    Args:
-        start: starts a world.
-    """
-    found = []
-    for backend in backends.REGISTRY.values():
-        missing = backend.missing()
-        entry = BackendEntry(
-            backend.name,
-            backend.summary,
-            backend.devices,
-            implementation=backend.implementation(),
-        )
-        if missing:
-            found.append(replace(entry, missing=missing, get=backend.get))
-        else:
-            summary = f"{backend.summary} {backend.choice()}".strip()
-            entry = replace(entry, summary=summary, version=backend.version())
-            found.append(_tried(entry, backend.default_device(), start))
-    for name in dist.Backend.backend_list:
-        if name not in BUILT_IN:  # registered with ``Backend.register_backend``
-            devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
-            entry = BackendEntry(name, "Registered by a third party.", devices)
-            device = next((each for each in ("cpu", "cuda") if each in devices), None)
-            found.append(entry if device is None else _tried(entry, device, start))
-    return BackendList(tuple(found))
-
-
-def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
-    """The same with what came of an all_reduce over it."""
-    ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
-    world = WorldSpec(ranks, entry.name, device, PATIENCE, capture=True)
-    specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
+def main() -> int:
+    """Probe one backend; print where its documentation and the built-in map differ."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("backend", choices=[*backends.REGISTRY])
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the backend's first")
+    parser.add_argument("--stall", type=float, default=10.0, help="seconds that a case may hang")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the map")
+    asked = parser.parse_args()
+    backend = backends.REGISTRY[asked.backend]
+    device = asked.device or backend.default_device()
     try:
-        report = start(world, run_op, (ops.REGISTRY["all_reduce"], specs))
+        ranks = RANKS if device == "cpu" else max(1, min(RANKS, backends.count_gpus()))
+        method = "fork" if device == "cpu" else "auto"  # this process computes nothing itself
+        world = WorldSpec(ranks, backend.name, device, start_method=method, stall=asked.stall)
+        found = probe(world, backends.run_prepared, _progress)
     except UsageError as error:
-        return replace(entry, tried=error.what)
-    if report.verdict is not None:
-        return replace(entry, works=False, tried=report.verdict.what)
-    right = all(result.verification.ok for result in report.values)
-    did = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
-    how = "verified" if right else "gave a wrong result"
-    return replace(entry, works=right, tried=f"{did} {how}")
+        print(error.what, error.why, error.hint, sep="\n", file=sys.stderr)
+        return 2
+    known = capabilities(backend.map_name(device))
+    for heading, lines in (
+        ("PyTorch's documentation differs:", undocumented(found, cases(ranks))),
+        ("The built-in map differs:", differences(found, known) if known else ()),
+    ):
+        if lines:
+            print(heading, *lines, sep="\n  ")
+    if asked.output:
+        asked.output.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
-# -------------------------------------------------------------------------------------- the probe
+def _progress(done: int, failed: int, name: str) -> None:
+    end = "\r" if sys.stderr.isatty() else "\n"
+    print(f"{done} tried, {failed} not right: {name:60.60}", end=end, file=sys.stderr)
+
+
+def cases(world_size: int = RANKS) -> list[Case]:
+    """Return every form × dtype × reduce op once, and with scalar and empty tensors."""
+    settings = [Setting(world_size, dtype, op) for dtype, op in product(DTYPES, REDUCTIONS)]
+    settings += [Setting(world_size, shape=shape) for shape in KINDS]
+    forms = [(op, form) for op in ops.REGISTRY.values() for form in op.all_forms]
+    made = (make_case(op, form, each) for each, (op, form) in product(settings, forms))
+    return list({case.id: case for case in made if case is not None}.values())
 
 
 def probe(
@@ -91,39 +87,29 @@ def probe(
     *,
     isolate: bool = True,
     wanted: Callable[[Case], bool] | None = None,
-) -> MapReport:
-    """The map of this backend on this machine and torch.
+) -> CapabilityMap:
+    """Return the map of this backend on this machine and torch.
 
     Args:
-        world: the backend, device and size of the worlds; its ``stall`` is that of one case.
-        start: starts a world.
-        progress: called with (cases done, cases failed, the one that ended last).
-        isolate: a world for each case; else they share worlds until one fails.
-        wanted: which cases to try; None: all.
+        world: Backend, device and size of the worlds; its ``stall`` is the limit of one case.
+        start: Starts a world.
+        progress: Called with (cases done, cases failed, the case that ended last).
+        isolate: Use a world per case; otherwise cases share worlds until one fails.
+        wanted: Selects cases; None: all.
 
     Raises:
-        KeyboardInterrupt: half a map is none.
+        KeyboardInterrupt: The probe was interrupted, so the map isn't complete.
     """
-    cases = [
+    selected = [
         case
-        for case in matrix.pairs(world.world_size)
+        for case in cases(world.world_size)
         if case.form.lacking() is None and (wanted is None or wanted(case))
     ]
-    plan = CheckPlan(cases, world, "probe", isolate=isolate, skip_refused=False)
+    plan = CheckPlan(selected, world, "probe", isolate=isolate, skip_refused=False)
     report = check(plan, start, progress)
     if report.interrupted:
         raise KeyboardInterrupt
-    found = map_of(world, zip(cases, report.cases, strict=True))
-    known = capabilities(backends.REGISTRY[world.backend].map_name(world.device))
-    return MapReport(
-        map=found,
-        documentation_differs=tuple(undocumented(found, cases)),
-        built_in_differs=() if known is None else tuple(differences(found, known)),
-        built_in_torch="" if known is None else known.torch,
-        tried=len(cases),
-        worlds=report.worlds,
-        time_s=report.time_s,
-    )
+    return map_of(world, zip(selected, report.cases, strict=True))
 
 
 def map_of(world: WorldSpec, tried: Iterable[tuple[Case, CaseResult]]) -> CapabilityMap:
@@ -175,11 +161,11 @@ def finding_of(result: CaseResult) -> str:
     return "raises " + re.sub(r"[\x00-\x1f]", " this reduce op ", text)[:120]
 
 
-def undocumented(found: CapabilityMap, cases: Iterable[Case]) -> list[str]:
+def undocumented(found: CapabilityMap, tried: Iterable[Case]) -> list[str]:
     """Where the documentation says something else than what happened, in lines."""
     backend = backends.REGISTRY[found.backend]
     odd: dict[tuple[str, bool], dict[str, None]] = {}
-    for case in cases:
+    for case in tried:
         said = backend.documented(case.op, case.spec)
         row = found.rows.get(key(case.op, case.spec))
         if said is None or row is None or case.dtype not in found.dtypes:
@@ -210,3 +196,7 @@ def differences(found: CapabilityMap, known: CapabilityMap) -> list[str]:
         odd = sorted(set(forms) ^ set(known.shapes.get(kind, {})))
         lines += [f"{name}, {kind}: {forms.get(name, 'works')}; the map differs" for name in odd]
     return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,28 +1,107 @@
-"""What changed from release to release of torch: in what backends take, and in torch's own names.
+"""Changes between torch releases, as the page docs/releases.md: backends and names of calls.
 
-All of it is data: the maps that the probe wrote on each release, the names of the ops' forms, and
-what a backend's class says of its history. No torch.
+The sources are the backends' capability maps and histories, and the forms of the ops.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from distdemo import backends, ops
 from distdemo.backends.capabilities import WRONG, ReleaseMap, at, by_release
-from distdemo.check.records import Change, ReleaseChange, ReleaseList
+from distdemo.dtypes import DTYPES, short
 from distdemo.ops.contract import Op
 from distdemo.ops.reduction import REDUCTIONS
 from distdemo.ops.spec import OpSpec
-from distdemo.versions import release_of, torch_version
+from distdemo.versions import release_of
 
 API = "torch.distributed"
+Change = Literal["new", "renamed", "meaning", "works", "mended", "wrong", "raises", "fails"]
+TEXTS: dict[Change, str] = {
+    "new": "is new",
+    "renamed": "has a new name",
+    "meaning": "its meaning",
+    "works": "works",
+    "mended": "was wrong, is right",
+    "wrong": "is wrong",
+    "raises": "was wrong, raises",
+    "fails": "doesn't work",
+}
+HEAD = """# Changes between torch releases
+
+Generated from distdemo's [capability maps](backends.md) and the names of torch's calls. The rows of
+gloo are from probing it on torch {probed}; the others are from PyTorch's source. `distdemo check`
+shows what is wrong in the installed release.
+
+| torch | Of | What | Which |
+|---|---|---|---|
+"""
 
 
-def release_list() -> ReleaseList:
-    """Every change that is known, the oldest release first."""
+@dataclass(frozen=True, slots=True)
+class ReleaseChange:
+    """One change that a torch release brought.
+
+    Attributes:
+        release: The first release with the change; for "wrong", the oldest one that was probed.
+        about: A backend, or ``torch.distributed``.
+        forms: Forms of ops, ``reduce_scatter/single``.
+        reduce_ops: Empty if the forms have none.
+        text: What the backend does, or what a name means.
+        source: Issue or pull request of PyTorch, if known; ``link`` is its address.
+    """
+
+    release: str
+    about: str
+    change: Change
+    forms: tuple[str, ...] = ()
+    reduce_ops: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    text: str = ""
+    source: str = ""
+    link: str = ""
+
+
+def page() -> str:
+    """Return docs/releases.md."""
+    gloo = by_release("gloo")
+    assert gloo is not None  # noqa: S101 - it is in the package
+    alike: defaultdict[tuple[object, ...], list[ReleaseChange]] = defaultdict(list)
+    for each in release_changes():
+        key = each.release, each.about, each.change, each.forms, each.text, each.source
+        alike[key].append(each)
+    rows = [
+        f"| {first.release} | {first.about} | {TEXTS[first.change]} | {_which(together)} |\n"
+        for together in alike.values()
+        for first in together[:1]
+    ]
+    return HEAD.format(probed=f"{gloo.releases[0]} to {gloo.releases[-1]}") + "".join(rows)
+
+
+def _which(together: Sequence[ReleaseChange]) -> str:
+    """Return the forms, reduce ops and dtypes of changes that share a row, or their text."""
+    each = together[0]
+    if each.about == API or not each.forms:
+        return each.text
+    reduce_ops = dict.fromkeys(name for one in together for name in one.reduce_ops)
+    found = {name for one in together for name in one.dtypes}
+    dtypes = [short(name) for name in DTYPES if name in found]
+    parts = [
+        ", ".join(form.removesuffix("/tensor") for form in each.forms),
+        ", ".join(reduce_ops),
+        "every dtype" if len(dtypes) == len(DTYPES) else ", ".join(dtypes),
+    ]
+    source = f"[{each.source}]({each.link})" if each.link else each.source
+    return "; ".join(filter(None, parts)) + "".join(
+        f" ({one})" for one in (each.text, source) if one
+    )
+
+
+def release_changes() -> list[ReleaseChange]:
+    """Return every known change, the oldest release first."""
     found = list(_names())
     for backend in backends.REGISTRY.values():
         found += [
@@ -31,9 +110,7 @@ def release_list() -> ReleaseList:
         ]
         every = by_release(backend.name)
         found += [] if every is None else changes_of(every)
-    gloo = by_release("gloo")
-    found.sort(key=lambda each: release_of(each.release))
-    return ReleaseList(torch_version(), gloo.releases if gloo else (), tuple(found))
+    return sorted(found, key=lambda each: release_of(each.release))
 
 
 def _names() -> Iterator[ReleaseChange]:

@@ -1,0 +1,66 @@
+"""Which backends are available, found by an all_reduce over each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch.distributed as dist
+
+from distdemo import backends, ops
+from distdemo.check.controller import Start
+from distdemo.check.records import BackendEntry, BackendList
+from distdemo.demo.rank import run_op
+from distdemo.errors import UsageError
+from distdemo.launcher.records import WorldSpec
+from distdemo.ops.spec import OpSpec
+
+BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
+"""What torch brings itself; any other was registered by a third party."""
+PATIENCE = 15.0  # seconds that a backend gets to show that it works
+
+
+def survey(start: Start) -> BackendList:
+    """An entry for each backend that torch knows, and for each that a third party registered.
+
+    Args:
+        start: starts a world.
+    """
+    found = []
+    for backend in backends.REGISTRY.values():
+        missing = backend.missing()
+        entry = BackendEntry(
+            backend.name,
+            backend.summary,
+            backend.devices,
+            implementation=backend.implementation(),
+        )
+        if missing:
+            found.append(replace(entry, missing=missing, get=backend.get))
+        else:
+            summary = f"{backend.summary} {backend.choice()}".strip()
+            entry = replace(entry, summary=summary, version=backend.version())
+            found.append(_tried(entry, backend.default_device(), start))
+    for name in dist.Backend.backend_list:
+        if name not in BUILT_IN:  # registered with ``Backend.register_backend``
+            devices = tuple(dist.Backend.backend_capability.get(name, ["cpu"]))
+            entry = BackendEntry(name, "Registered by a third party.", devices)
+            device = next((each for each in ("cpu", "cuda") if each in devices), None)
+            found.append(entry if device is None else _tried(entry, device, start))
+    return BackendList(tuple(found))
+
+
+def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
+    """The same with what came of an all_reduce over it."""
+    ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
+    world = WorldSpec(ranks, entry.name, device, PATIENCE, capture=True)
+    specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
+    try:
+        report = start(world, run_op, (ops.REGISTRY["all_reduce"], specs))
+    except UsageError as error:
+        return replace(entry, tried=error.what)
+    if report.verdict is not None:
+        return replace(entry, works=False, tried=report.verdict.what)
+    right = all(result.verification.ok for result in report.values)
+    did = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
+    how = "verified" if right else "gave a wrong result"
+    return replace(entry, works=right, tried=f"{did} {how}")
