@@ -1,4 +1,4 @@
-"""What ``bench compare`` found: frozen records; no torch, no rich, no typer."""
+"""Report of ``bench compare``: frozen records that need no torch, rich or typer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from distdemo.bench.records import Limit, SeriesSpec
 from distdemo.encoding import derived
 
 THRESHOLD = 0.10
-"""Default of the smallest change that counts, as a share."""
+"""Default smallest change that counts, as a share."""
 REACH = 3
-"""Times the threshold that the interval of "no change" may reach, either way."""
+"""Multiple of the threshold that the interval of "no change" may reach, either way."""
 
 
 class Change(str, Enum):
-    """What is known of a ratio."""
+    """Verdict on a ratio."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -125,7 +125,7 @@ class CompareReport:
 
     @derived
     def threshold(self) -> float:
-        """The smallest change that counts, as a share."""
+        """Smallest change that counts, as a share."""
         return THRESHOLD if self.fail_over is None else self.fail_over
 
     @property
