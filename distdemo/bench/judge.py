@@ -28,9 +28,9 @@ SLOW_MESSAGE_S = 50e-6
 microseconds per call on any transport."""
 SLOW_FIXED = 4
 """The same as a multiple of the smallest sizes' median, if the latency is unknown, as on a GPU."""
-FEW = 0.1
+NEGLIGIBLE_SHARE = 0.1
 """Share of a time below which a part of it is negligible, such as the bytes of a small message."""
-LIKE_SMALL = 3
+FIXED_FACTOR = 3
 """Multiple of the smallest sizes' median up to which a time is also a fixed cost: messages of some
 KiB use other code paths of a backend than those of some bytes (gloo: twice as long)."""
 SMALL_BYTES = 4096
@@ -38,7 +38,7 @@ SMALL_BYTES = 4096
 DISTURBED = 3
 """Multiple of the fastest tenth above which other programs caused the median: if each rank has a
 core, half of the iterations are within a factor of two."""
-NEXT_TO_NOTHING_S = 10e-9
+NEGLIGIBLE_S = 10e-9
 SLOW_HINT = (
     "Try `distdemo doctor`; check for other programs (top), swapping, the interface in use "
     "(GLOO_SOCKET_IFNAME), TORCH_DISTRIBUTED_DEBUG, and a debug build of torch."
@@ -81,9 +81,11 @@ def judge(row: Row, rows: Sequence[Row], setup: Setup, n: int) -> Judgement | No
         verdict, hint = Verdict.SLOW, SLOW_HINT
         fastest, allowed = duration(row.p10_s), duration(allowed_s)
         why = f"{reached}; even the fastest tenth takes {fastest}, more than {allowed}"
-    elif fixed_s is not None and share <= FEW and row.median_s <= LIKE_SMALL * fixed_s:
+    elif (
+        fixed_s is not None and share <= NEGLIGIBLE_SHARE and row.median_s <= FIXED_FACTOR * fixed_s
+    ):
         verdict, hint = Verdict.LATENCY_BOUND, "Use fewer, larger ops."
-        alone = duration(bytes_s) if bytes_s > NEXT_TO_NOTHING_S else "no time"
+        alone = duration(bytes_s) if bytes_s > NEGLIGIBLE_S else "no time"
         why = (
             f"Its bytes would take {alone} at the limit, not {duration(row.median_s)}: the rest is "
             "a fixed cost per message"

@@ -98,8 +98,8 @@ def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
         began = perf_counter()
         for _ in range(START_TRIALS):
             start.meet()
-        meeting = (perf_counter() - began) / START_TRIALS
-        rank.tell(Ready(Alignment(start.way, meeting), harness(), limits))
+        cost_s = (perf_counter() - began) / START_TRIALS
+        rank.tell(Ready(Alignment(start.way, cost_s), harness(), limits))
     groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
     for measurement in measurements:
@@ -198,7 +198,7 @@ def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
     if buffers.recv is not buffers.send:
         for tensor in buffers.recv:
             poison(tensor)
-    for piece, tensor in enumerate(buffers.send):  # in place it takes the poison's place
+    for piece, tensor in enumerate(buffers.send):  # in place it overwrites the poison
         cut = op.cut(rank, piece, spec)
         if not cut.numel:
             continue

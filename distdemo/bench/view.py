@@ -74,7 +74,7 @@ def table(report: BenchReport, console: Console) -> Group:
     parts += _titled("Overlap", _overlaps(report), console)
     for series in report.series:
         parts += _skew(series, report, console)
-    for title, lines_of in (("Measured", _how), ("Limits", _limits)):
+    for title, lines_of in (("Measured", _method), ("Limits", _limits)):
         lines = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
             for setup in report.setups
@@ -333,7 +333,8 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
 # --------------------------------------------------------------------------------- how it was done
 
 
-def _how(setup: Setup) -> Iterator[str]:
+def _method(setup: Setup) -> Iterator[str]:
+    """Yield one line per aspect of the measurement."""
     if setup.launches:
         launches = "launch" if setup.launches == 1 else "launches"
         ranks = plural(setup.world_size, "rank")

@@ -57,7 +57,7 @@ def test_the_interval_has_its_nominal_coverage():
     assert 0.93 <= held / 300 <= 0.995
 
 
-# --------------------------------------------------------------------- how often it is right
+# ------------------------------------------------------------------------------- error rates
 
 
 def noisy(
@@ -80,11 +80,11 @@ def noisy(
     return recording("run.json", *found, setups=())
 
 
-def rate(tries: int, seed: int, gain: float, **how: Any) -> float:
+def rate(tries: int, seed: int, gain: float, **options: Any) -> float:
     """Return the share of comparisons that report a change."""
     rng, found = random.Random(seed), 0
     for _ in range(tries):
-        report = compare(noisy(rng, **how), noisy(rng, gain, **how))
+        report = compare(noisy(rng, **options), noisy(rng, gain, **options))
         found += any(each.change in (Change.SLOWER, Change.FASTER) for each in report.outcomes)
     return found / tries
 
@@ -98,15 +98,17 @@ def test_equal_runs_rarely_differ_and_a_change_of_a_fifth_is_found():
 # ------------------------------------------------------------------------------------- verdicts
 
 
-def scaled(factor: float, seed: int = 1, **how: Any) -> Series:
-    return one_series([one_row(size, factor * hockney(size), seed=seed, **how) for size in SIZES])
+def scaled(factor: float, seed: int = 1, **options: Any) -> Series:
+    return one_series(
+        [one_row(size, factor * hockney(size), seed=seed, **options) for size in SIZES]
+    )
 
 
-def pair(factor: float, fail_over: float | None = None, **how: Any) -> CompareReport:
+def pair(factor: float, fail_over: float | None = None, **options: Any) -> CompareReport:
     """Compare two runs, the second slower by a factor."""
     files = (
-        recording("old.json", scaled(1.0, **how)),
-        recording("new.json", scaled(factor, seed=2, **how)),
+        recording("old.json", scaled(1.0, **options)),
+        recording("new.json", scaled(factor, seed=2, **options)),
     )
     return compare(*files, fail_over)
 

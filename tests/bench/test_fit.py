@@ -41,10 +41,10 @@ def series_of(op: str, name: str, ranks: int, noise: float = 0.0) -> Series:
 
 
 def run(
-    ranks: int, op: str = "all_reduce", name: str = "ring", noise: float = 0.0, **how: Any
+    ranks: int, op: str = "all_reduce", name: str = "ring", noise: float = 0.0, **options: Any
 ) -> Recording:
     """Return the recording that this number of ranks would have made."""
-    return recording(f"{op}-{name}-{ranks}.json", series_of(op, name, ranks, noise), **how)
+    return recording(f"{op}-{name}-{ranks}.json", series_of(op, name, ranks, noise), **options)
 
 
 def only(*recordings: Recording, wanted: str | None = None) -> FittedSeries:

@@ -28,7 +28,7 @@ from distdemo.bench.links import rank as ranks
 from distdemo.bench.links import view
 from distdemo.bench.links.measure import measure_links
 from distdemo.bench.links.records import Link, LinksReport, LinksSpec
-from distdemo.bench.links.slow import judged, medians_of_others
+from distdemo.bench.links.slow import judge_links, medians_of_others
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
 
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[int, Slow, tuple[str, ...], list[tuple[int, int]], tuple[
     "a pair of three": (3, of_pair(1, 2, 10), (), [(1, 2), (2, 1)], ()),
     "a rank that sends slowly": (4, lambda src, _: 10.0 if src == 3 else 1.0, (), [], (3,)),
     "a rank and a pair": (5, both(of_rank(4, 10), of_pair(0, 1, 8)), (), [(0, 1), (1, 0)], (4,)),
-    "not alike": (
+    "not similar": (
         3,
         both(of_pair(1, 2, 100), lambda src, dst: 3.0 if (src, dst) == (1, 0) else 1.0),
         (),
@@ -98,12 +98,12 @@ CASES: dict[str, tuple[int, Slow, tuple[str, ...], list[tuple[int, int]], tuple[
 def test_slow_links_and_slow_ranks_are_distinguished() -> None:
     for name, (size, slow, hosts, expected, slow_ranks) in CASES.items():
         for figure in ("latency", "bandwidth"):
-            found, suspects = judged(made(size, **{figure: slow}), 2.0, hosts)
+            found, suspects = judge_links(made(size, **{figure: slow}), 2.0, hosts)
             assert [(link.src, link.dst) for link in found if link.slow] == expected, name
             assert {each for link in found for each in link.slow} <= {figure}, name
             assert suspects == slow_ranks, name
-    assert judged([], 2.0) == ((), ())
-    ((only,), suspects) = judged(made(2)[:1], 2.0)
+    assert judge_links([], 2.0) == ((), ())
+    ((only,), suspects) = judge_links(made(2)[:1], 2.0)
     assert (only.slow, only.latency_ratio, suspects) == ((), 1.0, ())
 
 
@@ -128,7 +128,7 @@ def report(size: int, **slow: Slow) -> LinksReport:
         replace(each, latency_s=each.latency_s * (1 + 0.1 * noise.random()))
         for each in made(size, **slow)
     ]
-    found, slow_ranks = judged(links, 2.0)
+    found, slow_ranks = judge_links(links, 2.0)
     return LinksReport(
         LinksSpec(size, "gloo", "cpu"),
         found,
@@ -162,7 +162,7 @@ def measured(
     alter: Callable[[int], None] | None = None,
     watch: Callable[[int, str], object] | None = None,
     stall: float = 20.0,
-    **how: Any,
+    **options: Any,
 ) -> LinksReport:
     """Measure with real ranks, each patched in its own process first."""
 
@@ -175,7 +175,7 @@ def measured(
         return run_world(world, work, args, hear=hear)
 
     spec = LinksSpec(
-        size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, "budget_s": 0.1, **how}
+        size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, "budget_s": 0.1, **options}
     )
     world = WorldSpec(size, deadline=100.0, start_method="fork", stall=stall)
     return measure_links(spec, world, start, watch)

@@ -85,8 +85,8 @@ class ComparedSeries:
     """A series that both files have.
 
     Attributes:
-        spec: As in the new file.
-        overall: All sizes together: the launches' geometric means over the sizes.
+        spec: Spec in the new file.
+        overall: Verdict on all sizes together, from the launches' geometric means over the sizes.
     """
 
     spec: SeriesSpec
@@ -105,10 +105,10 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class CompareReport:
-    """Two files of ``bench`` compared.
+    """Comparison of two ``bench`` files.
 
     Attributes:
-        fail_over: Threshold given by the user, beyond which slower is a failure; None: nothing
+        fail_over: Threshold from the user, beyond which a slowdown is a failure; None: nothing
             fails, and the threshold is ``THRESHOLD``.
         notes: Notes of either file, with its name.
     """

@@ -27,7 +27,7 @@ from distdemo.view.format import duration, plural
 
 SIZES = Sizes((8, 1 << 20))
 STALL_S = 30.0  # default of --stall
-OUTER_LIMIT_S = 7 * 24 * 3600.0  # default deadline: --stall ends a measurement earlier
+OUTER_LIMIT_S = 7 * 24 * 3600.0  # default time limit: --stall ends runs that hang
 SHORTEST_S = 0.004
 """Seconds of a measurement with the fewest messages: 64 ranks on two cores took 3 to 10 ms."""
 LONG_S = 600.0  # longest estimate that needs no matching --budget

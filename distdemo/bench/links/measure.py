@@ -14,7 +14,7 @@ from distdemo import backends
 from distdemo.bench.environment import environment
 from distdemo.bench.links.rank import LinkSample, measure
 from distdemo.bench.links.records import Link, LinksReport, LinksSpec
-from distdemo.bench.links.slow import judged
+from distdemo.bench.links.slow import judge_links
 from distdemo.errors import Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.versions import versions
@@ -54,7 +54,7 @@ def measure_links(
     hosts: tuple[str, ...] = ()
     if len(set(known.values())) > 1:
         hosts = tuple(known.get(rank, "?") for rank in range(spec.world_size))
-    links, slow_ranks = judged(_links(samples), spec.factor, hosts)
+    links, slow_ranks = judge_links(_links(samples), spec.factor, hosts)
     return LinksReport(
         spec,
         links,

@@ -36,8 +36,8 @@ FEWEST_SMALL = 5
 BATCH = 20  # small messages between two checks of the time limit
 WINDOW = 4  # large messages sent before the receiver acknowledges them
 FAST = 0.1
-"""Share of the fastest messages that determines a sample. The median would not do: other programs
-delay most messages occasionally, a slow link delays all of them always."""
+"""Share of the fastest messages that determines a sample, rather than the median: other programs
+sometimes delay most messages, while a slow link always delays all of them."""
 BLOCK = 1 << 20  # bytes compared at once, because a buffer may take most of the memory
 HEARTBEAT_S = 2.0  # between two heartbeats during a sample
 PRIME = 251  # period of the pattern: not a power of two, so that shifted blocks are detected
@@ -46,10 +46,10 @@ SLEEP_S, LONGEST_SLEEP_S = 0.001, 0.05  # per turn still ahead, and at most
 
 @dataclass(frozen=True, slots=True)
 class LinkSample:
-    """One measurement of a link, sent by the rank that sends.
+    """One measurement of a link, reported by the source rank.
 
     Attributes:
-        host: Host of the sender.
+        host: Host of the source rank.
         latency_s: Time of a small message one way: half a round trip in the fastest tenth.
         bandwidth_bytes_per_s: Bandwidth of a window in the fastest tenth.
         wrong: Number of wrong elements in the last messages.

@@ -14,13 +14,13 @@ import numpy as np
 
 from distdemo.bench.links.records import Figure, Link
 
-ALIKE = 4.0
+SIMILAR = 4.0
 """Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
 the ratio is larger, single links are slow."""
 FIGURES: tuple[Figure, ...] = ("latency", "bandwidth")
 
 
-def judged(
+def judge_links(
     links: Sequence[Link], factor: float, hosts: Sequence[str] = ()
 ) -> tuple[tuple[Link, ...], tuple[int, ...]]:
     """Return the links with the slow ones marked, and the slow ranks.
@@ -54,7 +54,8 @@ def judged(
         ways = [way for each in ratios for way in (each[rank], each[:, rank])]
         known = [way[~np.isnan(way)] for way in ways]
         return any(
-            len(way) > 1 and way.min() > factor and way.max() <= ALIKE * way.min() for way in known
+            len(way) > 1 and way.min() > factor and way.max() <= SIMILAR * way.min()
+            for way in known
         )
 
     suspects = [rank for rank in range(size) if is_slow(rank)]

@@ -85,7 +85,7 @@ def table(report: LinksReport, console: Console) -> RenderableType:
     parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
     if report.links and console.width >= NARROW:
         for measure in measures(report.links):
-            parts += [Text(), heading(f"{measure.name}: from down, to across")]
+            parts += [Text(), heading(f"{measure.name} (rows send, columns receive)")]
             parts += _map(report, measure, console)
         parts.append(_legend(report, console))
     parts += _worst(report, console)
@@ -112,7 +112,7 @@ def summary(report: LinksReport, console: Console) -> RenderableType:
         found.append(plural(report.wrong, "wrong element"))
     others = " of the other links" if report.slow_ranks else ""
     slow = f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow" * bool(got)
-    ranks = f"{slow_ranks(report)}; check their host, not the links: "
+    ranks = f"{slow_ranks(report)}; check the host, not the links: "
     lead = "Interrupted: " * report.interrupted + ranks * bool(report.slow_ranks)
     return Text(f"{mark} {lead}{', '.join(found)}{slow}.", style=style)
 
