@@ -32,22 +32,22 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": (
         "distdemo.bench.command:bench",
         MEASURE,
-        "How fast an operation is, beside what this machine can do.",
+        "Measure an operation's speed and compare it with the machine's limits.",
     ),
     "bench links": (
         "distdemo.bench.links.command:links",
         MEASURE,
-        "Latency and bandwidth between every pair of ranks, and which links or ranks are slow.",
+        "Measure every pair of ranks and find slow links and ranks.",
     ),
     "bench compare": (
         "distdemo.bench.compare.command:compare",
         MEASURE,
-        "Whether a change between two measurements is real, or noise.",
+        "Compare two measurements and tell changes from noise.",
     ),
     "bench fit": (
         "distdemo.bench.fit.command:fit",
         MEASURE,
-        "The α–β model of what was measured, and what other worlds would take by it.",
+        "Fit the α–β model to measured times and predict those of other worlds.",
     ),
     "trace": (
         "distdemo.trace.command:trace",
