@@ -1,4 +1,4 @@
-"""Files of ``bench`` that never was run: its report with times as noisy as one asks for."""
+"""Artificial files of ``bench``: reports with times of a given noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = tuple(8 * 4**step for step in range(12))  # 8 B to 32 MiB
 
 
 def document(*series: Series, **more: Any) -> BenchReport:
-    """What bench found; of one all-reduce unless told otherwise."""
+    """Return a report, by default of one all-reduce."""
     fields: dict[str, Any] = {
         "series": series or (one_series(),),
         "setups": (setup(),),
@@ -32,7 +32,7 @@ def document(*series: Series, **more: Any) -> BenchReport:
 
 
 def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
-    """A machine that copies and sends at a multiple of the usual speed."""
+    """Return the set-up of a machine that copies and sends at a multiple of the usual speed."""
     limits = (
         Limit(Transport.MEMORY_COPY, 6e9 * speed, 1 << 26),
         Limit(Transport.TCP, 3e9 * speed, 1 << 22, 10e-6 * latency),
@@ -47,7 +47,7 @@ def setup(speed: float = 1.0, latency: float = 1.0, **more: Any) -> Setup:
 
 
 def one_series(rows: Sequence[Row] | None = None, **more: Any) -> Series:
-    """An all-reduce of two ranks over gloo unless told otherwise."""
+    """Return a series, by default an all-reduce of two ranks over gloo."""
     spec = SeriesSpec(
         op="all_reduce",
         form="tensor",
@@ -66,7 +66,7 @@ def one_series(rows: Sequence[Row] | None = None, **more: Any) -> Series:
 
 
 def hockney(size: int, rounds: float = 1, share: float = 1) -> float:
-    """Seconds of a message over a link of 30 µs and 2 GB/s."""
+    """Return the seconds of a message over a link of 30 µs and 2 GB/s."""
     return rounds * 30e-6 + share * size * 0.5e-9
 
 
@@ -79,7 +79,7 @@ def one_row(
     iterations: int = 9,
     noise: float = 0.05,
 ) -> Row:
-    """Times that scatter within a launch, and by half as much between launches."""
+    """Return a row with times that scatter within a launch, and half as much between launches."""
     rng = random.Random(f"{seed} {size}")
     times = []
     for _ in range(launches):
@@ -89,7 +89,7 @@ def one_row(
 
 
 def row_of(size: int, times: Sequence[Sequence[float]]) -> Row:
-    """A row of these times, a sequence a launch."""
+    """Return a row with these times, one sequence per launch."""
     every = sorted(time for launch in times for time in launch)
     middle = median(every)
     ends = (every[0], every[-1])
@@ -97,13 +97,13 @@ def row_of(size: int, times: Sequence[Sequence[float]]) -> Row:
 
 
 def written(path: Path, report: BenchReport) -> str:
-    """The report as bench writes it; the file's name."""
+    """Write a report in bench's format and return the file's name."""
     found = envelope("bench", encode(report), ok=report.ok, errors=[])
     path.write_text(dumps(found), encoding="utf-8")
     return str(path)
 
 
 def recording(file: str, *series: Series, **more: Any) -> Recording:
-    """The same as it is read, without a file."""
+    """Return a recording as read from a file of this name."""
     report = document(*series, **more)
     return Recording(file, report, {comparable(each.spec): each for each in report.series})

@@ -1,8 +1,8 @@
-"""Any operation on any backend: timed, verified, and compared with what the machine can do.
+"""Benchmark any operation on any backend, verify it and compare it with the machine's limits.
 
-What other features may use:
+Modules that other features may use:
 
-- ``timing``: the timed loop's clock and common start; ``statistics``: medians and their intervals;
+- ``timing``: clock and common start of the timed loop; ``statistics``: medians and intervals;
 - ``fit.fit``: the α–β model by least squares;
-- ``environment``: what figures depend on; ``recording``: sizes and times as files have them.
+- ``environment``: the machine and its settings; ``recording``: reader of bench files.
 """

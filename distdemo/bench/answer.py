@@ -1,4 +1,4 @@
-"""Is this normal? The measurement's answer in a sentence or two, and what its series are called."""
+"""One-sentence answer to "Is this normal?", and short names for series."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from distdemo.bench.records import BenchReport, Row, Series, SeriesSpec, Verdict
 from distdemo.cli.contract import Error
 from distdemo.view.format import duration, listing, percent, plural, plus_minus, rate, short_size
 
-FEW = 3  # series that are named in one line
+FEW = 3  # series listed by name in one line
 
 
 def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
-    """Normal, not normal or not measurable now, and why; whether all is well.
+    """Return the answer (normal, not normal or not measurable, and why), and True if all is well.
 
     Args:
-        report: whole, or as far as it went.
-        half: the sign before half an interval's width.
+        report: A complete or partial report.
+        half: Sign before the half-width of an interval.
     """
     rows, names = report.rows, names_of(report.series)
     if not report.ok:
         wrong = _wrong(report)
         return f"{wrong[0].what} {wrong[0].why} {wrong[0].hint}" if wrong else _why(report), False
     judged = [(s, row, row.judgement) for s in report.series for row in s.rows if row.judgement]
-    abnormal = [  # what takes turns is never steady
+    abnormal = [  # oversubscribed rows are never steady
         (series, row, judgement)
         for series, row, judgement in judged
         if judgement.verdict is Verdict.OVERSUBSCRIBED
@@ -43,7 +43,7 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
     ]
     count = f"{len(unsure)} of {plural(len(rows), 'size')} not steady"
     if 2 * len(unsure) > len(rows):
-        why = "something else takes the cores, or the time was too short"
+        why = "other programs used the cores, or the time was too short"
         more = "--budget" if report.spec.iters is None else "--iters"
         hint = f"Try again on a quiet machine, or with a larger {more}."
         if all(row.interval_s is None for row in unsure):
@@ -62,7 +62,7 @@ def answer(report: BenchReport, half: str = "±") -> tuple[str, bool]:
 
 
 def errors(report: BenchReport) -> tuple[Error, ...]:
-    """For the document: what is wrong or missing, beside the world that failed."""
+    """Return the errors for the JSON document, except that of a failed world."""
     names = names_of(report.series)
     found = [
         *_wrong(report),
@@ -74,7 +74,7 @@ def errors(report: BenchReport) -> tuple[Error, ...]:
 
 
 def _wrong(report: BenchReport) -> list[Error]:
-    """One a row that holds wrong elements."""
+    """Return one error per row with wrong elements."""
     names, found = names_of(report.series), []
     for series in report.series:
         for row in series.rows:
@@ -88,7 +88,7 @@ def _wrong(report: BenchReport) -> list[Error]:
 
 
 def _why(report: BenchReport) -> str:
-    """What kept it from being whole."""
+    """Return the reason why the measurement is incomplete."""
     points = sum(len(series.spec.sizes_bytes) for series in report.series)
     done = f"{len(report.rows)} of {plural(points, 'size')} were measured."
     if report.world is not None and report.world.verdict is not None:
@@ -100,7 +100,7 @@ def _why(report: BenchReport) -> str:
 
 
 def _best(report: BenchReport) -> str:
-    """``busbw up to 3.90 GB/s at 4 MiB (62% of a TCP stream)``; else the least time."""
+    """Return ``busbw up to 3.90 GB/s at 4 MiB (62% of a TCP stream)``; without busbw the time."""
     series, row = max(
         ((series, row) for series in report.series for row in series.rows),
         key=lambda pair: (pair[1].busbw_bytes_per_s, -pair[1].median_s),
@@ -116,7 +116,7 @@ def _best(report: BenchReport) -> str:
 
 
 def where(names: Iterable[str], rows: Sequence[Row], report: BenchReport) -> str:
-    """``64 KiB``, or ``all-gather, 8 B to 64 KiB``."""
+    """Return ``64 KiB``, or ``all-gather, 8 B to 64 KiB``."""
     sizes = [row.size_bytes for row in rows]
     first, last = short_size(min(sizes)), short_size(max(sizes))
     span = first if first == last else f"{first} to {last}"
@@ -128,22 +128,22 @@ def where(names: Iterable[str], rows: Sequence[Row], report: BenchReport) -> str
 
 # ------------------------------------------------------------------------------------------ names
 
-TELLING = (
+NAMING_ORDER = (
     *("op", "backend", "form", "placement", "device", "reduce op", "async", "dtype"),
     *("ranks", "group", "root", "pair"),
 )
-"""Traits in the order in which they are taken to tell series apart."""
+"""Traits in the order in which they are used to distinguish series."""
 
 
 def traits(spec: SeriesSpec) -> dict[str, str]:
-    """What the series is, by what it says; what does not apply is empty."""
+    """Return the traits of a series by name; empty where one doesn't apply."""
     groups = ""
     if len(spec.groups) == 1:
         groups = f"group {','.join(map(str, spec.groups[0]))}"
     elif spec.groups:
         groups = f"{len(spec.groups)} groups of {plural(spec.group_size, 'rank')}"
     placement = "in place" if spec.in_place else ""
-    if spec.pattern is not None:  # each of two ranks has but one buffer
+    if spec.pattern is not None:  # each rank has only one buffer
         placement = ""
     elif not spec.in_place and ops.REGISTRY[spec.op].has_both(spec.smallest):
         placement = "out of place"
@@ -164,14 +164,14 @@ def traits(spec: SeriesSpec) -> dict[str, str]:
 
 
 def names_of(series: Sequence[Series]) -> dict[SeriesSpec, str]:
-    """A short name for each: as little as tells it from the others, else op and backend."""
+    """Return a short name per series: the traits that distinguish it, or op and backend."""
     every = [traits(each.spec) for each in series]
 
     def words(chosen: Sequence[str]) -> list[str]:
         return [" ".join(filter(None, (each[name] for name in chosen))) for each in every]
 
     chosen: list[str] = []
-    for name in TELLING:
+    for name in NAMING_ORDER:
         if len(set(words([*chosen, name]))) > len(set(words(chosen))):
             chosen.append(name)
     found = zip(series, words(chosen or ["op", "backend"]), strict=True)
@@ -179,8 +179,8 @@ def names_of(series: Sequence[Series]) -> dict[SeriesSpec, str]:
 
 
 def headline(report: BenchReport) -> str:
-    """The whole measurement in one line: its ops and backends, and what all have in common."""
+    """Return the measurement in one line: ops, backends and the traits that all series share."""
     every = [traits(each.spec) for each in report.series]
     values = {name: list(dict.fromkeys(each[name] for each in every)) for name in every[0]}
-    told = [", ".join(v) for k, v in values.items() if k in ("op", "backend") or len(v) == 1]
-    return " · ".join(filter(None, told))
+    parts = [", ".join(v) for k, v in values.items() if k in ("op", "backend") or len(v) == 1]
+    return " · ".join(filter(None, parts))

@@ -1,4 +1,4 @@
-"""``distdemo bench``: how fast an operation is, and whether that is normal."""
+"""``distdemo bench``: measure an operation's speed, and say whether it is normal."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ from distdemo.ops.footprint import memory_of_all
 
 EVERY_OP = "all"
 MOST_LAUNCHES = 1000
-MOST_ITERS = 100_000  # of one size, timed or not: no median needs more
-OUTER_LIMIT_S = 7 * 24 * 3600.0  # of a measurement whose user sets none
+MOST_ITERS = 100_000  # per size, timed or not: no median needs more
+OUTER_LIMIT_S = 7 * 24 * 3600.0  # default time limit of a measurement
 STALL_S = 30.0
 FULL_MESH = 64
-"""Ranks up to which gloo connects all to all before anything is timed: 64 ranks take a second, 256
-two, 1024 half a minute, in every launch. Beyond that it connects those that talk, in the warm-up;
-but not where even ``irecv`` would wait for a connection."""
+"""Largest world in which gloo connects all pairs of ranks before timing: that takes a second for 64
+ranks, two for 256, half a minute for 1024, in every launch. In larger worlds ranks connect during
+the warm-up, unless the op's ``irecv`` would then wait for a connection."""
 OF_SOME_OPS = {
     "reduce_op": "sum",
     "root": 0,
-    "variant": None,  # single, which the libraries below have, without copies around it
+    "variant": None,  # single: it maps to the backend's own call without extra copies
     "pattern": "pair",
     "src": None,
     "dst": None,
 }
-"""Settings that only some operations take, and their defaults."""
+"""Settings that only some operations take, with their defaults."""
 SWEEP = ("-b", "-e", "-f")
 CLASHES = (("--iters", "--budget"), *(("--sizes", flag) for flag in SWEEP))
 
@@ -88,20 +88,20 @@ def _number(flag: str, what: str, least: int = 1, most: int = MOST_ITERS) -> Any
     epilog="Try: distdemo bench; distdemo bench all-gather -n 4 -e 1M; distdemo bench all "
     "--backend gloo,mpi -o new.json",
 )
-def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
+def bench(  # noqa: PLR0913, PLR0917 - one parameter per option
     session: Session,
     operations: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="OP",
-            help="all-reduce (the default), scatter, ..., or all.",
+            help="all-reduce (default), scatter, ..., or all.",
             show_default=False,
             autocompletion=offer((*(op.command for op in ops.REGISTRY.values()), EVERY_OP)),
         ),
     ] = None,
     world_size: WorldSize = None,
     backend: Annotated[
-        str, typer.Option("--backend", metavar="NAME,...", help="One or several backends.")
+        str, typer.Option("--backend", metavar="NAME,...", help="One or more backends.")
     ] = "auto",
     min_bytes: Annotated[int | None, _bytes("--min-bytes", "-b", "Smallest size (8).")] = None,
     max_bytes: Annotated[int | None, _bytes("--max-bytes", "-e", "Largest size (64M).")] = None,
@@ -114,19 +114,20 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     reduce_op: ReduceOp = "sum",
     root: Root = 0,
     async_op: Annotated[
-        bool, typer.Option("--async", "--nonblocking", help="Non-blocking calls, waited for.")
+        bool,
+        typer.Option("--async", "--nonblocking", help="Time non-blocking calls and their wait."),
     ] = False,
     overlap: Annotated[
-        bool, typer.Option("--overlap", help="Measure how much of a call computing hides.")
+        bool, typer.Option("--overlap", help="Measure how much of a call computation hides.")
     ] = False,
-    skew: Annotated[bool, typer.Option("--skew", help="Measure which rank comes late.")] = False,
+    skew: Annotated[bool, typer.Option("--skew", help="Find late ranks.")] = False,
     budget: Annotated[
         float | None,
         typer.Option(
             "--budget",
             metavar="SECONDS",
             parser=parse_seconds,
-            help="Time for each operation (8).",
+            help="Time per operation (8).",
         ),
     ] = None,
     precision: Annotated[
@@ -136,7 +137,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
             metavar="SHARE",
             parser=parse_share,
             show_default=False,
-            help="Half the width of a steady median's interval (5%).",
+            help="Target half-width of the median's confidence interval (5%).",
         ),
     ] = PRECISION,
     plot: Plot = None,
@@ -152,10 +153,10 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     ] = None,
     launches: Annotated[
         int | None,
-        _number("--launches", "Number of fresh worlds to time in.", most=MOST_LAUNCHES),
+        _number("--launches", "Number of fresh worlds to time.", most=MOST_LAUNCHES),
     ] = None,
     check_every: Annotated[
-        int, _number("--check-every", "Number of timed iterations between two verifications.", 0)
+        int, _number("--check-every", "Number of timed iterations between verifications.", 0)
     ] = 0,
     no_limits: Annotated[
         bool,
@@ -168,7 +169,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     device: Device = None,
     start_method: StartMethod = "auto",
 ) -> Result:
-    """Measure an operation, and compare it with what this machine can do.
+    """Measure an operation's speed and compare it with the machine's limits.
 
     Starts fresh worlds until the median of every size is steady, verifies every
     element, and compares each bandwidth with this machine's memory and TCP
@@ -186,22 +187,24 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     for one, other in CLASHES:
         if given[one] is not None and given[other] is not None:
             raise UsageError(
-                f"{one} and {other} don't go together.", "Each decides it alone.", "Take one."
+                f"{one} and {other} can't be combined.",
+                "Each replaces the other.",
+                "Use one of them.",
             )
     given["--dtype"] = None if dtype == "float32" else dtype
     for flag in ("--sizes", *SWEEP, "--dtype"):
         if given[flag] is not None and all(op.meets for op in chosen):
-            why = "It moves no data: there is one point, of size 0."
-            raise UsageError(f"{flag} means nothing to {_named(chosen)}.", why, "Leave it out.")
+            why = "It moves no data, so it is measured once, at size 0."
+            raise UsageError(_no_option(chosen, flag), why, "Leave it out.")
     own: dict[str, Any] = dict(
         zip(OF_SOME_OPS, (reduce_op, root, variant, pattern, src, dst), strict=True)
     )
     for name, value in own.items():
         if value != OF_SOME_OPS[name] and not any(name in op.takes for op in chosen):
-            takers = [op.command for op in ops.REGISTRY.values() if name in op.takes]
+            having = [op.command for op in ops.REGISTRY.values() if name in op.takes]
             raise UsageError(
-                f"--{name.replace('_', '-')} means nothing to {_named(chosen)}.",
-                f"It belongs to: {', '.join(takers)}.",
+                _no_option(chosen, f"--{name.replace('_', '-')}"),
+                f"Operations with this option: {', '.join(having)}.",
                 "Leave it out.",
             )
     size = session.world_size(world_size, max(2, 1 + max(group or (0,))))
@@ -215,7 +218,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
         worlds[world.backend] = replace(world, lazy=lazy)
     groups = make_groups(group, split, size)
     asked = SeriesSpec(
-        *("", "", "", "", ""),  # op, form, calls, backend and device come below
+        *("", "", "", "", ""),  # op, form, calls, backend and device follow below
         world_size=size,
         group_size=len(groups[0]) if groups else size,
         groups=groups,
@@ -228,7 +231,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
     wanted = sizes or sweep(first, last, 4.0 if step_factor is None else step_factor)
     series = _all_series(chosen, worlds.values(), asked, wanted)
     for each in series:
-        if each.sizes_bytes and each.device == "cpu":  # one size is held at a time
+        if each.sizes_bytes and each.device == "cpu":  # only one size is in memory at a time
             specs = each.at(each.sizes_bytes[-1])
             data = len(specs) * memory_of_all(ops.REGISTRY[each.op], specs[0])
             session.check_memory(worlds[each.backend], data * session.ranks_here(size) // size)
@@ -266,7 +269,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 def _chosen(given: Sequence[str] | None) -> list[Op]:
-    """The ops that were named, each once; all-reduce if none was."""
+    """Return the named ops without duplicates; all-reduce if none was named."""
     chosen: dict[str, Op] = {}
     for word in ",".join(given or ["all-reduce"]).split(","):
         op = ops.find(word)
@@ -283,8 +286,9 @@ def _chosen(given: Sequence[str] | None) -> list[Op]:
     return list(chosen.values())
 
 
-def _named(chosen: Sequence[Op]) -> str:
-    return ", ".join(op.command for op in chosen)
+def _no_option(chosen: Sequence[Op], flag: str) -> str:
+    names = ", ".join(op.command for op in chosen)
+    return f"{names} {'has' if len(chosen) == 1 else 'have'} no option {flag}."
 
 
 def _backend_names(text: str, session: Session) -> list[str]:
@@ -295,8 +299,8 @@ def _backend_names(text: str, session: Session) -> list[str]:
             raise unknown("backend", known, name, "--backend")
     if session.placement is not None and len(names) > 1:
         raise UsageError(
-            f"--backend {text}: only one is possible here.",
-            "This process is a rank of a world that others started, which has one backend.",
+            f"--backend {text}: only one backend is possible here.",
+            "This process is a rank of an externally started world, which has one backend.",
             f"Try --backend {names[0]}, or add --launcher local.",
         )
     return names
@@ -308,9 +312,12 @@ def _all_series(
     asked: SeriesSpec,
     sizes: Sequence[int],
 ) -> list[SeriesSpec]:
-    """Every op on every backend, out of place and in place.
+    """Return every op on every backend, out of place and in place.
 
-    What can't be measured stands among the others with the reason; alone it is an error.
+    Series that can't be measured carry the reason.
+
+    Raises:
+        UsageError: No series can be measured.
     """
     found: list[SeriesSpec] = []
     refusals: list[UsageError] = []
@@ -321,8 +328,8 @@ def _all_series(
             template = replace(template, form=form.name, calls=form.call)
             try:
                 if template.group_size < op.smallest_world:
-                    why = "One can't send to itself."
-                    raise UsageError(f"{op.command} needs two ranks.", why, "Try --world-size 2.")  # noqa: TRY301 - as what the backend refuses
+                    why = "A rank can't send to itself."
+                    raise UsageError(f"{op.command} needs two ranks.", why, "Try --world-size 2.")  # noqa: TRY301 - handled like a refusal of the backend
                 check_support(backends.REGISTRY[world.backend], op, template.smallest, world.device)
             except UsageError as error:
                 refusals.append(error)
@@ -338,7 +345,7 @@ def _all_series(
 
 
 def _template(op: Op, world: WorldSpec, asked: SeriesSpec) -> SeriesSpec:
-    """The op with all its settings but form and size."""
+    """Return the series of an op without form and sizes."""
     takes: dict[str, Any] = {
         name: getattr(asked, name) if name in op.takes else None for name in OF_SOME_OPS
     }

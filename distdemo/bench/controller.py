@@ -1,8 +1,8 @@
-"""The launcher's side of ``bench``: world after world, until every median is steady or time is up.
+"""Launcher side of ``bench``: start worlds until every median is steady or time is up.
 
-The first world of each backend verifies every size and finds out how long things take; the others
-time. What comes in is put together as it comes, so whatever ends the measurement (a rank that
-dies, Ctrl-C) leaves what was measured by then.
+The first world of each backend verifies every size and estimates durations; later worlds measure
+them. Results are collected as they arrive, so a measurement that ends early (a rank dies, Ctrl-C)
+keeps everything measured before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distdemo.bench import plan
 from distdemo.bench.environment import cores, environment
 from distdemo.bench.judge import judge
 from distdemo.bench.limits import bound_of
-from distdemo.bench.plan import Key, Visit, Visits
+from distdemo.bench.plan import Key, Measurement, Measurements
 from distdemo.bench.rank import Ready, Sample, bench
 from distdemo.bench.records import (
     FEWEST_LAUNCHES,
@@ -40,8 +40,8 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.versions import versions
 
 Watch = Callable[[int, int, str], object]
-"""Told how many hundredths of the work are done, how many elements were wrong, what goes on."""
-MOST_LAUNCHES = 40  # of one backend
+"""Called with the percentage done, the number of wrong elements and the current activity."""
+MOST_LAUNCHES = 40  # per backend
 
 
 def measure(
@@ -55,14 +55,14 @@ def measure(
     """Measure all series, one backend after the other.
 
     Args:
-        spec: what to measure.
-        worlds: one a backend; the deadline is that of the whole measurement.
-        start: starts a world, as ``Session.start`` does.
-        watch: called as results come; None leaves the cores to the ranks.
-        once: only one world can be started.
+        spec: Spec of the measurement.
+        worlds: One per backend; the deadline applies to the whole measurement.
+        start: Function that starts a world, such as ``Session.start``.
+        watch: Callback on results; None to leave the cores to the ranks.
+        once: True if only one world can be started.
 
     Raises:
-        DistdemoError: no world can be started, and nothing was measured yet.
+        DistdemoError: A world can't be started and nothing has been measured yet.
     """
     measured = {series.backend for series in spec.series if series.sizes_bytes}
     mine = [world for world in worlds if world.backend in measured]
@@ -77,12 +77,12 @@ def measure(
 
 @dataclass(slots=True)
 class _Controller:
-    """Starts the worlds of a measurement; the first fields are what ``measure`` is told.
+    """Controller of a measurement's worlds; its first fields are the arguments of ``measure``.
 
     Attributes:
-        results: all that came of it.
-        timing_since: when the first launch of this backend that counts began.
-        doing: what was last measured, in a few words.
+        results: Results so far.
+        timing_since: Start time of this backend's first timed launch.
+        doing: Description of the last measurement.
     """
 
     spec: BenchSpec
@@ -95,7 +95,7 @@ class _Controller:
     doing: str = ""
 
     def run(self) -> None:
-        """Every backend, in the order in which they were named; one that fails stops no other."""
+        """Measure the backends in the given order; the failure of one doesn't stop the next."""
         for world in self.worlds:
             self.timing_since = None
             try:
@@ -106,7 +106,7 @@ class _Controller:
                 self.results.errors[world.backend] = f"{error.what} {error.why} It stopped"
 
     def measure_backend(self, world: WorldSpec) -> None:
-        """One world after the other, until enough is known or one fails."""
+        """Start worlds until all medians are known or a world fails."""
         if self.once:
             self.launch(world, plan.in_one_world(self.spec, world.backend))
             return
@@ -118,8 +118,8 @@ class _Controller:
             if not counts or not self.launch(world, plan.later(self.spec, number, counts)):
                 return
 
-    def launch(self, world: WorldSpec, visits: Visits) -> bool:
-        """Run one world; whether all its ranks did what they should."""
+    def launch(self, world: WorldSpec, measurements: Measurements) -> bool:
+        """Run one world and return True if it succeeded."""
         left = world.deadline - (monotonic() - self.results.began)
         if left <= 0:
             limit = f"The time limit of {world.deadline:g} s was reached"
@@ -128,17 +128,17 @@ class _Controller:
         report = self.start(
             replace(world, deadline=max(0.1, round(left, 1))),
             bench,
-            (self.spec, visits),
+            (self.spec, measurements),
             sends=Ready | Sample | None,
-            hear=partial(self.hear, world),
-            order=encode(visits),
-            resume=lambda order: (bench, (self.spec, decode(Visits, order))),
+            hear=partial(self.on_message, world),
+            order=encode(measurements),
+            resume=lambda order: (bench, (self.spec, decode(Measurements, order))),
         )
         self.results.add_world(world, report)
         return report.ok
 
     def counts(self, backend: str, launch: int) -> dict[Key, int]:
-        """Iterations of each size in this launch; empty: enough is known."""
+        """Return the iterations of each size in this launch; empty if no more are needed."""
         fixed = plan.fixed_launches(self.spec)
         every = plan.keys(self.spec, backend)
         if self.spec.iters is not None and fixed is not None:
@@ -156,16 +156,16 @@ class _Controller:
         }
 
     def spent_s(self) -> float:
-        """Seconds of this backend's budget that are gone."""
+        """Return the seconds of this backend's budget spent so far."""
         return 0.0 if self.timing_since is None else monotonic() - self.timing_since
 
-    def hear(self, world: WorldSpec, rank: int, told: Ready | Sample | None) -> None:
-        """What a rank tells; None: it still moves."""
-        if isinstance(told, Ready) and rank == 0:
-            self.results.add_ready(world.backend, told)
-        if isinstance(told, Sample) and self.results.add_sample(rank, told):
-            series = self.spec.series[told.visit.series]
-            self.doing = series.named(series.sizes_bytes[told.visit.point])
+    def on_message(self, world: WorldSpec, rank: int, message: Ready | Sample | None) -> None:
+        """Handle a message of a rank; None is a heartbeat."""
+        if isinstance(message, Ready) and rank == 0:
+            self.results.add_ready(world.backend, message)
+        if isinstance(message, Sample) and self.results.add_sample(rank, message):
+            series = self.spec.series[message.measurement.series]
+            self.doing = series.named(series.sizes_bytes[message.measurement.point])
         if self.watch is None:
             return
         part = self.spent_s() / plan.budget_s(self.spec, world.backend)
@@ -179,12 +179,12 @@ class _Controller:
 
 @dataclass(slots=True)
 class Samples:
-    """All that is known of one size of one series.
+    """Collected times of one size of one series.
 
     Attributes:
-        pace_s: of an iteration of the last launch, the common start and stalls included.
-        times_s: by launch, an entry an iteration: the slowest rank's.
-        overlaps: by launch, the slowest rank's.
+        pace_s: Seconds per iteration in the last launch, including the common start and stalls.
+        times_s: Times of the slowest rank by launch, one per iteration.
+        overlaps: Overlap of the slowest rank, one per launch.
     """
 
     pace_s: float = 0.0
@@ -196,12 +196,12 @@ class Samples:
 
 
 class Results:
-    """What ranks told and how worlds ended, put together; and the report that it makes.
+    """Collector of the ranks' messages and the worlds' reports; it builds the final report.
 
     Attributes:
-        setups: by backend.
-        errors: by backend, why nothing more came of it, as the beginning of a sentence.
-        interrupted: a signal ended the measurement.
+        setups: Set-up by backend.
+        errors: Reason why a backend stopped, by backend, as the beginning of a sentence.
+        interrupted: True if a signal ended the measurement.
     """
 
     def __init__(self, spec: BenchSpec, worlds: Sequence[WorldSpec], *, once: bool = False) -> None:
@@ -224,12 +224,12 @@ class Results:
         self._once = once
         self._worlds = worlds
         self._failed: WorldReport | None = None
-        self._open: dict[Visit, dict[int, Sample]] = {}
+        self._open: dict[Measurement, dict[int, Sample]] = {}
         self._skews: dict[int, SkewLog] = {}
-        self._spreads: dict[str, array[float]] = {}  # between the first rank's start and the last's
+        self._spreads: dict[str, array[float]] = {}  # from first to last start
 
     def add_world(self, world: WorldSpec, report: WorldReport) -> None:
-        """One of them has ended."""
+        """Record that a world has ended."""
         before, hosts = self.setups[world.backend], report.hosts
         self.setups[world.backend] = replace(
             before,
@@ -243,35 +243,35 @@ class Results:
             self._failed = self._failed or report
             self.errors[world.backend] = "A world failed"
 
-    def add_ready(self, backend: str, told: Ready) -> None:
-        """What rank 0 found before the first visit."""
+    def add_ready(self, backend: str, ready: Ready) -> None:
+        """Record what rank 0 measured before the first size."""
         self.setups[backend] = replace(
             self.setups[backend],
-            alignment=told.alignment,
-            harness=told.harness,
-            limits=told.limits,
+            alignment=ready.alignment,
+            harness=ready.harness,
+            limits=ready.limits,
             bound=bound_of(
-                told.limits,
+                ready.limits,
                 backends.REGISTRY[backend].transport,
-                one_host=told.alignment.way is Start.PAGE,
+                one_host=ready.alignment.way is Start.PAGE,
             ),
         )
 
     def add_sample(self, rank: int, sample: Sample) -> bool:
-        """What a rank found in a visit; whether that completed it."""
-        visit = sample.visit
-        series = self._spec.series[visit.series]
-        told = self._open.setdefault(visit, {})
-        told[rank] = sample
-        if len(told) < series.world_size:
+        """Record a rank's sample and return True if every rank's has arrived."""
+        measurement = sample.measurement
+        series = self._spec.series[measurement.series]
+        by_rank = self._open.setdefault(measurement, {})
+        by_rank[rank] = sample
+        if len(by_rank) < series.world_size:
             return False
-        del self._open[visit]
-        samples = [told[each] for each in range(series.world_size)]
+        del self._open[measurement]
+        samples = [by_rank[each] for each in range(series.world_size)]
         arrived, started, took = (
             [array("d", each) for each in column]
             for column in zip(*((s.arrived, s.started, s.took) for s in samples), strict=True)
         )
-        point = self.samples.setdefault((visit.series, visit.point), Samples())
+        point = self.samples.setdefault((measurement.series, measurement.point), Samples())
         point.clock = samples[0].clock
         point.checked += sum(each.checked for each in samples)
         point.wrong += sum(each.wrong for each in samples)
@@ -279,16 +279,16 @@ class Results:
         point.pace_s = max(paces, default=0.0)
         comparable = self._one_clock(series.backend)
         if comparable and ops.REGISTRY[series.op].meets and not series.groups:
-            # A barrier moves no data; what is verified is that no rank left before all had come.
+            # A barrier moves no data: verify that no rank left before all had arrived.
             for starts, times in zip(
                 zip(*started, strict=True), zip(*took, strict=True), strict=True
             ):
                 point.checked += len(starts)
                 point.wrong += sum(s + t < max(starts) for s, t in zip(starts, times, strict=True))
-        if visit.launch == 0:
+        if measurement.launch == 0:
             return True
         slowest = list(map(max, zip(*took, strict=True)))
-        point.times_s.setdefault(visit.launch, []).extend(slowest)
+        point.times_s.setdefault(measurement.launch, []).extend(slowest)
         overlaps = [each.overlap for each in samples if each.overlap is not None]
         if overlaps:
             columns = zip(*((o.alone_s, o.compute_s, o.together_s) for o in overlaps), strict=True)
@@ -300,18 +300,18 @@ class Results:
                 inside = sorted(rank for group in series.groups for rank in group)
                 lopsided = bool(ops.REGISTRY[series.op].takes & {"root", "src"})
                 log = SkewLog(inside or range(series.world_size), lopsided=lopsided)
-                self._skews.setdefault(visit.series, log).add(arrived, took)
+                self._skews.setdefault(measurement.series, log).add(arrived, took)
         return True
 
     def _one_clock(self, backend: str) -> bool:
-        """Whether the moments of all its ranks can be compared: they live on one machine."""
+        """Return True if all ranks of the backend share a clock, being on one machine."""
         aligned = self.setups[backend].alignment
         return aligned is not None and aligned.way is Start.PAGE
 
     # -------------------------------------------------------------------------------- reporting
 
     def row(self, key: Key) -> Row | None:
-        """Of this size; None until a launch has timed it."""
+        """Return the row of this size; None until a launch has timed it."""
         point = self.samples.get(key)
         if point is None or not point.times_s:
             return None
@@ -331,7 +331,7 @@ class Results:
         )
 
     def report(self) -> BenchReport:
-        """All that is known by now."""
+        """Return the report on everything measured so far."""
         found = versions()
         for world in self._worlds:
             found |= backends.versions_of(world)
@@ -381,32 +381,32 @@ class Results:
         return replace(setup, alignment=aligned)
 
     def _notes(self) -> Iterator[str]:
-        """What a reader should know."""
+        """Yield remarks for the reader."""
         if self._once:
             yield (
-                "Here MPI begins once in a process, so blocks of one world stand for launches: the "
-                "intervals leave out what differs from world to world, and are too narrow."
+                "MPI can start only once per process here, so blocks of one world replace "
+                "launches: the intervals miss differences between worlds and are too narrow."
             )
         if self._spec.skew and not all(map(self._one_clock, self.setups)):
             yield (
-                "Which rank comes late is not known: the ranks share no memory, so their clocks "
-                "can't be compared."
+                "Late ranks can't be found: the ranks share no memory, so their clocks can't be "
+                "compared."
             )
 
 
 def make_row(times_s: Sequence[Sequence[float]], precision: float, **known: Any) -> Row:  # noqa: ANN401 - fields of Row
-    """The row of these times: quantiles over all iterations, and the interval over the launches.
+    """Return a row with quantiles over all iterations and the interval over the launches.
 
     Args:
-        times_s: at least one, a sequence a launch.
-        precision: half the width of a steady interval, as a share of the median.
-        known: the other fields of the row.
+        times_s: Times, one sequence per launch; at least one time.
+        precision: Largest half-width of a steady interval, as a share of the median.
+        known: Other fields of the row.
     """
     launches = tuple(tuple(launch) for launch in times_s if len(launch))
     ordered = sorted(each for launch in launches for each in launch)
     middle = quantile(ordered, 0.5)
     found = interval([median(launch) for launch in launches])
-    if found is not None:  # launches of unequal length may put the median of all beside it
+    if found is not None:  # with unequal launches it may miss the overall median
         found = min(found[0], middle), max(found[1], middle)
     row = Row(
         times_s=launches,

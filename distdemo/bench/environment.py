@@ -1,4 +1,4 @@
-"""What figures depend on beside the command line: the machine and the variables that tune it."""
+"""The machine and the environment variables that results depend on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ TUNING = (
     *("GLOO_", "NCCL_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "MPICH_", "MPIR_", "I_MPI_", "OMPI_MCA_", "FI_", "UCX_"),
 )
-"""Beginnings of the names of variables that libraries are tuned with; no others are recorded."""
+"""Prefixes of the variables that tune libraries; no others are recorded."""
 
 
 def cores() -> Share:
-    """What of the machine's cores this process and its ranks get."""
+    """Return the share of the machine's cores available to this process and its ranks."""
     return share(Surroundings())
 
 
 def environment(*, gpu: bool) -> dict[str, str | int | float]:
-    """For the report, once all ranks are gone: it may ask a GPU for its name."""
+    """Return the environment for the report; call it after all ranks have exited.
+
+    Args:
+        gpu: True to include the name of the GPU.
+    """
     found: dict[str, str | int | float] = {
         "host": socket.gethostname(),
         "processor": _processor(),
@@ -39,7 +43,7 @@ def environment(*, gpu: bool) -> dict[str, str | int | float]:
 
 
 def _processor() -> str:
-    """Its model, as Linux knows it."""
+    """Return the processor's model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

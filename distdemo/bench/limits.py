@@ -1,7 +1,7 @@
-"""What the machine does without torch.distributed: the limits that its figures are compared with.
+"""Measure the machine's limits without torch.distributed.
 
-Copies in memory and TCP streams between neighbours on a ring, by all ranks at once; on a GPU also
-copies in its memory. Bandwidth counts each copied byte once, though it is read and written.
+All ranks at once copy memory and send TCP streams to their neighbours on a ring; on a GPU they also
+copy in its memory. Bandwidth counts each copied byte once, although it is read and written.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ from distdemo.launcher.limits import free_memory
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-SECONDS = 0.3  # for each limit
-ROUNDS = 100  # of a small message, with which the latency is found
-SHARE = 8  # the buffers of all ranks, one each, take at most this part of the free memory: 1/8
-GIVE_UP_S = 5.0  # without a byte, after which a peer is given up
+SECONDS = 0.3  # per limit
+ROUNDS = 100  # small messages that measure the latency
+SHARE = 8  # divisor: all ranks' buffers together take at most 1/8 of the free memory
+GIVE_UP_S = 5.0  # seconds without a byte after which a peer counts as lost
 MESSAGE = 4 << 20  # bytes: with a copy at each end more than most cores' own cache
 FAST = 0.1
-"""A limit is what the fastest tenth takes: other programs can make it look lower, nothing can
-make it look higher."""
+"""Share of the fastest transfers that determines a limit: other programs can make a limit look
+lower, nothing can make it look higher."""
 SLICE_S, LONG_SLICE_S = 0.01, 0.09
-"""Of a measurement. Where ranks take turns on a core a slice is longer than a turn: in a short one
-a rank has the core or has it not."""
-RAMP = 1 / 6  # share of a measurement that goes on uncounted before it, and again after it
+"""Length of a slice of a measurement. If ranks share a core, a slice is longer than a scheduler
+turn; in a shorter one each rank would run all the time or not at all."""
+RAMP = 1 / 6  # share of a measurement that runs uncounted before it and after it
 LARGE = 64 << 20  # bytes: more than most processors' last-level cache
-SMALL = 16 << 20  # for each of many ranks that copy at once, who share the cache
-LEAST = 1 << 20  # what is smaller stays in a core's own cache
-GPU_COPIES = 16  # that are queued before the GPU is waited for
+SMALL = 16 << 20  # bytes per rank if many ranks that share the cache copy at once
+LEAST = 1 << 20  # bytes: less would stay in a core's own cache
+GPU_COPIES = 16  # copies queued before each synchronization
 TOKEN = 16  # bytes
 PING = bytes(8)
-INTRODUCTION_S = 1.0  # in which a caller has to show the token
+TOKEN_TIMEOUT_S = 1.0  # for a caller to send the token
 
 
 class LostError(OSError):
-    """The other rank fell silent, or left."""
+    """The other rank was silent for too long or closed the stream."""
 
 
 def measure_limits(rank: Rank) -> tuple[Limit, ...]:
-    """Collective: measure this machine, in a second or so; once in a world.
+    """Collective: measure this machine in about a second; at most once per world.
 
-    A transport that can't be had between these ranks is left out, as is whatever memory is too
-    short for: the limits are for comparison alone, and no reason for a world to end.
+    Transports that aren't available between these ranks, or need too much memory, are left out: the
+    limits are only for comparison and must not make a world fail.
 
     Returns:
-        On rank 0 the limits; on others what this rank reached itself.
+        The limits on rank 0; this rank's own results on other ranks.
     """
     store = rank.store("limits")
     if rank.rank == 0:
         store.set("room", str(free_memory() // (SHARE * rank.world_size)))
-    room = int(store.get("room"))  # bytes that a buffer of a rank may have
+    room = int(store.get("room"))  # bytes per buffer
     found = _copies(rank, Transport.MEMORY_COPY, "cpu", room)
     if rank.device != "cpu":
         found += _copies(rank, Transport.DEVICE_COPY, rank.device, room)
@@ -83,7 +83,7 @@ def slowest(parts: Sequence[Sequence[Limit]]) -> tuple[Limit, ...]:
     """Return the slowest rank's bandwidth of each transport that every rank could use.
 
     Args:
-        parts: Limits that each rank found, in order.
+        parts: Limits of each rank, in rank order.
     """
     found = []
     for limit in parts[0]:
@@ -98,9 +98,9 @@ def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -
     """Return the limit that busbw is compared with; None if it was not measured.
 
     Args:
-        limits: As ``measure_limits`` returns them on rank 0.
+        limits: Limits from ``measure_limits`` on rank 0.
         transport: Transport of the backend.
-        one_host: The ranks share memory; others are compared with a TCP stream.
+        one_host: True if the ranks share memory; otherwise the TCP stream is the limit.
     """
     wanted = transport if one_host else Transport.TCP
     return next((limit for limit in limits if limit.transport is wanted), None)
@@ -109,15 +109,15 @@ def bound_of(limits: Sequence[Limit], transport: Transport, *, one_host: bool) -
 def _flow(rank: Rank, step: Callable[[], int]) -> float:
     """Return the bytes per second that this rank moves, in the fastest tenth of the time.
 
-    Ranks that do the same begin up to some 10 ms apart, so each continues uncounted before and
-    after: none is ever alone while its work counts.
+    Ranks start up to some 10 ms apart, so each runs uncounted before and after: no rank is alone
+    while its work counts.
 
     Args:
         rank: This rank of the world.
-        step: Moves what can be moved now, or waits a little; returns its bytes.
+        step: Function that moves data, or waits briefly, and returns the number of bytes.
     """
-    crowded = rank.world_size > cores().effective  # of one machine's; of several it is assumed
-    slice_s = LONG_SLICE_S if crowded else SLICE_S
+    oversubscribed = rank.world_size > cores().effective  # as if all ranks were on this machine
+    slice_s = LONG_SLICE_S if oversubscribed else SLICE_S
 
     def during(length: float) -> float:
         moved, began = 0, perf_counter()
@@ -127,9 +127,9 @@ def _flow(rank: Rank, step: Callable[[], int]) -> float:
 
     during(RAMP * SECONDS)
     found = [during(slice_s) for _ in range(max(1, round(SECONDS / slice_s)))]
-    until = perf_counter() + GIVE_UP_S / 5  # a neighbour waits for longer
+    until = perf_counter() + GIVE_UP_S / 5  # well before a neighbour gives up
     while not quantile(sorted(found), 1 - FAST) and perf_counter() < until:
-        found = [*found[1:], during(slice_s)]  # this rank or its neighbour had no core so far
+        found = [*found[1:], during(slice_s)]  # this rank or its neighbour had no core yet
     during(RAMP * SECONDS)
     return quantile(sorted(found), 1 - FAST)
 
@@ -157,7 +157,7 @@ def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Li
             rank.synchronize()
         return times * size
 
-    copy()  # the first one touches memory
+    copy()  # the first copy maps the pages
     rank.meet(f"limits/{transport.value}/begin")
     bandwidth = _flow(rank, copy)
     rank.meet(f"limits/{transport.value}/end")
@@ -165,8 +165,8 @@ def _copies(rank: Rank, transport: Transport, device: str, room: int) -> list[Li
 
 
 def _cache() -> int:
-    """Return the bytes of the last-level cache; 0 where the system does not say."""
-    with suppress(ValueError, OSError):  # not a name, or not known here
+    """Return the bytes of the last-level cache; 0 if unknown."""
+    with suppress(ValueError, OSError):  # name or value unknown on this system
         return min(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 256 << 20)
     return 0
 
@@ -175,10 +175,10 @@ def _cache() -> int:
 
 
 def _streams(rank: Rank, size: int) -> list[Limit]:
-    """Collective: send 8 bytes round the ring, then a stream to each right neighbour at once.
+    """Collective: send 8 bytes around the ring, then a stream to each right neighbour at once.
 
-    A rank that loses a neighbour, for instance to a firewall, closes its streams: the others see
-    that at once, and there is no limit.
+    A rank that loses a neighbour, for example to a firewall, closes its streams. The other ranks
+    see that at once, and there is no limit.
     """
     ring = connect(rank) if size >= LEAST // 2 else None
     if ring is None:
@@ -196,7 +196,7 @@ def _streams(rank: Rank, size: int) -> list[Limit]:
 
 
 class Ring:
-    """TCP streams through plain sockets: what gloo's transport could reach at best.
+    """TCP streams through plain sockets: the best that gloo's transport could reach.
 
     Args:
         out: Stream to the right neighbour.
@@ -209,15 +209,15 @@ class Ring:
         limit = struct.pack("ll", int(GIVE_UP_S), int(GIVE_UP_S % 1 * 1e6))
         for stream in (out, into):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            stream.settimeout(None)  # the kernel, not Python, watches how long a call takes
+            stream.settimeout(None)  # the kernel's timeouts below apply instead
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def latency_s(self, *, first: bool) -> float:
-        """Collective: return the seconds that 8 bytes take round the ring.
+        """Collective: return the seconds that 8 bytes take around the ring.
 
         Args:
-            first: True on the rank that sends them first; on others the time is not used.
+            first: True on the rank that sends first; the time on other ranks is not used.
 
         Raises:
             OSError: A neighbour was lost.
@@ -235,10 +235,10 @@ class Ring:
         return quantile(sorted(took), FAST)
 
     def mover(self, size: int) -> Callable[[], int]:
-        """Return a step that streams to the right and from the left: bytes received.
+        """Return a step that streams to the right and from the left and returns bytes received.
 
         Args:
-            size: Bytes that are handed to the kernel at once.
+            size: Bytes per system call.
         """
         data = bytearray(size)
         poll = select.poll()
@@ -268,12 +268,12 @@ class Ring:
 def connect(rank: Rank) -> Ring | None:
     """Collective: open a stream to the right neighbour, and one from the left.
 
-    A rank accepts connections on one address alone: that of the interface that gloo takes, which in
-    a world of our own is loopback. A caller has to show a token first, which only the
-    world's store tells; others are turned away.
+    A rank listens only on the address of gloo's interface, which is loopback in worlds that
+    distdemo starts. A caller must first send a token from the world's store; other connections are
+    closed.
 
     Returns:
-        None on every rank where one of them can't be reached.
+        The ring; None on every rank if one can't be reached.
     """
     store, token = rank.store("limits/tcp"), secrets.token_hex(TOKEN // 2).encode()
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
@@ -282,7 +282,7 @@ def connect(rank: Rank) -> Ring | None:
     with ExitStack() as stack:
         try:
             if not address:
-                raise OSError("no address")  # noqa: TRY301 - as where none can be bound
+                raise OSError("no address")  # noqa: TRY301 - handled like a failed bind
             listener = stack.enter_context(socket.create_server((address, 0)))
             where = f"{address} {listener.getsockname()[1]} {token.decode()}"
         except OSError:
@@ -309,18 +309,18 @@ def connect(rank: Rank) -> Ring | None:
 
 
 def accepted(listener: socket.socket, token: bytes) -> socket.socket:
-    """Return the next stream whose caller knows the token.
+    """Return the next stream whose caller sent the token.
 
     Raises:
-        OSError: No rank comes in time.
+        OSError: No rank connected in time.
     """
     until = monotonic() + GIVE_UP_S
     while (left := until - monotonic()) > 0:
         listener.settimeout(left)
         stream, _ = listener.accept()
-        stream.settimeout(INTRODUCTION_S)
+        stream.settimeout(TOKEN_TIMEOUT_S)
         with suppress(OSError):
             if secrets.compare_digest(stream.recv(TOKEN), token):  # it was sent in one piece
                 return stream
         stream.close()
-    raise LostError("no rank came")
+    raise LostError("no rank connected")

@@ -1,8 +1,8 @@
-"""Which sizes are measured, and what the ranks of each launch do about them. No torch.
+"""Sizes to measure, and the measurements of each launch. No torch.
 
-Sizes are bytes S, what algbw counts. The first launch of a backend verifies every size and finds
-out how long things take; the others time. A plan is plain numbers beside the spec, so that it can
-be told to the other nodes of a world that an engine started.
+Sizes are S, the bytes that algbw counts. The first launch of a backend verifies every size and
+estimates durations; later launches measure them. A plan is plain numbers, so that it can be sent
+to the other nodes of a world that an engine started.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from distdemo.ops.contract import Op
 from distdemo.ops.spec import OpSpec
 
 MOST_SIZES = 200
-"""The most of one series."""
-TRIAL = 3  # iterations of each size in the launch that verifies; from them the rest is planned
-FEW, MANY = 3, 500  # timed iterations of a size in a launch
-USUAL_LAUNCHES = 8  # among which a series' budget is shared out at first
-SPREAD_OVER = 6  # launches over which a fixed number of iterations is spread
-WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; else 1
+"""Largest number of sizes in one series."""
+TRIAL = 3  # iterations per size in the first launch, from which later ones are planned
+FEW, MANY = 3, 500  # fewest and most timed iterations per size and launch
+USUAL_LAUNCHES = 8  # that a series' budget is first divided among
+SPREAD_OVER = 6  # launches that a fixed number of iterations is divided among
+WARMUPS = ((1 << 16, 10), (1 << 20, 5), (1 << 24, 2))  # iterations up to this size; beyond it 1
 
 # ------------------------------------------------------------------------------------------ sizes
 
 
 def sweep(first: int, last: int, factor: float) -> list[int]:
-    """Return the sizes from a smallest to a largest one in bytes, each a factor times the last.
+    """Return the sizes from first to last in bytes, each a factor times the one before.
 
     Raises:
         UsageError: There are none, or too many.
@@ -37,25 +37,27 @@ def sweep(first: int, last: int, factor: float) -> list[int]:
     size = first
     while 1 < factor < math.inf and 0 < size <= last and len(found) <= MOST_SIZES:
         found.append(size)
-        power = first * factor ** len(found) * (1 + 1e-12)  # it may come out a little too small
+        power = (
+            first * factor ** len(found) * (1 + 1e-12)
+        )  # rounding may make it slightly too small
         size = int(min(power, last + 1))
     if not 0 < len(found) <= MOST_SIZES:
         raise UsageError(
             f"From -b {size_text(first)} to -e {size_text(last)} there is no size, or there are "
             f"more than {MOST_SIZES}.",
-            "Each is -f times the one before, and -f is more than 1.",
+            "Each size is -f times the one before, and -f must be more than 1.",
             "Try -b 8 -e 64M -f 4.",
         )
     return found
 
 
 def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes at which this op is measured: whole parts of whole elements, one of each at least.
+    """Return the sizes at which this op is measured: multiples of its smallest call.
 
     Args:
-        op: what is measured.
-        template: the smallest call that moves anything.
-        sizes: that were asked for.
+        op: Op to measure.
+        template: Smallest call that moves data.
+        sizes: Requested sizes in bytes.
     """
     if op.meets:
         return (0,)
@@ -64,7 +66,7 @@ def sizes_of(op: Op, template: OpSpec, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def size_text(size: int) -> str:
-    """Bytes as they are typed: ``64K`` where that is exact, else the number."""
+    """Return a size as typed on the command line: ``64K`` if exact, else the number."""
     for power, unit in ((40, "T"), (30, "G"), (20, "M"), (10, "K")):
         if size and size % (1 << power) == 0:
             return f"{size >> power}{unit}"
@@ -74,20 +76,20 @@ def size_text(size: int) -> str:
 # --------------------------------------------------------------------------------------- launches
 
 Key = tuple[int, int]
-"""A series and a size of it, by their places."""
+"""Index of a series, and index of a size in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Measurement:
     """One size of one series in one launch.
 
     Attributes:
-        series: its place in the spec.
-        point: the size's place in the series.
-        launch: that its times count for; 0 is the one that calibrates and verifies.
-        iterations: timed; 0: as many as fit into ``seconds``, which the ranks find out.
-        warmup: iterations before, not timed.
-        seconds: that the timed iterations may take.
+        series: Index of the series in the spec.
+        point: Index of the size in the series.
+        launch: Launch that the times belong to; 0 calibrates and verifies.
+        iterations: Timed iterations; 0: the ranks fill ``seconds``.
+        warmup: Untimed iterations before them.
+        seconds: Time limit of the timed iterations.
     """
 
     series: int
@@ -98,12 +100,12 @@ class Visit:
     seconds: float = 0.0
 
 
-Visits = tuple[Visit, ...]
-"""All that the ranks of one world do, in order."""
+Measurements = tuple[Measurement, ...]
+"""Measurements of one world, in order."""
 
 
 def keys(spec: BenchSpec, backend: str) -> list[Key]:
-    """Every size of every series of this backend."""
+    """Return every size of every series of this backend."""
     return [
         (number, point)
         for number, series in enumerate(spec.series)
@@ -112,44 +114,44 @@ def keys(spec: BenchSpec, backend: str) -> list[Key]:
     ]
 
 
-def first(spec: BenchSpec, backend: str) -> Visits:
-    """The launch that verifies every size, and times it so often that the rest can be planned."""
-    return tuple(Visit(*key, 0, TRIAL, warmup(spec, key)) for key in keys(spec, backend))
+def first(spec: BenchSpec, backend: str) -> Measurements:
+    """Return the first launch: verify every size, and time it to plan the later launches."""
+    return tuple(Measurement(*key, 0, TRIAL, warmup(spec, key)) for key in keys(spec, backend))
 
 
-def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Visits:
-    """A launch that times; every other one visits the sizes in the opposite order.
+def later(spec: BenchSpec, launch: int, counts: dict[Key, int]) -> Measurements:
+    """Return a timed launch; every second one takes the sizes in reverse order.
 
     Args:
-        spec: what is measured.
-        launch: counted from 1.
-        counts: iterations of each size that is still to be timed.
+        spec: Spec of the measurement.
+        launch: Number of the launch, starting at 1.
+        counts: Iterations of each size that needs more times.
     """
     order = sorted(counts, reverse=launch % 2 == 0)
-    return tuple(Visit(*key, launch, counts[key], warmup(spec, key)) for key in order)
+    return tuple(Measurement(*key, launch, counts[key], warmup(spec, key)) for key in order)
 
 
-def in_one_world(spec: BenchSpec, backend: str) -> Visits:
-    """All in one world, where no second one can follow: blocks stand for launches."""
-    visits, mine = first(spec, backend), keys(spec, backend)
+def in_one_world(spec: BenchSpec, backend: str) -> Measurements:
+    """Return the plan for a single world, in which blocks replace launches."""
+    measurements, mine = first(spec, backend), keys(spec, backend)
     launches = fixed_launches(spec) or USUAL_LAUNCHES
     piece = budget_s(spec, backend) / (launches * max(1, len(mine)))
     for launch in range(1, launches + 1):
         count = 0 if spec.iters is None else share(spec.iters, launch, launches)
         block = later(spec, launch, dict.fromkeys(mine, count))
-        visits += tuple(replace(visit, seconds=piece) for visit in block)
-    return visits
+        measurements += tuple(replace(measurement, seconds=piece) for measurement in block)
+    return measurements
 
 
 def budget_s(spec: BenchSpec, backend: str) -> float:
-    """Seconds for timing all series of this backend."""
+    """Return the seconds for timing all series of this backend."""
     return spec.budget_s * sum(
         series.backend == backend and bool(series.sizes_bytes) for series in spec.series
     )
 
 
 def warmup(spec: BenchSpec, key: Key) -> int:
-    """As asked for; else the fewer, the larger."""
+    """Return the untimed iterations of a size: as requested, else fewer for larger sizes."""
     if spec.warmup is not None:
         return spec.warmup
     size = spec.series[key[0]].sizes_bytes[key[1]]
@@ -157,18 +159,18 @@ def warmup(spec: BenchSpec, key: Key) -> int:
 
 
 def share(total: int, launch: int, launches: int) -> int:
-    """This launch's part of all iterations; the first launches have one more."""
+    """Return this launch's share of all iterations; the first launches may have one more."""
     each, more = divmod(total, launches)
     return each + (launch <= more)
 
 
 def fixed_launches(spec: BenchSpec) -> int | None:
-    """How many launches that time, if that is settled beforehand; no more than iterations."""
+    """Return the number of timed launches, at most one per iteration; None if it is open."""
     if spec.iters is None:
         return spec.launches
     return min(spec.launches or SPREAD_OVER, spec.iters)
 
 
 def count_for(seconds: float, piece: float) -> int:
-    """How many iterations, each of these seconds, fit into a piece of time."""
+    """Return the number of iterations of these seconds that fit into a piece of time."""
     return min(MANY, max(FEW, int(piece / seconds))) if seconds > 0 else FEW

@@ -1,4 +1,4 @@
-"""Time and bandwidth against size as lines, with the limits."""
+"""Plot of time and bandwidth against size, with the limits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LIMIT = 7  # hue
 
 
 def draw(report: BenchReport, kind: str) -> bytes:
-    """Draw the picture.
+    """Draw the plot.
 
     Args:
-        report: With rows.
+        report: A report with rows.
         kind: ``png`` or ``svg``.
     """
     size = Axis("Size", short_size)
@@ -38,10 +38,10 @@ def _busbw(row: Row, seconds: float) -> float:
 
 
 def _series(report: BenchReport, figure: Callable[[Row, float], float]) -> Iterator[Line]:
-    """Yield a line per series: a figure of each row, from a time of it."""
+    """Yield one line per series, with a figure of each row computed from its times."""
     names = names_of(report.series)
     for hue, series in enumerate(report.series):
-        # What has no size, as a barrier, has no place on an axis of sizes.
+        # Ops without a size, such as barrier, don't fit on an axis of sizes.
         rows = [row for row in series.rows if row.size_bytes and figure(row, row.median_s) > 0]
         points = [(row.size_bytes, figure(row, row.median_s)) for row in rows]
         band = [(figure(row, row.p10_s), figure(row, row.p90_s)) for row in rows]
@@ -50,7 +50,7 @@ def _series(report: BenchReport, figure: Callable[[Row, float], float]) -> Itera
 
 
 def _limits(report: BenchReport) -> Iterator[Line]:
-    """Yield each limit over all sizes."""
+    """Yield each limit as a horizontal line over all sizes."""
     sizes = [row.size_bytes for row in report.rows if row.size_bytes]
     for name, bandwidth in bounds(report) if sizes else ():
         yield Line(name, [(min(sizes), bandwidth), (max(sizes), bandwidth)], LIMIT, "dashed")

@@ -1,14 +1,14 @@
-"""What every rank of ``bench`` runs: the visits of a launch, each told when it is done.
+"""Code that every rank of ``bench`` runs: time the sizes of a launch and send each result.
 
-What a rank tells is its own part; the controller puts the ranks' parts together.
+Each rank sends its own times; the controller combines them.
 
-The data of a visit are buffers of any size, filled and verified in blocks that stay in cache. What
-an element holds follows from its label and its position as everywhere (``ops.values``), with
-positions counted modulo a prime, the period. So the values of one period are computed, and what a
-period of the result should be, by the same plain arithmetic as in the demo; all the rest is copied
-from it and compared with it. An element that comes from another rank, or from a position that is
-off by anything but a multiple of the period, shows as before; and no transport cuts a tensor at
-such multiples, unless its own length is one, which ``values.period`` sees to.
+Buffers have any size and are filled and verified in blocks that stay in cache. As everywhere, an
+element's value depends on its label and its position (``ops.values``), but positions are counted
+modulo a prime, the period. The values and the expected result of one period are computed by the
+same plain arithmetic as in the demo; all other elements are copies of it and compared with it. An
+element from a wrong rank, or from a position that is off by anything but a multiple of the period,
+is still detected. Transports don't cut tensors at such multiples unless the tensor's length is
+one, which ``values.period`` prevents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 
 from distdemo import ops
 from distdemo.bench.limits import measure_limits
-from distdemo.bench.plan import Key, Visit, Visits, count_for
+from distdemo.bench.plan import Key, Measurement, Measurements, count_for
 from distdemo.bench.records import Alignment, BenchSpec, Harness, Limit, Overlap
 from distdemo.bench.statistics import median
 from distdemo.bench.timing import Times, common_start, harness, timed
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from distdemo.ops.contract import Buffers, Op
     from distdemo.ops.spec import OpSpec
 
-MEETINGS = 100  # with which the cost of a common start is found
+START_TRIALS = 100  # common starts that measure the cost of one
 TRIALS = 7  # iterations of each kind for the overlap
-GRAIN = 2048  # elements of the tensor that is computed on: it stays in the first cache
-PROBE = 200  # repetitions with which the speed of the computing is found
+COMPUTE_NUMEL = 2048  # of the tensor that is computed on, so that it stays in the L1 cache
+PROBE = 200  # repetitions that measure the speed of the computation
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What one rank found before the first visit of a launch that calibrates."""
+    """Measurements that a rank makes before the first size of the calibrating launch."""
 
     alignment: Alignment
     harness: Harness
@@ -60,19 +60,19 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one rank found in one visit.
+    """Times and verification of one rank in one `Measurement`.
 
     Attributes:
-        arrived: when it came to each start; an ``array("d")``, as are the next two.
-        started: when it was let go.
-        took: how long each call took.
-        clock: what timed the calls.
-        checked: elements that were compared.
-        wrong: how many of them were wrong.
-        overlap: what computing hides of the call; None unless that was asked for.
+        arrived: Times of its arrival at each start; an ``array("d")``, as are the next two.
+        started: Times of its release from each start.
+        took: Duration of each call.
+        clock: Clock that timed the calls.
+        checked: Number of elements compared.
+        wrong: Number of wrong elements among them.
+        overlap: Overlap with computation; None unless requested.
     """
 
-    visit: Visit
+    measurement: Measurement
     arrived: bytes
     started: bytes
     took: bytes
@@ -82,106 +82,106 @@ class Sample:
     overlap: Overlap | None = None
 
 
-def bench(rank: Rank, spec: BenchSpec, visits: Visits) -> None:
-    """Collective: make the visits, and tell what came of each visit.
+def bench(rank: Rank, spec: BenchSpec, measurements: Measurements) -> None:
+    """Collective: measure every size of this launch and send each result.
 
     Args:
-        rank: this rank of the world.
-        spec: what is measured.
-        visits: of this launch.
+        rank: This rank of the world.
+        spec: Spec of the measurement.
+        measurements: Sizes to measure in this launch.
     """
     start = common_start(rank)
     rank.reach("ready")
-    if visits[0].launch == 0:
+    if measurements[0].launch == 0:
         limits = measure_limits(rank) if spec.limits else ()
         rank.reach("measured the machine")
         began = perf_counter()
-        for _ in range(MEETINGS):
+        for _ in range(START_TRIALS):
             start.meet()
-        meeting = (perf_counter() - began) / MEETINGS
-        rank.tell(Ready(Alignment(start.way, meeting), harness(), limits))
+        cost_s = (perf_counter() - began) / START_TRIALS
+        rank.tell(Ready(Alignment(start.way, cost_s), harness(), limits))
     groups = Groups(rank.backend)
     paces: dict[Key, float] = {}
-    for visit in visits:
-        series = spec.series[visit.series]
-        rank.reach(series.named(series.sizes_bytes[visit.point]))
-        rank.tell(_measure(rank, spec, visit, start.meet, groups, paces))
+    for measurement in measurements:
+        series = spec.series[measurement.series]
+        rank.reach(series.named(series.sizes_bytes[measurement.point]))
+        rank.tell(_measure(rank, spec, measurement, start.meet, groups, paces))
     rank.reach("done")
     start.meet()
 
 
-def _measure(  # noqa: PLR0913, PLR0917 - what all visits of a launch have in common
+def _measure(  # noqa: PLR0913, PLR0917 - state shared by all measurements of a launch
     rank: Rank,
     spec: BenchSpec,
-    visit: Visit,
+    measurement: Measurement,
     meet: Callable[[], None],
     groups: Groups,
     paces: dict[Key, float],
 ) -> Sample:
-    """Collective: verify if that is due, warm up, time.
+    """Collective: verify if due, warm up, time.
 
     Args:
-        rank: this rank of the world.
-        spec: what is measured.
-        visit: which size of it, and how often.
-        meet: brings the ranks to a common start.
-        groups: that were made so far.
-        paces: seconds of an iteration at the last visit of each size.
+        rank: This rank of the world.
+        spec: Spec of the measurement.
+        measurement: Size to measure and its number of iterations.
+        meet: Common start of all ranks.
+        groups: Groups created so far.
+        paces: Seconds per iteration in the last measurement of each size.
     """
-    series, key = spec.series[visit.series], (visit.series, visit.point)
-    specs = series.at(series.sizes_bytes[visit.point])
-    part = part_of(rank.rank, ops.REGISTRY[series.op], specs, f"visit {visit.launch} {key}")
+    series, key = spec.series[measurement.series], (measurement.series, measurement.point)
+    specs = series.at(series.sizes_bytes[measurement.point])
+    part = part_of(rank.rank, ops.REGISTRY[series.op], specs, f"launch {measurement.launch} {key}")
     group = groups.of(specs, part)
     with inference(part.spec):
         buffers = laid_out(part.op, part.rank, part.spec, rank.device)
         fill_with_ones(part.op, part.spec, buffers)
         begin = part.op.bind(buffers, part.spec, group, async_op=part.spec.async_op)
         call = _waited(begin) if part.spec.async_op else begin
-        seeds = count(visit.launch * 1000)  # no launch verifies what another has
+        seeds = count(measurement.launch * 1000)  # every launch verifies different data
         checked = wrong = 0
 
         def verify() -> None:
-            """Collective: one call on fresh data, and compare."""
+            """Collective: call the op once on fresh data and compare the result."""
             nonlocal checked, wrong
             fresh = replace(part.spec, seed=next(seeds))
             refill(part.op, part.rank, fresh, buffers)
             meet()
             call()
             rank.synchronize()
-            if part.group is not None:  # else it has no part in any group
+            if part.group is not None:  # else this rank is in no group
                 counts = check(part.op, part.rank, fresh, buffers)
                 checked, wrong = checked + counts[0], wrong + counts[1]
 
-        if not visit.launch:
+        if not measurement.launch:
             verify()
-        for _ in range(visit.warmup):
+        for _ in range(measurement.warmup):
             meet()
             call()
-        left = visit.iterations
+        left = measurement.iterations
         if not left:  # rank 0 decides
-            store = rank.store("counts")
+            store, name = rank.store("counts"), str(measurement)
             if rank.rank == 0:
-                store.set(str(visit), str(count_for(paces.get(key, 0.0), visit.seconds)))
-            left = int(store.get(str(visit)))
+                store.set(name, str(count_for(paces.get(key, 0.0), measurement.seconds)))
+            left = int(store.get(name))
         times = Times(array("d"), array("d"), array("d"))
         while left:
             number = min(left, spec.check_every or left)
             on_host = ops.REGISTRY[series.op].meets
             times += timed(rank, call, number, meet, on_host=on_host)
             left -= number
-            if spec.check_every and visit.launch:
+            if spec.check_every and measurement.launch:
                 verify()
         overlap = None
-        if spec.overlap and series.async_op:  # also where this rank has no part in it
+        if spec.overlap and series.async_op:  # collective: also if this rank is in no group
             found = measure_overlap(rank, begin, times.took, meet)
             overlap = found if part.group is not None else None
     paces[key] = times.pace_s
     arrived, started, took = (each.tobytes() for each in (times.arrived, times.started, times.took))
-    return Sample(visit, arrived, started, took, times.clock, checked, wrong, overlap)
+    return Sample(measurement, arrived, started, took, times.clock, checked, wrong, overlap)
 
 
 def _waited(begin: Callable[[], object]) -> Callable[[], object]:
-    """The non-blocking call that returns when the operation is done."""
+    """Return a call that begins the operation and waits for it."""
 
     def call() -> None:
         for work in handles(begin()):
@@ -194,11 +194,11 @@ def _waited(begin: Callable[[], object]) -> Callable[[], object]:
 
 
 def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
-    """Fresh data in the same buffers: inputs anew, as the spec's seed says, outputs poisoned."""
+    """Refill the inputs by the spec's seed and poison the outputs."""
     if buffers.recv is not buffers.send:
         for tensor in buffers.recv:
             poison(tensor)
-    for piece, tensor in enumerate(buffers.send):  # in place it takes the poison's place
+    for piece, tensor in enumerate(buffers.send):  # in place it overwrites the poison
         cut = op.cut(rank, piece, spec)
         if not cut.numel:
             continue
@@ -208,20 +208,20 @@ def refill(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> None:
 
 
 def fill_with_ones(op: Op, spec: OpSpec, buffers: Buffers) -> None:
-    """For a launch that only times: it can't be checked."""
+    """Fill all buffers with ones, for a launch that only times and can't be verified."""
     for tensor in buffers.recv if op.is_in_place(spec) else (*buffers.send, *buffers.recv):
         tensor.fill_(1)
 
 
 def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
-    """Compare every element that this rank got with plain arithmetic.
+    """Compare every element of this rank's output with plain arithmetic.
 
-    Data movement has to match bit for bit, a reduction by the rules of ``demo.verify``: exactly
-    where the sums are exact, else within the dtype's bound.
+    Moved data must match bit for bit. Reductions follow ``demo.verify``: exact where the sums are
+    exact, otherwise within the dtype's bound.
 
     Returns:
-        How many were compared, and how many of them were wrong. None where the op leaves the
-        rank's buffer undefined.
+        Number of elements compared and number of wrong ones; 0, 0 if the op leaves the rank's
+        buffer undefined.
     """
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
@@ -236,18 +236,18 @@ def check(op: Op, rank: int, spec: OpSpec, buffers: Buffers) -> tuple[int, int]:
 
 
 def _period(op: Op, cuts: Sequence[Cut], spec: OpSpec, *, reduce: bool) -> Expected:
-    """What the first elements of such a piece hold, as many as there are before it repeats.
+    """Return the values of one period of a piece, or of all of it if it is shorter.
 
     Args:
-        op: whose values they are.
-        cuts: of the piece; of all pieces that are reduced to it, which have one start and length.
-        spec: dtype, seed and reduce op matter.
-        reduce: apply the reduce op, even over a single rank.
+        op: Op that the values belong to.
+        cuts: Slice of the piece, or all slices that are reduced to it, with equal start and length.
+        spec: Spec whose dtype, seed and reduce op are used.
+        reduce: True to apply the reduce op, even over a single rank.
     """
     whole = period(spec)
     first = cuts[0].start % whole
     length = min(cuts[0].numel, whole)
-    before = min(length, whole - first)  # as far as the row's own period lasts
+    before = min(length, whole - first)  # up to the end of the row's period
     parts = []
     for start, numel in ((first, before), (0, length - before)):
         if numel:
@@ -260,7 +260,7 @@ def _period(op: Op, cuts: Sequence[Cut], spec: OpSpec, *, reduce: bool) -> Expec
     together = torch.cat([part.tensor for part in parts])
     if all(part.bound is None for part in parts):
         return Expected(together)
-    bounds = [  # where one part is exact and the other not, all get a bound
+    bounds = [  # if only one part is exact, both get a bound
         torch.zeros(part.tensor.shape, dtype=torch.float64) if part.bound is None else part.bound
         for part in parts
     ]
@@ -268,7 +268,7 @@ def _period(op: Op, cuts: Sequence[Cut], spec: OpSpec, *, reduce: bool) -> Expec
 
 
 def _wrong(flat: Tensor, wanted: Expected, *, bitwise: bool) -> int:
-    """How many elements are not a period's, again and again."""
+    """Return the number of elements that differ from the repeated period."""
     once, wrong = wanted.tensor.to(flat.device), 0
     for block in torch.split(flat, once.numel()):
         numel = block.numel()
@@ -284,7 +284,7 @@ def _wrong(flat: Tensor, wanted: Expected, *, bitwise: bool) -> int:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """The same memory as whole numbers, that neither NaN nor −0 confuses."""
+    """Return the memory as integers, so that NaN equals itself and −0 differs from 0."""
     return tensor.view(_BITS[tensor.element_size()])
 
 
@@ -297,20 +297,20 @@ def measure_overlap(
     took: Sequence[float],
     meet: Callable[[], None],
 ) -> Overlap:
-    """Collective: how much of a non-blocking call hides behind computing that lasts as long.
+    """Collective: measure how much of a non-blocking call is hidden by equally long computation.
 
-    The measure of the OSU benchmarks for non-blocking collectives: the call alone, the computing
-    alone, and the call with the computing between it and its wait; what the third takes beyond the
-    second was not hidden (OSU Micro-Benchmarks, README, osu_iallreduce and its like).
+    This is the method of the OSU benchmarks: time the call alone, the computation alone, and the
+    call with the computation between it and its wait. The time by which the third exceeds the
+    second was not hidden (OSU Micro-Benchmarks, README, osu_iallreduce).
 
     Args:
-        rank: this rank.
-        begin: makes the call and gives its handles back.
-        took: how long the call took alone, seconds each.
-        meet: brings all ranks to a common start.
+        rank: This rank.
+        begin: Function that issues the call and returns its handles.
+        took: Seconds that each call took alone.
+        meet: Common start of all ranks.
     """
     alone = median(took)
-    tensor = torch.ones(GRAIN, device=rank.device)
+    tensor = torch.ones(COMPUTE_NUMEL, device=rank.device)
 
     def computing(repetitions: int) -> None:
         for _ in range(repetitions):
@@ -321,7 +321,7 @@ def measure_overlap(
     began = perf_counter()
     computing(PROBE)
     rank.synchronize()
-    each = (perf_counter() - began) / PROBE  # on this rank, as the others compute too
+    each = (perf_counter() - began) / PROBE  # while the other ranks compute too
     repetitions = max(1, round(alone / each))
 
     def both() -> None:

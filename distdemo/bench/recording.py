@@ -1,4 +1,4 @@
-"""A JSON file of ``bench``, read back: what ``bench compare``, ``bench fit`` and ``trace`` use."""
+"""Reader of ``bench`` JSON files for ``bench compare``, ``bench fit`` and ``trace``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from distdemo.errors import UsageError
 from distdemo.files import MAX_BYTES, limited_memory, read_file
 
 SERIOUS = ("host", "processor", "cores", "gpu", "torch")
-"""What makes two files hard to compare where it differs."""
+"""Circumstances that make two files hard to compare if they differ."""
 TINY, HUGE = 1e-12, 1e18
 """Bounds of times in seconds and of bandwidths in bytes per second."""
-MOST_BYTES = 1 << 50  # of one call
+MOST_BYTES = 1 << 50  # per call
 MOST_RANKS = 1 << 20
 
 
@@ -25,10 +25,10 @@ class Recording:
     """A file of ``bench``.
 
     Attributes:
-        file: its name.
-        report: what it says.
-        series: those with rows by what has to be the same for them to be compared; of two that are
-            the same, the first.
+        file: Name of the file.
+        report: Content of the file.
+        series: Series with rows, by the part of their spec that must match in a comparison; the
+            first of equal ones.
     """
 
     file: str
@@ -38,10 +38,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One of the circumstances that differs: a host, a release, a variable.
+    """A circumstance that differs between two files: a host, a release, a variable.
 
     Attributes:
-        serious: the two files can hardly be compared because of it.
+        serious: True if it makes the two files hard to compare.
     """
 
     name: str
@@ -51,17 +51,17 @@ class Difference:
 
 
 def read(path: Path) -> Recording:
-    """Return what the file contains.
+    """Return the recording in a file.
 
     Raises:
-        UsageError: it can't be read, or is not a file of ``bench`` with times.
+        UsageError: The file can't be read, or is not a ``bench`` file with times.
     """
     try:
         with limited_memory():
             document = loads(read_file(path), max_bytes=MAX_BYTES)
         command = document.get("command") if isinstance(document, dict) else None
         if command != "bench":
-            raise ValueError(f"It is a document of {command!r}")  # noqa: TRY301 - one for all reasons
+            raise ValueError(f"It is a document of {command!r}")  # noqa: TRY301 - translated below
         version = document.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(f"Its format has version {version}, not {SCHEMA_VERSION}")  # noqa: TRY301
@@ -88,7 +88,7 @@ def read(path: Path) -> Recording:
         raise UsageError(
             f"{path} is not a file of distdemo bench.",
             f"{reason or 'It needs too much memory'}.",
-            "Make one: distdemo bench all-reduce --output run.json.",
+            "Create one: distdemo bench all-reduce --output run.json.",
         ) from error
     series: dict[SeriesSpec, Series] = {}
     for each in report.measured:
@@ -97,23 +97,23 @@ def read(path: Path) -> Recording:
 
 
 def comparable(spec: SeriesSpec, *, ranks: bool = True) -> SeriesSpec:
-    """The spec without what may differ between two series that are compared.
+    """Return the part of a spec that must match in a comparison.
 
     Args:
-        spec: of a series.
-        ranks: the number of ranks, and the root, have to be the same, too.
+        spec: Spec of a series.
+        ranks: True if the number of ranks and the root must match too.
     """
     found = replace(spec, calls="", sizes_bytes=(), variant=None, refused="")
     return found if ranks else replace(found, group_size=0, world_size=0, groups=(), root=None)
 
 
 def launches(row: Row) -> dict[int, float]:
-    """The median of each launch that has this size, seconds, by the launch's place."""
-    return {place: median(times) for place, times in enumerate(row.times_s) if times}
+    """Return the median in seconds of each launch that has this size, by the launch's index."""
+    return {index: median(times) for index, times in enumerate(row.times_s) if times}
 
 
 def differences(old: Recording, new: Recording) -> list[Difference]:
-    """Of environment, releases and how ranks were started, the serious ones first."""
+    """Return the differences in environment, releases and start of ranks, serious ones first."""
 
     def about(recording: Recording) -> dict[str, str]:
         report = recording.report
@@ -132,7 +132,12 @@ def differences(old: Recording, new: Recording) -> list[Difference]:
 
 
 def title(spec: SeriesSpec, *, ranks: bool = True) -> str:
-    """``all-reduce, gloo, 2 ranks, float32, sum, in place``; without the ranks and the root."""
+    """Return ``all-reduce, gloo, 2 ranks, float32, sum, in place``.
+
+    Args:
+        spec: Spec of a series.
+        ranks: True to include the number of ranks and the root.
+    """
     found = traits(spec)
     if not ranks:
         del found["ranks"], found["root"]

@@ -1,7 +1,7 @@
-"""What ``bench`` is asked for and what it measured: frozen records; no torch, no rich, no typer.
+"""Spec and report of ``bench``: frozen records that need no torch, rich or typer.
 
-Field names are the names in the JSON document, and carry their unit: seconds, bytes, bytes a second
-(1 GB/s is 1e9). The time of an iteration is the slowest rank's, counted from a common start.
+Field names are those of the JSON document and carry their unit: seconds, bytes, bytes per second
+(1 GB/s is 1e9). The time of an iteration is that of the slowest rank, from a common start.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from distdemo.launcher.records import WorldReport
 from distdemo.ops.spec import OpSpec
 
 PRECISION = 0.05
-"""Half the width of a steady median's interval, as a share of the median."""
+"""Largest half-width of a steady median's interval, as a share of the median."""
 CONFIDENCE = 0.95
-"""Of every interval."""
+"""Confidence of every interval."""
 FEWEST_LAUNCHES = 6
-"""Fewer medians have no distribution-free interval of this confidence: 1 − 2·(1/2)⁶ is 97 %."""
+"""Fewest medians with a distribution-free interval of this confidence: 1 − 2·(1/2)⁶ is 97 %."""
 
 
-# --------------------------------------------------------------------------- what is asked for
+# -------------------------------------------------------------------------------------- spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class SeriesSpec:
     """One op in one form on one backend, at several sizes.
 
     Attributes:
-        op: torch's name of it, ``all_reduce``.
-        form: which form of it, ``single``; ``tensor`` where there is nothing to choose.
-        calls: the function of torch.distributed.
-        group_size: ranks that run the op together: n of the formulas.
-        groups: the ranks of each group that runs it at once; empty: the whole world is one.
-        sizes_bytes: S, what algbw counts as nccl-tests does, ascending; 0 where no data moves.
-        dtype: torch's name; None where no data moves.
-        root: also src and dst: within the group.
-        in_place: the output lies in the input, or the input in the output.
-        refused: why this backend can't; then there are no sizes.
+        op: Name in torch, ``all_reduce``.
+        form: Variant of the op, such as ``single``; ``tensor`` if it has only one.
+        calls: Function of torch.distributed.
+        group_size: Number of ranks that run the op together: n in the formulas.
+        groups: Ranks of each group; all groups run the op at once. Empty: one group, the world.
+        sizes_bytes: S, the bytes that algbw counts as in nccl-tests, ascending; 0 if no data moves.
+        dtype: Name in torch; None if no data moves.
+        root: Rank within the group, as are src and dst.
+        in_place: True if input and output share memory.
+        refused: Reason why this backend can't run it; then there are no sizes.
     """
 
     op: str
@@ -66,12 +66,12 @@ class SeriesSpec:
 
     @property
     def command(self) -> str:
-        """The op as it is typed: ``all-reduce``."""
+        """Name of the op on the command line: ``all-reduce``."""
         return self.op.replace("_", "-")
 
     @property
     def smallest(self) -> OpSpec:
-        """The smallest call that moves anything: of an element, or of one for each rank."""
+        """Smallest call that moves data: one element, or one per rank."""
         same = ("reduce_op", "root", "src", "dst", "pattern", "async_op", "variant", "in_place")
         return OpSpec(
             self.op,
@@ -82,7 +82,7 @@ class SeriesSpec:
         )
 
     def at(self, size_bytes: int) -> tuple[OpSpec, ...]:
-        """The op as every rank calls it at this size, one spec a group; 1-dimensional tensors."""
+        """Return the op at this size with 1-dimensional tensors, one spec per group."""
         spec = self.smallest
         if self.dtype:
             part = ops.REGISTRY[self.op].traffic(spec).payload_bytes
@@ -90,7 +90,7 @@ class SeriesSpec:
         return tuple(replace(spec, members=members) for members in self.groups or (None,))
 
     def named(self, size_bytes: int) -> str:
-        """A size for people and for a rank's phases: ``all-reduce of 65,536 B``."""
+        """Return a size as shown in messages and phases: ``all-reduce of 65,536 B``."""
         form = "" if self.form == "tensor" else f" {self.form}"
         own = ops.REGISTRY[self.op].is_in_place(self.smallest)
         place = " in place" if self.in_place and not own else ""
@@ -99,19 +99,19 @@ class SeriesSpec:
 
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
-    """A measurement. The ranks get it whole.
+    """Parameters of a measurement, sent to every rank.
 
     Attributes:
-        series: in the order in which they are shown.
-        iters: timed iterations of each size, all launches together; None: until it is steady.
-        warmup: untimed iterations of each size in every launch; None: as many as a size needs.
-        budget_s: for timing one series; with ``iters`` it means nothing.
-        precision: half the width of the interval at which a median is steady, as a share of it.
-        launches: how many worlds the iterations are spread over; None: until it is steady.
-        check_every: timed iterations between two verifications; 0: verify once, before the first.
-        skew: find out which rank is late.
-        overlap: measure what computing hides of non-blocking calls.
-        limits: measure the machine's own copies and streams too.
+        series: Series in display order.
+        iters: Timed iterations per size in all launches; None: until the median is steady.
+        warmup: Untimed iterations per size and launch; None: chosen by size.
+        budget_s: Seconds for timing one series; ignored with ``iters``.
+        precision: Largest half-width of a steady median's interval, as a share of the median.
+        launches: Number of worlds to spread the iterations over; None: until steady.
+        check_every: Timed iterations between two verifications; 0: verify once, at the start.
+        skew: True to find late ranks.
+        overlap: True to measure how much of a non-blocking call computation hides.
+        limits: True to measure the machine's own copies and streams too.
     """
 
     series: tuple[SeriesSpec, ...] = field(default=(), metadata={"json": False})
@@ -126,19 +126,19 @@ class BenchSpec:
     limits: bool = True
 
 
-# ------------------------------------------------------------ what a figure is compared with
+# ------------------------------------------------------------------------ limits and set-up
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What every rank did without torch.distributed, all at once, in the same run.
+    """Speed of one transport without torch.distributed, on all ranks at once in the same run.
 
     Attributes:
-        transport: Kind of transfer that was measured.
-        bandwidth_bytes_per_s: Bandwidth of the slowest rank, in one direction, in the fastest tenth
-            of its transfers: other programs can only slow them.
+        transport: Kind of transfer.
+        bandwidth_bytes_per_s: Bandwidth of the slowest rank in one direction, in the fastest tenth
+            of its transfers, since other programs can only slow them down.
         size_bytes: Size of one transfer.
-        latency_s: Time of 8 bytes one way; None where nothing travels.
+        latency_s: Time of 8 bytes one way; None for a copy within one rank.
     """
 
     transport: Transport
@@ -148,7 +148,7 @@ class Limit:
 
 
 class Start(str, Enum):
-    """How ranks are brought to a common start before each iteration."""
+    """Method that gives ranks a common start before each iteration."""
 
     __str__ = str.__str__
     PAGE = "shared memory"
@@ -160,11 +160,11 @@ class Alignment:
     """The common start before each iteration.
 
     Attributes:
-        way: how it is done.
-        cost_s: what it adds to an iteration, outside of what is timed.
-        spread_s: median time between the first and the last rank's start; None where their clocks
+        way: Method used.
+        cost_s: Untimed seconds that it adds to an iteration.
+        spread_s: Median time between the first and the last rank's start; None if their clocks
             can't be compared.
-        spread_p99_s: the same, the 99th percentile.
+        spread_p99_s: 99th percentile of the same.
     """
 
     way: Start
@@ -175,11 +175,11 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """What the timed loop itself costs, found with an op that does nothing.
+    """Overhead of the timed loop, measured with an op that does nothing.
 
     Attributes:
-        inside_s: in every time that is reported: two looks at the clock and an empty call.
-        outside_s: the rest of an iteration, without the common start.
+        inside_s: Part included in every reported time: two clock readings and an empty call.
+        outside_s: Rest of an iteration, without the common start.
     """
 
     inside_s: float
@@ -188,17 +188,17 @@ class Harness:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the series of one backend have in common.
+    """Set-up shared by all series of one backend.
 
     Attributes:
-        launches: worlds that were started, the one that verifies included.
-        limits: In the order in which they were measured.
-        bound: the one of them that busbw is compared with; None: nothing was measured.
-        cores: cores' worth of time that the ranks of a host share.
-        ranks_per_host: on the host with most ranks.
-        start_method: how the ranks were started.
-        engine: what started them: ``local``, torchrun, ...
-        hosts: of each rank; empty if all are on this machine.
+        launches: Number of worlds started, including the one that verifies.
+        limits: Limits in the order of measurement.
+        bound: Limit that busbw is compared with; None if none was measured.
+        cores: Cores' worth of time that the ranks of a host share.
+        ranks_per_host: Number of ranks on the host with the most.
+        start_method: Method that started the ranks.
+        engine: Launcher of the ranks: ``local``, torchrun, ...
+        hosts: Host of each rank; empty if all are on this machine.
     """
 
     backend: str
@@ -216,11 +216,11 @@ class Setup:
     hosts: tuple[str, ...] = ()
 
 
-# --------------------------------------------------------------------------- what was measured
+# ------------------------------------------------------------------------------------ report
 
 
 class Verdict(str, Enum):
-    """Whether a bandwidth is what one should expect."""
+    """Verdict on a bandwidth."""
 
     __str__ = str.__str__
     CLOSE = "close to the limit"
@@ -233,19 +233,19 @@ class Verdict(str, Enum):
 
     @property
     def is_normal(self) -> bool:
-        """Whether it is as one should expect."""
+        """True if the bandwidth is as expected."""
         return self in (Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What to think of a row's bandwidth.
+    """Verdict on a row's bandwidth, with the reason.
 
     Attributes:
-        verdict: in a word.
-        why: the reason with its figures, a sentence.
-        hint: what to try; may be empty.
-        limit_share: busbw as a share of the limit's bandwidth, 1.0 is all of it; None: not known.
+        verdict: Verdict.
+        why: Reason with its figures, one sentence.
+        hint: Suggestion; may be empty.
+        limit_share: busbw as a share of the limit's bandwidth, 1.0 for all of it; None if unknown.
     """
 
     verdict: Verdict
@@ -256,12 +256,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How much of a non-blocking call is hidden behind computing that lasts as long.
+    """Overlap of a non-blocking call with computation that takes as long.
 
     Attributes:
-        alone_s: of the call when nothing else is done.
-        compute_s: of the computing alone.
-        together_s: of both: the call is made, then computed, then waited for.
+        alone_s: Time of the call alone.
+        compute_s: Time of the computation alone.
+        together_s: Time of both: issue the call, compute, wait.
     """
 
     alone_s: float
@@ -270,7 +270,7 @@ class Overlap:
 
     @derived
     def hidden_share(self) -> float:
-        """The share of the communication that cost nothing, 0 to 1."""
+        """Share of the communication that was hidden, 0 to 1."""
         if self.alone_s <= 0:
             return 0.0
         return min(1.0, max(0.0, 1.0 - (self.together_s - self.compute_s) / self.alone_s))
@@ -281,17 +281,17 @@ class Row:
     """One size of one series.
 
     Attributes:
-        size_bytes: S, what algbw counts.
+        size_bytes: S, the bytes that algbw counts.
         elements: S in elements of the dtype.
-        busbw_factor: busbw is factor × algbw.
-        times_s: of every iteration, a row a launch; from these all else follows.
-        median_s: over all iterations, as are the next five.
-        interval_s: of the median, with ``CONFIDENCE``, free of any assumption about the noise;
-            None: there were too few launches.
-        steady: the interval is as narrow as was asked for.
-        checked: elements that were compared, on all ranks.
-        wrong: how many of them were wrong.
-        judgement: of its bandwidth; None: there is none to judge.
+        busbw_factor: Factor from algbw to busbw.
+        times_s: Time of every iteration, one row per launch; source of all figures below.
+        median_s: Median over all iterations; the next five also cover all of them.
+        interval_s: Distribution-free interval of the median, with ``CONFIDENCE``; None if there
+            were too few launches.
+        steady: True if the interval is as narrow as requested.
+        checked: Number of elements compared on all ranks.
+        wrong: Number of wrong elements among them.
+        judgement: Judgement of the bandwidth; None if there is none to judge.
     """
 
     size_bytes: int
@@ -313,22 +313,22 @@ class Row:
 
     @derived
     def iterations(self) -> int:
-        """How many were timed."""
+        """Number of timed iterations."""
         return sum(map(len, self.times_s))
 
     @derived
     def algbw_bytes_per_s(self) -> float:
-        """S / median."""
+        """Algorithm bandwidth: S / median."""
         return self.size_bytes / self.median_s if self.median_s > 0 else 0.0
 
     @derived
     def busbw_bytes_per_s(self) -> float:
-        """Factor × algbw (nccl-tests, doc/PERFORMANCE.md)."""
-        return self.busbw_factor * float(self.algbw_bytes_per_s)  # mypy does not see derived's type
+        """Bus bandwidth: factor × algbw (nccl-tests, doc/PERFORMANCE.md)."""
+        return self.busbw_factor * float(self.algbw_bytes_per_s)  # mypy doesn't see derived's type
 
     @derived
     def spread_share(self) -> float | None:
-        """Half the interval's width as a share of the median; None without an interval."""
+        """Half-width of the interval as a share of the median; None without an interval."""
         if self.interval_s is None or self.median_s <= 0:
             return None
         low, high = self.interval_s
@@ -337,15 +337,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RankSkew:
-    """How a rank stands against the others, over all iterations of a series.
+    """Lateness of one rank over all iterations of a series.
 
     Attributes:
-        late_s: median time by which it came to the start after the first rank.
-        late_p99_s: the same, the 99th percentile.
-        last_share: the share of iterations in which it came last.
-        took_s: median time that the op took on it.
-        waited_s: median time that it waited at the start for the last rank.
-        is_late: it comes late often and by much: the others wait for it.
+        late_s: Median delay between the first rank's arrival at the start and this rank's.
+        late_p99_s: 99th percentile of the same.
+        last_share: Share of iterations in which it arrived last.
+        took_s: Median time of the op on this rank.
+        waited_s: Median time that it waited at the start for the last rank.
+        is_late: True if it is often late by enough that the other ranks wait for it.
     """
 
     rank: int
@@ -359,16 +359,16 @@ class RankSkew:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What came of one op on one backend.
+    """Results of one op on one backend.
 
     Attributes:
-        spec: what was asked for.
-        rows: of the sizes that were finished, the smallest first.
-        clock: what timed it: ``perf_counter`` or ``CUDA events``.
-        busbw_formula: of the busbw factor, in terms of n.
-        payload_is: what S is, in words.
-        skew: one a rank; empty unless it was asked for, or where clocks can't be compared.
-        error: why there are no (further) rows.
+        spec: Spec of the series.
+        rows: Finished sizes, smallest first.
+        clock: Clock that timed it: ``perf_counter`` or ``CUDA events``.
+        busbw_formula: Formula of the busbw factor, in terms of n.
+        payload_is: Description of S.
+        skew: One per rank; empty unless requested, or if clocks can't be compared.
+        error: Reason why rows are missing.
     """
 
     spec: SeriesSpec
@@ -382,17 +382,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """A measurement, whole or as far as it went.
+    """A complete or partial measurement.
 
     Attributes:
-        series: as in the spec.
-        setups: one a backend.
-        world: that failed, and why; None if none did.
-        elapsed_s: of the whole, from the first world's start.
-        interrupted: a signal ended it early; what was measured by then is here.
-        environment: what the figures depend on: host, processor, kernel, variables.
-        versions: of Python, torch and the libraries below.
-        notes: what a reader should know, in sentences.
+        series: Results in the order of the spec.
+        setups: One per backend.
+        world: Report of the world that failed; None if none did.
+        elapsed_s: Seconds since the first world was started.
+        interrupted: True if a signal ended it early; the report has everything measured before.
+        environment: Host, processor, kernel and variables that the figures depend on.
+        versions: Versions of Python, torch and the libraries below.
+        notes: Remarks for the reader, in sentences.
     """
 
     spec: BenchSpec
@@ -406,22 +406,22 @@ class BenchReport:
     notes: tuple[str, ...] = ()
 
     def setup(self, backend: str) -> Setup | None:
-        """Of this backend; None before its first world."""
+        """Return the set-up of this backend; None before its first world."""
         return next((each for each in self.setups if each.backend == backend), None)
 
     @property
     def measured(self) -> Sequence[Series]:
-        """The series that have rows."""
+        """Series that have rows."""
         return [series for series in self.series if series.rows]
 
     @property
     def rows(self) -> Sequence[Row]:
-        """Of all series."""
+        """Rows of all series."""
         return [row for series in self.series for row in series.rows]
 
     @property
     def ok(self) -> bool:
-        """Whether all worlds did their work and all elements were right; unsteady rows are fine."""
+        """True if all worlds succeeded and all elements were correct; rows may be unsteady."""
         return (
             self.world is None
             and not self.interrupted

@@ -1,11 +1,12 @@
-"""Quantiles, an interval that assumes nothing about the noise, and which rank comes late. No torch.
+"""Quantiles, a distribution-free interval of the median, and late ranks. No torch.
 
-The medians of two worlds that run the same loop differ by more than the iterations of one would
-let expect: threads land on other cores, buffers on other pages. So the independent samples are the
-launches, not the iterations (Hunold and Carpen-Amarie, Reproducible MPI Benchmarking Is Still Not
-as Easy as You Think, 2016), and the interval of the median is the sign test's on the launches'
-medians: between two of their order statistics, whatever their distribution (Hoefler and Belli,
-Scientific Benchmarking of Parallel Computing Systems, 2015, rule 7).
+The medians of two worlds that run the same loop differ by more than the scatter within one
+suggests, because threads run on other cores and buffers lie on other pages. So the independent
+samples are the launches, not the iterations (Hunold and Carpen-Amarie, Reproducible MPI
+Benchmarking Is Still Not as Easy as You Think, 2016). The interval of the median is the sign test's
+on the launches' medians: it lies between two of their order statistics and holds for any
+distribution (Hoefler and Belli, Scientific Benchmarking of Parallel Computing Systems, 2015,
+rule 7).
 """
 
 from __future__ import annotations
@@ -17,45 +18,45 @@ from math import floor
 
 from distdemo.bench.records import CONFIDENCE, RankSkew
 
-OFTEN = 1.5  # times its fair share of iterations that a late rank comes last in
-LEAST_LATE_S = 3e-6  # of lateness below which no rank is called late: what a look at a page takes
-BEYOND = 2.0  # times the others' median lateness
+OFTEN = 1.5  # a late rank is last in this many times its fair share of iterations
+LEAST_LATE_S = 3e-6  # smallest lateness that counts: polling a page takes as long
+BEYOND = 2.0  # a late rank's lateness as a multiple of the other ranks' median
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share of the ordered values lies, interpolated linearly.
+    """Return the quantile of the ordered values, interpolated linearly.
 
     Args:
-        ordered: at least one, ascending.
-        share: 0 to 1.
+        ordered: Values in ascending order, at least one.
+        share: Share of the values below the quantile, 0 to 1.
     """
-    place = share * (len(ordered) - 1)
-    below = floor(place)
+    position = share * (len(ordered) - 1)
+    below = floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one, or the mean of the two in the middle."""
+    """Return the median: the middle value, or the mean of the middle two."""
     return quantile(sorted(values), 0.5)
 
 
 def interval(
     medians: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, float] | None:
-    """What holds the true median with this confidence or a little more; None for too few.
+    """Return an interval of the median with at least this confidence; None for too few launches.
 
-    The k-th smallest and the k-th largest of m values, k as large as
-    2 · Σ C(m, i) / 2^m for i < k allows.
+    It reaches from the k-th smallest to the k-th largest of m values, with the largest k for which
+    2 · Σ C(m, i) / 2^m over i < k is at most 1 − confidence.
 
     Args:
-        medians: of each launch.
-        confidence: 0 to 1.
+        medians: Median of each launch.
+        confidence: Confidence, 0 to 1.
     """
     count, ordered = len(medians), sorted(medians)
-    room = floor(Fraction(1 - confidence) * 2**count / 2)  # 2^m of many is beyond a float
-    taken, outside = 0, 1  # how many are left out at each end, and what leaving them out risks
-    ways = 1  # C(m, taken), each from the one before it
+    room = floor(Fraction(1 - confidence) * 2**count / 2)  # 2^m may exceed a float
+    taken, outside = 0, 1  # values left out at each end, and Σ C(m, i) for i ≤ taken
+    ways = 1  # C(m, taken), updated from the one before
     while outside <= room and 2 * (taken + 1) <= count:
         ways = ways * (count - taken) // (taken + 1)
         taken += 1
@@ -64,14 +65,14 @@ def interval(
 
 
 class SkewLog:
-    """Which rank comes late to the common start, over all iterations of a series.
+    """Collector of each rank's lateness at the common start, over all iterations of a series.
 
-    A rank comes to a start from the call before. Where an op does not take equally long on all
-    ranks by its nature (a broadcast lets its root go first), what the call took is left out.
+    A rank arrives at a start from the previous call. If an op by design takes longer on some ranks
+    (the root of a broadcast returns first), the duration of that call is subtracted.
 
     Args:
-        ranks: of the world, that take part.
-        lopsided: the op does not take equally long on all ranks.
+        ranks: Ranks that take part.
+        lopsided: True if the op takes longer on some ranks than on others.
     """
 
     def __init__(self, ranks: Sequence[int], *, lopsided: bool = False) -> None:
@@ -83,9 +84,9 @@ class SkewLog:
         self._last = [0] * len(ranks)
 
     def add(self, arrived: Sequence[Sequence[float]], took: Sequence[Sequence[float]]) -> None:
-        """Iterations of one visit, a sequence for each rank of the world; their clocks are one.
+        """Add the iterations of one measurement, one sequence per rank, all on one clock.
 
-        The first of a visit is left out: ranks come to it from making their buffers.
+        The first iteration is left out: ranks arrive at it from allocating their buffers.
         """
         for turn in range(1, len(arrived[0])):
             moments = [
@@ -94,31 +95,31 @@ class SkewLog:
             ]
             first, last = min(moments), max(moments)
             self._last[moments.index(last)] += 1
-            for place, (rank, moment) in enumerate(zip(self._ranks, moments, strict=True)):
-                self._late[place].append(moment - first)
-                self._waited[place].append(last - moment)
-                self._took[place].append(took[rank][turn])
+            for index, (rank, moment) in enumerate(zip(self._ranks, moments, strict=True)):
+                self._late[index].append(moment - first)
+                self._waited[index].append(last - moment)
+                self._took[index].append(took[rank][turn])
 
     def summary(self) -> tuple[RankSkew, ...]:
-        """A record a rank; empty if there were no iterations, or there is one rank alone."""
+        """Return one record per rank; empty without iterations or for a single rank."""
         turns = len(self._late[0])
         if not turns or len(self._ranks) < 2:
             return ()
         typical = [median(each) for each in self._late]
         found = []
-        for place, rank in enumerate(self._ranks):
-            share = self._last[place] / turns
-            others = median(typical[:place] + typical[place + 1 :])
+        for index, rank in enumerate(self._ranks):
+            share = self._last[index] / turns
+            others = median(typical[:index] + typical[index + 1 :])
             often = share > min(0.75, OFTEN / len(self._ranks))
             found.append(
                 RankSkew(
                     rank=rank,
-                    late_s=typical[place],
-                    late_p99_s=quantile(sorted(self._late[place]), 0.99),
+                    late_s=typical[index],
+                    late_p99_s=quantile(sorted(self._late[index]), 0.99),
                     last_share=share,
-                    took_s=median(self._took[place]),
-                    waited_s=median(self._waited[place]),
-                    is_late=often and typical[place] > max(LEAST_LATE_S, BEYOND * others),
+                    took_s=median(self._took[index]),
+                    waited_s=median(self._waited[index]),
+                    is_late=often and typical[index] > max(LEAST_LATE_S, BEYOND * others),
                 )
             )
         return tuple(found)

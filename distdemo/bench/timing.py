@@ -1,16 +1,16 @@
 """The common start and the timed loop.
 
-Without a common start a rank that is late makes the others' times longer, and it does not show
-whose fault that is. On one machine every rank counts its arrivals in shared memory and looks at the
-others' until all have come; that leaves the group alone and costs microseconds. How a rank waits
-decides whether the backend is disturbed, as gloo's own threads need the cores too (all_reduce of
-8 B, 128 B and 64 KiB between two ranks on two cores, Linux 6.18, 32 turns each): looking all the
-time holds them up for a slice of the scheduler's, 3.7 ms instead of 0.1; offering the core at once
-between two looks (sched_yield) makes the scheduler pass over the rank later, and 16 of 96 turns
-stall so, where 3 of a loop without any common start do; naps let the core fall asleep, which takes
-2 to 4 times as long. So a rank looks without a pause for 5 µs, within which the others usually
-come, and offers its core then: 5 of 96, and the medians are those of the plain loop (1.02, 0.98 and
-0.88 times). Looking for 20 µs makes 8 B 9 % slower. It sleeps only if it has to wait very long.
+Without a common start, a late rank makes the other ranks' times longer and the times don't show
+which rank it was. On one machine every rank counts its arrivals in shared memory and polls the
+other counters until all ranks have arrived; this bypasses the group and costs microseconds. The
+way a rank waits can disturb the backend, because gloo's own threads need the cores too (all_reduce
+of 8 B, 128 B and 64 KiB between two ranks on two cores, Linux 6.18, 32 turns each). Spinning
+blocks them for a scheduler slice, 3.7 ms instead of 0.1. Yielding at once (sched_yield) makes the
+scheduler skip the rank later: 16 of 96 turns stall, compared with 3 in a loop without a common
+start. Sleeping idles the core, which takes 2 to 4 times as long. So a rank spins for 5 µs, within
+which the other ranks usually arrive, and then yields: 5 of 96 turns stall, and the medians match
+the plain loop's (1.02, 0.98 and 0.88 times). Spinning for 20 µs makes 8 B 9 % slower. A rank
+sleeps only after a very long wait.
 
 Across machines the common start is the group's own barrier.
 """
@@ -38,26 +38,26 @@ from distdemo.launcher.clock import HOST, Clock, clock_of
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-LINE = 8  # words of a cache line: two ranks never write into the same one
-KEEN_S = 5e-6  # of looking without a pause
-EAGER = 20_000  # looks after that before a rank begins to sleep between two
-NAP_S = 50e-6
-HEARTBEAT_S = 2.0  # between two words to the launcher that this rank still moves
-TOKEN = 32  # bytes that tell our memory from another's at the same place
-PROBES = 2000  # iterations that the loop's own cost is found with
+LINE = 8  # words per cache line: no two ranks write to the same one
+SPIN_S = 5e-6  # seconds of polling without a pause
+YIELDS = 20_000  # polls with a yield after that, before the rank sleeps between polls
+SLEEP_S = 50e-6
+HEARTBEAT_S = 2.0  # between two heartbeats to the launcher
+TOKEN = 32  # bytes that identify the page
+PROBES = 2000  # iterations that measure the loop's own cost
 
 # ---------------------------------------------------------------------------------- shared memory
 
 
 class Page:
-    """Memory that all ranks of one machine share, without a file that anybody could be left with.
+    """Memory shared by all ranks of one machine, without a file that could be left behind.
 
-    Rank 0 makes it (memfd_create: it has no name) and the others open it through
-    ``/proc/PID/fd/NUMBER``, which the kernel allows to processes of the same user alone. When the
-    last rank has gone, so has the memory, however the ranks ended.
+    Rank 0 creates it without a name (memfd_create). The other ranks open it through
+    ``/proc/PID/fd/NUMBER``, which the kernel allows only for processes of the same user. The kernel
+    frees it when the last rank exits, for whatever reason.
 
     Attributes:
-        words: Its bytes as signed 64-bit numbers; one is read or written at once, never in halves.
+        words: Content as signed 64-bit numbers; reads and writes of one are atomic.
     """
 
     def __init__(self, memory: mmap.mmap, size: int) -> None:
@@ -66,26 +66,26 @@ class Page:
         self.words = self._buffer[: size // 8 * 8].cast("q")
 
     def close(self) -> None:
-        """Give it back; the views can't be used any more. The other ranks keep theirs."""
+        """Release this rank's mapping and its views; other ranks keep theirs."""
         self.words.release()
         self._buffer.release()
-        with suppress(BufferError):  # somebody holds a view: it goes with the process
+        with suppress(BufferError):  # a view is still in use: freed at exit
             self._memory.close()
 
 
-def shared_page(rank: Rank, place: str, size: int) -> Page | None:
-    """Collective: memory that all ranks share, zeros at first.
+def shared_page(rank: Rank, name: str, size: int) -> Page | None:
+    """Collective: return zeroed memory that all ranks share.
 
     Args:
-        rank: this rank of the world.
-        place: a name that no other page of the world had.
-        size: bytes.
+        rank: This rank of the world.
+        name: Name, unique among the pages of the world.
+        size: Size in bytes.
 
     Returns:
-        None on every rank where one of them can't have it: they live on several machines, in
+        The page; None on every rank if one can't open it: the ranks are on several machines, in
         containers that don't see each other's processes, or on a system without memfd.
     """
-    store = rank.store(f"page/{place}")
+    store = rank.store(f"page/{name}")
     descriptor: int | None = None
     page: Page | None = None
     if rank.rank == 0:
@@ -101,20 +101,20 @@ def shared_page(rank: Rank, place: str, size: int) -> Page | None:
     else:
         page = _open_page(bytes(store.get("where")).decode(), size)
     if page is None:
-        rank.count(f"page/{place}/lacking", 1)
-    rank.meet(f"page/{place}")
+        rank.count(f"page/{name}/lacking", 1)
+    rank.meet(f"page/{name}")
     if descriptor is not None:
         os.close(descriptor)
-    if page is not None and rank.count(f"page/{place}/lacking"):
+    if page is not None and rank.count(f"page/{name}/lacking"):
         page.close()
         return None
     return page
 
 
 def _open_page(address: str, size: int) -> Page | None:
-    """The memory of another rank; None if it isn't to be had, or isn't that one."""
+    """Return rank 0's page; None if it can't be opened or has a different token."""
     path, _, token = address.partition(" ")
-    if not re.fullmatch(r"/proc/\d+/fd/\d+", path):  # whatever else the store says
+    if not re.fullmatch(r"/proc/\d+/fd/\d+", path):  # never open another path
         return None
     with suppress(OSError), Path(path).open("r+b", buffering=0) as file:
         if os.fstat(file.fileno()).st_size == size + TOKEN:
@@ -129,11 +129,11 @@ def _open_page(address: str, size: int) -> Page | None:
 
 
 class CommonStart:
-    """Brings all ranks to a common start, and tells the launcher now and then that this one moves.
+    """Common start of all ranks, with heartbeats to the launcher.
 
     Args:
-        rank: this rank of the world.
-        page: zeros, ``LINE`` words a rank; None: the ranks share none, and meet at a barrier.
+        rank: This rank of the world.
+        page: Zeroed page with ``LINE`` words per rank; None to use the group's barrier.
     """
 
     def __init__(self, rank: Rank, page: Page | None) -> None:
@@ -149,7 +149,7 @@ class CommonStart:
         self._due = perf_counter() + HEARTBEAT_S
 
     def meet(self) -> None:
-        """Collective: return when all ranks have come, as nearly at the same moment as can be."""
+        """Collective: return when all ranks have arrived, as simultaneously as possible."""
         if perf_counter() > self._due:
             self._rank.tell(None)
             self._due = perf_counter() + HEARTBEAT_S
@@ -165,20 +165,20 @@ class CommonStart:
 
 
 def _wait(words: memoryview, other: int, turn: int) -> None:
-    until = perf_counter() + KEEN_S
+    until = perf_counter() + SPIN_S
     while words[other] < turn and perf_counter() < until:
         pass
-    looks = 0
+    polls = 0
     while words[other] < turn:
-        looks += 1
-        if looks < EAGER:
+        polls += 1
+        if polls < YIELDS:
             os.sched_yield()
         else:
-            time.sleep(NAP_S)
+            time.sleep(SLEEP_S)
 
 
 def common_start(rank: Rank) -> CommonStart:
-    """Collective: the best one here."""
+    """Collective: return a common start, through shared memory if possible."""
     return CommonStart(rank, shared_page(rank, "start", rank.world_size * LINE * 8))
 
 
@@ -187,13 +187,13 @@ def common_start(rank: Rank) -> CommonStart:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One rank's, an entry an iteration; seconds, the first two on the machine's monotonic clock.
+    """Times of one rank in seconds, one per iteration.
 
     Attributes:
-        arrived: when it came to the start.
-        started: when it was let go.
-        took: how long the call took.
-        clock: what timed the call.
+        arrived: Times of arrival at the start, on the machine's monotonic clock.
+        started: Times of release from the start, on the same clock.
+        took: Duration of each call.
+        clock: Clock that timed the calls.
     """
 
     arrived: array[float]
@@ -202,7 +202,7 @@ class Times:
     clock: str = HOST
 
     def __add__(self, more: Times) -> Times:
-        """These, and then those."""
+        """Return both, in order."""
         return Times(
             self.arrived + more.arrived,
             self.started + more.started,
@@ -212,14 +212,14 @@ class Times:
 
     @property
     def pace_s(self) -> float:
-        """Seconds of an iteration, from the first arrival to the end of the last call."""
+        """Seconds per iteration, from the first arrival to the end of the last call."""
         count = len(self.took)
         return (self.started[-1] + self.took[-1] - self.arrived[0]) / count if count else 0.0
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Within the block no garbage is collected."""
+    """Disable garbage collection within the block."""
     gc.collect()
     was = gc.isenabled()
     gc.disable()
@@ -238,17 +238,17 @@ def timed(
     *,
     on_host: bool = False,
 ) -> Times:
-    """Collective: make the calls, each from a common start.
+    """Collective: time the calls, each from a common start.
 
-    A look at the clock, the call, another look; nothing else. The lists that take the times are as
-    long as they will be, and no garbage is collected meanwhile.
+    Nothing happens between the two clock readings but the call. The lists of times are allocated
+    before, and garbage collection is off.
 
     Args:
-        rank: this rank; its device decides what tells the time.
-        call: returns when the operation is done (on a GPU: when it was queued).
-        count: iterations.
-        meet: brings all ranks to a common start.
-        on_host: the host tells the time in any case: nothing is done on a GPU.
+        rank: This rank; its device determines the clock.
+        call: Operation; returns when it is done (on a GPU: when it is queued).
+        count: Number of iterations.
+        meet: Common start of all ranks.
+        on_host: True to use the host's clock on any device, for calls without work on a GPU.
     """
     clock = Clock() if on_host else clock_of(rank.device)
     with undisturbed():
@@ -276,7 +276,7 @@ def _loop(clock: Clock, call: Callable[[], object], count: int, meet: Callable[[
 
 
 def harness() -> Harness:
-    """What the loop costs an iteration, found with a call that does nothing, and no other rank."""
+    """Return the loop's overhead per iteration, measured with an empty call and no other rank."""
 
     def nothing() -> None:
         pass

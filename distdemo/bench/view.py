@@ -1,4 +1,4 @@
-"""A measurement as people read it: the answer, a table a series, the reasons; CSV."""
+"""Tables and CSV of a measurement: the answer, a table per series, the reasons."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from distdemo.view.format import (
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading, select, widest
 
 UNSURE = "yellow"
-LISTED = 3  # columns that go before this one are not in a list, either
-WIDE = "!"  # behind an interval that is wider than was asked for
+LISTED = 3  # highest drop order of the columns in a list
+WIDE = "!"  # mark of an interval that is wider than requested
 
 
 def summary(report: BenchReport, console: Console) -> Text:
-    """Normal, not normal or not measurable now, and why: in one sentence or two."""
+    """Return the answer (normal, not normal or not measurable now, and why)."""
     sign = signs(console)
     text, ok = answer(report, _half(sign))
     if ok:
@@ -48,7 +48,7 @@ def summary(report: BenchReport, console: Console) -> Text:
 
 
 def plot(report: BenchReport, kind: str) -> bytes:
-    """Time and bandwidth against size, as ``png`` or ``svg``."""
+    """Plot time and bandwidth against size, as ``png`` or ``svg``."""
     from distdemo.bench.plot import draw
 
     return draw(report, kind)
@@ -58,11 +58,11 @@ def plot(report: BenchReport, kind: str) -> bytes:
 
 
 def table(report: BenchReport, console: Console) -> Group:
-    """A measurement, whole or as far as it went. Why a world failed the runner shows before.
+    """Draw a complete or partial measurement; the runner has shown why a world failed.
 
     Args:
-        report: of it.
-        console: that it will be printed on.
+        report: Report to draw.
+        console: Console that it will be printed on.
     """
     sign = signs(console)
     parts: list[RenderableType] = [summary(report, console)]
@@ -74,16 +74,16 @@ def table(report: BenchReport, console: Console) -> Group:
     parts += _titled("Overlap", _overlaps(report), console)
     for series in report.series:
         parts += _skew(series, report, console)
-    for title, tell in (("Measured", _how), ("Limits", _limits)):
+    for title, lines_of in (("Measured", _method), ("Limits", _limits)):
         lines = (
             Text(f"{setup.backend}: " * (len(report.setups) > 1) + line, style=colours.QUIET)
             for setup in report.setups
-            for line in tell(setup)
+            for line in lines_of(setup)
         )
         parts += _titled(title, lines, console)
     parts += [Text(note) for note in report.notes]
     names = names_of(report.series)
-    averages = [  # as nccl-tests ends with it, over the sizes
+    averages = [  # over the sizes, as at the end of nccl-tests' output
         f"{names[each.spec]} {digits(average / 1e9)} GB/s"
         for each in report.measured
         if (average := fmean(row.busbw_bytes_per_s for row in each.rows))
@@ -97,7 +97,7 @@ def table(report: BenchReport, console: Console) -> Group:
 
 
 def _series(series: Series, console: Console) -> Iterator[RenderableType]:
-    """Its heading, its rows, and why there are none or no more."""
+    """Draw the heading and rows of a series, and the reason if rows are missing."""
     sign, spec = signs(console), series.spec
     yield heading(f" {sign.dot} ".join(filter(None, traits(spec).values())))
     if spec.refused:
@@ -111,7 +111,7 @@ def _series(series: Series, console: Console) -> Iterator[RenderableType]:
             busbw = f"algbw is S / median, busbw {factor}algbw; S is {series.payload_is}."
             note = f"{busbw} {note}"
         if not all(row.steady for row in series.rows):
-            note += f" {WIDE}: wider than asked for."
+            note += f" {WIDE}: wider than requested."
         yield Text(note, style=colours.QUIET)
     if series.error:
         yield Text(f"{sign.wrong} {series.error}", style=colours.WRONG)
@@ -122,27 +122,29 @@ class Figure:
     """A column.
 
     Attributes:
-        goes: the column with the highest number goes first where there is no room; 0 stays.
-        told: whether a row has something to tell in it.
+        drop_order: Priority for dropping the column if space is short, highest first; 0 for never.
+        is_shown: Function that returns True if a row has a value in the column.
     """
 
     name: str
     cell: Callable[[Row, Signs], Cell]
-    goes: int = 0
-    told: Callable[[Row], bool] = lambda _: True
+    drop_order: int = 0
+    is_shown: Callable[[Row], bool] = lambda _: True
     right: bool = True
 
 
 def _rows_table(rows: Sequence[Row], console: Console) -> RenderableType:
-    """As many columns as there is room for; on a narrow terminal a list."""
+    """Draw a table with the columns that fit; on a narrow terminal a list."""
     sign = signs(console)
 
     def grid(most: int, line: str = "\n") -> Grid:
-        """Without the columns that go before that."""
-        told = [each for each in FIGURES if each.goes <= most and any(map(each.told, rows))]
-        names = [each.name.replace("±", _half(sign)).replace("\n", line) for each in told]
-        columns = [Column(name, right=f.right) for name, f in zip(names, told, strict=True)]
-        return Grid(columns, [[each.cell(row, sign) for each in told] for row in rows])
+        """Return the columns up to this drop order."""
+        shown = [
+            each for each in FIGURES if each.drop_order <= most and any(map(each.is_shown, rows))
+        ]
+        names = [each.name.replace("±", _half(sign)).replace("\n", line) for each in shown]
+        columns = [Column(name, right=f.right) for name, f in zip(names, shown, strict=True)]
+        return Grid(columns, [[each.cell(row, sign) for each in shown] for row in rows])
 
     for most in range(9, -1, -1):
         drawn = grid(most).table()
@@ -156,7 +158,7 @@ def _half(sign: Signs) -> str:
 
 
 def _interval(row: Row, sign: Signs) -> Text:
-    """Half the interval's width, marked where it is wider than was asked for."""
+    """Return the half-width of the interval, marked if it is wider than requested."""
     if row.spread_share is None:
         return Text(sign.none, style=colours.QUIET)
     width = plus_minus(row.spread_share, _half(sign))
@@ -184,7 +186,7 @@ def _verdict(row: Row, _: Signs) -> Text:
     return Text(known, style="" if verdict.is_normal else UNSURE)
 
 
-def _moves(row: Row) -> bool:
+def _moves_data(row: Row) -> bool:
     return row.size_bytes > 0
 
 
@@ -192,19 +194,19 @@ FIGURES: Sequence[Figure] = (
     Figure("Size", lambda row, _: Text(exact_size(row.size_bytes), style="bold")),
     Figure("Median", lambda row, _: duration(row.median_s)),
     Figure("±", _interval),
-    Figure("min", lambda row, _: duration(row.min_s), goes=9),
-    Figure("p10", lambda row, _: duration(row.p10_s), goes=7),
-    Figure("p90", lambda row, _: duration(row.p90_s), goes=6),
-    Figure("p99", lambda row, _: duration(row.p99_s), goes=4),
-    Figure("max", lambda row, _: duration(row.max_s), goes=8),
-    Figure("algbw\nGB/s", lambda r, _: digits(r.algbw_bytes_per_s / 1e9), goes=5, told=_moves),
-    Figure("busbw\nGB/s", lambda r, _: digits(r.busbw_bytes_per_s / 1e9), told=_moves),
+    Figure("min", lambda row, _: duration(row.min_s), drop_order=9),
+    Figure("p10", lambda row, _: duration(row.p10_s), drop_order=7),
+    Figure("p90", lambda row, _: duration(row.p90_s), drop_order=6),
+    Figure("p99", lambda row, _: duration(row.p99_s), drop_order=4),
+    Figure("max", lambda row, _: duration(row.max_s), drop_order=8),
+    Figure("algbw\nGB/s", lambda row, _: digits(row.algbw_bytes_per_s / 1e9), 5, _moves_data),
+    Figure("busbw\nGB/s", lambda row, _: digits(row.busbw_bytes_per_s / 1e9), 0, _moves_data),
     Figure("of\nlimit", _limit_share, 2, lambda r: bool(r.judgement and r.judgement.limit_share)),
     Figure(
         "Hidden",
         lambda row, sign: percent(row.overlap.hidden_share) if row.overlap else sign.none,
-        goes=1,
-        told=lambda row: bool(row.overlap),
+        drop_order=1,
+        is_shown=lambda row: bool(row.overlap),
     ),
     Figure("Wrong", _wrong),
     Figure("Verdict", _verdict, 3, lambda row: bool(_verdict(row, ASCII_SIGNS)), right=False),
@@ -212,14 +214,14 @@ FIGURES: Sequence[Figure] = (
 
 
 def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableType]:
-    """A row a size, a column a series, the fastest of each op marked."""
+    """Draw one row per size and one column per series, with the fastest of each op marked."""
     sign = signs(console)
     best = "*" if sign == ASCII_SIGNS else "★"
     rows = [{row.size_bytes: row for row in series.rows} for series in report.measured]
     sizes = sorted({size for each in rows for size in each})
 
-    def cell(place: int, size: int) -> Cell:
-        row, op = rows[place].get(size), report.measured[place].spec.op
+    def cell(index: int, size: int) -> Cell:
+        row, op = rows[index].get(size), report.measured[index].spec.op
         if row is None:
             return Text(sign.none, style=colours.QUIET)
         text = f"{duration(row.median_s)} {digits(row.busbw_bytes_per_s / 1e9):>6}"
@@ -232,7 +234,7 @@ def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableT
     names = names_of(report.measured).values()
     grid = Grid([Column("Size", right=True), *(Column(name, right=True) for name in names)])
     grid.rows += [
-        [exact_size(size), *(cell(place, size) for place in range(len(rows)))] for size in sizes
+        [exact_size(size), *(cell(index, size) for index in range(len(rows)))] for size in sizes
     ]
     yield Text()
     yield heading("Side by side: median, and busbw in GB/s")
@@ -242,7 +244,7 @@ def _side_by_side(report: BenchReport, console: Console) -> Iterator[RenderableT
 
 
 def _is_faster(one: Row, other: Row) -> bool:
-    """Its interval ends before the other's begins; without intervals, its median is less."""
+    """Return True if its interval ends before the other's begins; else compare the medians."""
     if one.interval_s is None or other.interval_s is None:
         return one.median_s < other.median_s
     return one.interval_s[1] < other.interval_s[0]
@@ -252,7 +254,7 @@ def _is_faster(one: Row, other: Row) -> bool:
 
 
 def _titled(title: str, lines: Iterable[Text], console: Console) -> Iterator[RenderableType]:
-    """A heading and its lines with a dot before each; nothing where there are none."""
+    """Yield a heading and a bullet list, or nothing if there are no lines."""
     hanging = Table.grid(padding=(0, 1))
     hanging.add_column(no_wrap=True)
     hanging.add_column(overflow="fold")
@@ -263,7 +265,7 @@ def _titled(title: str, lines: Iterable[Text], console: Console) -> Iterator[Ren
 
 
 def _verdicts(report: BenchReport) -> Iterator[Text]:
-    """A line for each verdict on each backend, with the reason of its last size.
+    """Yield one line per verdict and backend, with the reason of its last size.
 
     Unsteady rows get no advice.
     """
@@ -288,7 +290,7 @@ def _verdicts(report: BenchReport) -> Iterator[Text]:
 
 
 def _overlaps(report: BenchReport) -> Iterator[Text]:
-    """How much of the communication was hidden, of each series the best size, with its times."""
+    """Yield the share of communication hidden and its times, for the best size of each series."""
     names = names_of(report.series)
     for series in report.series:
         rows = [(row, row.overlap) for row in series.rows if row.overlap]
@@ -303,7 +305,7 @@ def _overlaps(report: BenchReport) -> Iterator[Text]:
 
 
 def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[RenderableType]:
-    """Which rank comes late, and by how much."""
+    """Draw the lateness of each rank."""
     if not series.skew:
         return
     sign = signs(console)
@@ -323,19 +325,20 @@ def _skew(series: Series, report: BenchReport, console: Console) -> Iterator[Ren
     yield fitting(console, lambda _: grid)
     late_ranks = ", ".join(str(each.rank) for each in series.skew if each.is_late)
     if late_ranks:
-        yield Text(f"{sign.arrow} The others wait for rank {late_ranks}.", style=colours.WRONG)
+        yield Text(f"{sign.arrow} Other ranks wait for rank {late_ranks}.", style=colours.WRONG)
     else:
-        yield Text(f"{sign.right} No rank is often and much later.", style=colours.RIGHT)
+        yield Text(f"{sign.right} No rank is often late.", style=colours.RIGHT)
 
 
 # --------------------------------------------------------------------------------- how it was done
 
 
-def _how(setup: Setup) -> Iterator[str]:
+def _method(setup: Setup) -> Iterator[str]:
+    """Yield one line per aspect of the measurement."""
     if setup.launches:
         launches = "launch" if setup.launches == 1 else "launches"
         ranks = plural(setup.world_size, "rank")
-        what = ", the first to verify and to calibrate" if setup.launches > 1 else ""
+        what = ", the first for verification and calibration" if setup.launches > 1 else ""
         yield f"{setup.launches:,} {launches} of {ranks}{what}"
     start, harness = setup.alignment, setup.harness
     if start is not None:
@@ -350,7 +353,7 @@ def _how(setup: Setup) -> Iterator[str]:
 
 
 def _limits(setup: Setup) -> Iterator[str]:
-    """Yield a line per limit; the bound is named."""
+    """Yield one line per limit; one of them is named as the bound."""
     for limit in setup.limits:
         latency = "" if limit.latency_s is None else f", 8 B in {duration(limit.latency_s)}"
         bound = "; busbw is compared with it" if limit == setup.bound else ""
@@ -361,7 +364,7 @@ def _limits(setup: Setup) -> Iterator[str]:
 
 
 def bounds(report: BenchReport) -> list[tuple[str, float]]:
-    """The limits that busbw is compared with, in words and in bytes a second, for the plot."""
+    """Return the limits that busbw is compared with, as text and bytes per second, for the plot."""
     found: dict[Limit, list[str]] = {}
     for setup in report.setups:
         if setup.bound is not None:
@@ -388,7 +391,7 @@ _COLUMNS = (
 
 
 def to_csv(report: BenchReport) -> str:
-    """A line a size, in the document's names (RFC 4180). What does not apply is empty."""
+    """Return one line per size with the JSON document's names (RFC 4180)."""
     memory = io.StringIO(newline="")
     writer = csv.DictWriter(memory, _COLUMNS, extrasaction="ignore")
     writer.writeheader()

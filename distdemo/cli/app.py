@@ -32,22 +32,22 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": (
         "distdemo.bench.command:bench",
         MEASURE,
-        "Measure an operation, and compare it with what this machine can do.",
+        "Measure an operation's speed and compare it with the machine's limits.",
     ),
     "bench links": (
         "distdemo.bench.links.command:links",
         MEASURE,
-        "Measure latency and bandwidth between every pair of ranks; name slow links and ranks.",
+        "Measure every pair of ranks and find slow links and ranks.",
     ),
     "bench compare": (
         "distdemo.bench.compare.command:compare",
         MEASURE,
-        "Tell a real change between two measurements from noise.",
+        "Compare two measurements and tell changes from noise.",
     ),
     "bench fit": (
         "distdemo.bench.fit.command:fit",
         MEASURE,
-        "Fit the α–β model to measurements, and predict other world sizes.",
+        "Fit the α–β model to measured times and predict those of other worlds.",
     ),
     "trace": (
         "distdemo.trace.command:trace",

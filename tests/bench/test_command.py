@@ -1,4 +1,4 @@
-"""``bench`` as a user runs it: what it refuses, its views, its files, an early end."""
+"""The ``bench`` command: usage errors, views, files, early ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distdemo.bench.records import BenchReport
 from distdemo.encoding import decode
 
 SHORT = ["--iters", "3", "--launches", "1", "--no-limits"]
-# A world of it takes a moment, and there are many: something is measured while much is left to do.
+# Many short worlds, so that an early end finds some rows measured and many worlds left.
 LONG = ["bench", "--sizes", "8,32", "--iters", "6000", "--launches", "600", "--no-limits"]
 
 
@@ -24,13 +24,13 @@ REFUSED = (
     ("-b 64K -e 1K", "From -b 64K to -e 1K there is no size", "Try -b 8 -e 64M -f 4."),
     ("-b 0", "From -b 0 to -e 64M there is no size, or there are", ""),
     ("-f 1", "From -b 8 to -e 64M there is no size, or there are", ""),
-    ("--sizes 8 -f 2", "--sizes and -f don't go together.", "Take one."),
+    ("--sizes 8 -f 2", "--sizes and -f can't be combined.", "Use one of them."),
     ("--size 8", "bench has no option --size.", "Did you mean --sizes?"),
     ("-e 1T", "The tensors of 2 ranks need 1 TiB.", "fewer ranks."),
     ("all-reduc", "There is no operation 'all-reduc'.", "bench all-reduce"),
     ("--backend glo", "There is no backend 'glo'.", "Did you mean --backend gloo?"),
-    ("barrier -e 1M", "-e means nothing to barrier.", "Leave it out."),
-    ("broadcast --reduce-op max", "--reduce-op means nothing to broadcast.", "Leave it out."),
+    ("barrier -e 1M", "barrier has no option -e.", "Leave it out."),
+    ("broadcast --reduce-op max", "broadcast has no option --reduce-op.", "Leave it out."),
     ("p2p -n 1", "p2p needs two ranks.", "Try --world-size 2."),
     ("p2p --src 1 --dst 1", "--src and --dst are both 1.", "Try --dst 0."),
     ("broadcast --root 3", "--root 3: there is no such rank.", "Try --root 1."),
@@ -39,7 +39,7 @@ REFUSED = (
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_cannot_be_measured_is_refused_before_a_rank_starts(command):
+def test_usage_errors_are_reported_before_a_rank_starts(command):
     for line, says, hint in REFUSED:
         code, out, err = command("bench", *line.split())
         assert (code, out) == (2, ""), line
@@ -56,7 +56,7 @@ def test_help_fits_two_screens(command, monkeypatch):
     assert out.index("--world-size") < out.index("--check-every")  # the common ones first
 
 
-def test_every_format_and_file_holds_the_same_and_the_document_can_be_read_back(command, tmp_path):
+def test_all_formats_and_files_agree_and_the_document_can_be_read_back(command, tmp_path):
     document, plot = tmp_path / "new.json", tmp_path / "new.svg"
     files = ["--output", str(document), "--plot", str(plot)]
     words = ["reduce,all-gather", "-n", "3", "--root", "1", "--sizes", "1K,3", *SHORT]
@@ -71,7 +71,7 @@ def test_every_format_and_file_holds_the_same_and_the_document_can_be_read_back(
         ("all_gather", False),
         ("all_gather", True),
     ]
-    # S is one tensor of floats, or those of three ranks.
+    # S is one tensor of floats, or three ranks' tensors.
     assert [[row.size_bytes for row in each.rows] for each in report.series] == [
         [4, 1024],
         *[[12, 1020]] * 2,
@@ -89,7 +89,7 @@ def test_every_format_and_file_holds_the_same_and_the_document_can_be_read_back(
         assert shown["torch"]
 
 
-def test_the_answer_comes_first_and_is_all_that_quiet_shows(command, tmp_path):
+def test_the_answer_comes_first_and_is_all_that_quiet_prints(command, tmp_path):
     file = tmp_path / "new.txt"
     words = ["p2p", "all-reduce", "--async", "--dtype", "bool", *SHORT, "--sizes", "1K"]
     code, out, err = command("bench", *words, "--output", str(file))
@@ -107,12 +107,12 @@ def test_the_answer_comes_first_and_is_all_that_quiet_shows(command, tmp_path):
 
 
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM, "a rank dies"])
-def test_what_was_measured_when_it_ended_is_kept_and_written(ends, tmp_path: Path):
+def test_an_early_end_keeps_and_writes_the_measured_rows(ends, tmp_path: Path):
     file, temporary, seen = tmp_path / "cut.json", tmp_path / "tmp", set[int]()
     temporary.mkdir()
 
     def third_world_runs() -> bool:
-        """What the second has timed is known by then."""
+        """Return True once the times of the second world have been received."""
         seen.update(children(run.process.pid))
         return len(seen) >= 6
 

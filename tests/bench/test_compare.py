@@ -1,4 +1,4 @@
-"""bench compare: which differences between two files count as changes, and how it says so."""
+"""bench compare: changes between two files, and their display."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ GOLDEN = Path(__file__).parent / "golden"
 # --------------------------------------------------------------------------------- the interval
 
 
-def test_critical_values_are_those_of_the_published_tables_and_of_the_least_error():
-    # Tables give the largest U that is significant, two-sided: one less than the place to cut at.
+def test_critical_values_match_published_tables_and_the_smallest_error():
+    # Tables give the largest significant U, two-sided: one less than the critical value.
     known = {(5, 5, 0.05): 2, (6, 6, 0.05): 5, (8, 8, 0.05): 13, (8, 10, 0.01): 11}
     assert {case: critical(*case) - 1 for case in known} == known
-    # The product of half the error and the number of orders is 1, but for its rounding.
+    # The product of half the error and the number of orders is 1, except for rounding.
     for m, n in combinations(range(2, 14), 2):
         least = 2 / math.comb(m + n, m)
         assert (critical(m, n, least), critical(m, n, 0.999 * least)) == (1, 0), (m, n)
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says():
+def test_the_interval_has_its_nominal_coverage():
     rng = random.Random(1)
     held = 0
     for _ in range(300):
@@ -57,13 +57,13 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     assert 0.93 <= held / 300 <= 0.995
 
 
-# --------------------------------------------------------------------- how often it is right
+# ------------------------------------------------------------------------------- error rates
 
 
 def noisy(
     rng: random.Random, gain: float = 1.0, *, series: int = 1, drift: float = 0.035
 ) -> Recording:
-    """A run: it drifts as a whole, and each launch has its luck at each size."""
+    """Return a run that drifts as a whole, with random launches at each size."""
     whole, found = rng.gauss(0, drift), []
     count = rng.randint(6, 10)
 
@@ -74,22 +74,22 @@ def noisy(
     for number in range(series):
         rows = []
         for size in SIZES:
-            steady = rng.randint(6, count)  # launches after which it is left out
+            steady = rng.randint(6, count)  # launches until the size is steady
             rows.append(row_of(size, [launch(hockney(size) * gain) for _ in range(steady)]))
         found.append(one_series(rows, in_place=bool(number)))
     return recording("run.json", *found, setups=())
 
 
-def rate(tries: int, seed: int, gain: float, **how: Any) -> float:
-    """How often any change is reported."""
+def rate(tries: int, seed: int, gain: float, **options: Any) -> float:
+    """Return the share of comparisons that report a change."""
     rng, found = random.Random(seed), 0
     for _ in range(tries):
-        report = compare(noisy(rng, **how), noisy(rng, gain, **how))
+        report = compare(noisy(rng, **options), noisy(rng, gain, **options))
         found += any(each.change in (Change.SLOWER, Change.FASTER) for each in report.outcomes)
     return found / tries
 
 
-def test_two_runs_of_the_same_are_seldom_called_different_and_a_fifth_is_found():
+def test_equal_runs_rarely_differ_and_a_change_of_a_fifth_is_found():
     assert rate(60, 1, 1.0, series=2) <= 0.15
     for gain in (1.2, 1 / 1.2):
         assert rate(30, 3, gain, drift=0.02) >= 0.9
@@ -98,15 +98,17 @@ def test_two_runs_of_the_same_are_seldom_called_different_and_a_fifth_is_found()
 # ------------------------------------------------------------------------------------- verdicts
 
 
-def scaled(factor: float, seed: int = 1, **how: Any) -> Series:
-    return one_series([one_row(size, factor * hockney(size), seed=seed, **how) for size in SIZES])
+def scaled(factor: float, seed: int = 1, **options: Any) -> Series:
+    return one_series(
+        [one_row(size, factor * hockney(size), seed=seed, **options) for size in SIZES]
+    )
 
 
-def pair(factor: float, fail_over: float | None = None, **how: Any) -> CompareReport:
+def pair(factor: float, fail_over: float | None = None, **options: Any) -> CompareReport:
     """Compare two runs, the second slower by a factor."""
     files = (
-        recording("old.json", scaled(1.0, **how)),
-        recording("new.json", scaled(factor, seed=2, **how)),
+        recording("old.json", scaled(1.0, **options)),
+        recording("new.json", scaled(factor, seed=2, **options)),
     )
     return compare(*files, fail_over)
 
@@ -123,15 +125,15 @@ def test_a_clear_change_has_its_size_and_sign():
         assert overall.confidence == pytest.approx(0.95)
 
 
-def test_what_can_not_be_told_is_no_success():
+def test_an_undecided_comparison_is_no_success():
     found = pair(9.0, 0.1, launches=3)
     assert {each.change for each in found.outcomes} == {Change.UNKNOWN}
     assert (found.ok, found.series[0].overall.confidence) == (False, None)
-    assert pair(9.0, launches=3).ok, "nothing was asked for"
+    assert pair(9.0, launches=3).ok, "--fail-over is not set"
     assert not pair(1.0, 0.1, launches=1).ok
 
 
-def test_a_size_that_looks_slower_or_a_series_that_may_be_much_slower_fails():
+def test_a_slower_size_or_a_possibly_much_slower_series_fails():
     (series,) = pair(1.0, 0.1).series
     unsure = replace(series.overall, change=Change.UNKNOWN)
 
@@ -142,13 +144,13 @@ def test_a_size_that_looks_slower_or_a_series_that_may_be_much_slower_fails():
         return CompareReport("old.json", "new.json", 0.1, (changed,)).ok
 
     assert ok(1.09, 1.09, 1.29)
-    assert ok(0.7, 0.7, 1.0), "what may be faster does not fail"
+    assert ok(0.7, 0.7, 1.0), "a possibly faster row doesn't fail"
     assert not ok(1.11, 1.0, 1.2)
     assert not ok(1.0, 1.11, 1.2)
     assert not ok(1.0, 1.0, 1.31)
 
 
-def test_no_change_is_said_only_where_none_could_hide_in_the_interval():
+def test_no_change_requires_an_interval_that_rules_out_a_change():
     for ratio, interval, change in (
         (1.09, (0.01, 46.4), Change.UNKNOWN),
         (1.0, (0.78, 1.29), Change.NONE),
@@ -162,7 +164,7 @@ def test_no_change_is_said_only_where_none_could_hide_in_the_interval():
         assert change_of(ratio, interval, 0.1) is change, (ratio, interval)
 
 
-def test_of_many_rows_one_that_is_ten_times_slower_is_found():
+def test_one_row_among_many_that_is_ten_times_slower_is_found():
     def many(name: str, seed: int, slow: int | None = None) -> Recording:
         made = []
         for number in range(30):
@@ -176,13 +178,13 @@ def test_of_many_rows_one_that_is_ten_times_slower_is_found():
     (slow,) = (row for row in found.rows if row.outcome.change is Change.SLOWER)
     assert slow is found.series[13].rows[4]
     assert not [row for row in found.rows if row.outcome.change is Change.UNKNOWN]
-    assert slow.outcome.confidence == pytest.approx(1 - 2 / 924), "6 launches know no less"
+    assert slow.outcome.confidence == pytest.approx(1 - 2 / 924), "smallest error of 6 launches"
 
 
-# ------------------------------------------------------------------ what is compared with what
+# --------------------------------------------------------------------------------- matching
 
 
-def test_what_one_file_alone_has_is_listed():
+def test_sizes_in_only_one_file_are_listed():
     old = recording("old.json", scaled(1.0), one_series(op="broadcast"))
     rows = [one_row(size, hockney(size)) for size in (8, 32, 7)]
     found = compare(old, recording("new.json", one_series(rows)))
@@ -193,7 +195,7 @@ def test_what_one_file_alone_has_is_listed():
     assert listed["new", "all_reduce"] == (7,)
 
 
-def test_nothing_in_common_is_an_error_that_says_what_differs():
+def test_files_without_a_common_row_are_an_error_that_names_the_difference():
     old = recording("old.json")
     for change, words in (
         ({"group_size": 4, "world_size": 4}, "4 ranks"),
@@ -214,24 +216,24 @@ def another_machine() -> CompareReport:
         environment=there,
         versions={"distdemo": "1.2.4", "torch": "2.14.0"},
         setups=(setup(0.5, start_method="spawn"),),
-        notes=("Blocks of one world stand for launches.",),
+        notes=("Blocks of one world replace launches.",),
     )
     return compare(old, new, 0.1)
 
 
-def test_circumstances_that_differ_are_told():
+def test_different_circumstances_are_listed():
     found = another_machine()
-    told = {each.name: (each.old, each.new, each.serious) for each in found.differences}
-    assert told["host"] == ("box", "other", True)
-    assert told["torch"] == ("2.13.0", "2.14.0", True)
-    assert told["OMP_NUM_THREADS"] == ("not set", "1", False)
-    assert told["start of gloo ranks"] == ("local fork", "local spawn", False)
-    assert found.notes == ("new.json: Blocks of one world stand for launches.",)
+    listed = {each.name: (each.old, each.new, each.serious) for each in found.differences}
+    assert listed["host"] == ("box", "other", True)
+    assert listed["torch"] == ("2.13.0", "2.14.0", True)
+    assert listed["OMP_NUM_THREADS"] == ("not set", "1", False)
+    assert listed["start of gloo ranks"] == ("local fork", "local spawn", False)
+    assert found.notes == ("new.json: Blocks of one world replace launches.",)
     same = recording("old.json")
     assert compare(same, same).differences == ()
 
 
-def test_a_file_that_bench_did_not_write_is_refused(tmp_path, command):
+def test_a_file_not_written_by_bench_is_an_error(tmp_path, command):
     path, old = tmp_path / "new.json", written(tmp_path / "old.json", document())
     whole = json.loads(Path(old).read_text())
     one, *_ = whole["series"]
@@ -258,7 +260,7 @@ def test_a_file_that_bench_did_not_write_is_refused(tmp_path, command):
 # ---------------------------------------------------------------------- views and command line
 
 
-def test_the_reports_read_as_they_should_and_a_tick_stands_only_by_what_is_known():
+def test_the_reports_and_a_tick_only_on_certain_verdicts():
     for name, mark, report in (
         ("same", "✓", pair(1.0, 0.1)),
         ("slower", "✗", pair(1.5, 0.1)),
@@ -269,7 +271,7 @@ def test_the_reports_read_as_they_should_and_a_tick_stands_only_by_what_is_known
         assert drawn(partial(view.summary, report))[0] == mark
 
 
-def test_the_command_ends_with_what_was_asked_for(tmp_path, command):
+def test_the_exit_code_follows_fail_over(tmp_path, command):
     old = written(tmp_path / "old.json", document(scaled(1.0)))
     new = written(tmp_path / "new.json", document(scaled(1.3, seed=2)))
     few = written(tmp_path / "few.json", document(scaled(1.0, launches=1)))
@@ -278,7 +280,7 @@ def test_the_command_ends_with_what_was_asked_for(tmp_path, command):
         ((old, new, "--fail-over", "40%"), 0, ""),
         ((new, old, "--fail-over", "10%", "-q"), 0, "faster"),
         ((old, new, "--fail-over", "50%", "-q"), 0, "✓ No change beyond 50%"),
-        ((old, few, "--fail-over", "10%", "-q"), 1, "! It cannot be told"),
+        ((old, few, "--fail-over", "10%", "-q"), 1, "! Can't tell"),
     ):
         code, out, err = command("bench", "compare", *line)
         assert (code, err) == (expected, ""), line
@@ -291,7 +293,7 @@ def test_the_command_ends_with_what_was_asked_for(tmp_path, command):
     assert [len(each["rows"]) for each in found["series"]] == [len(SIZES)]
 
 
-def test_what_can_not_be_meant_is_refused(tmp_path, command):
+def test_usage_errors(tmp_path, command):
     old = written(tmp_path / "old.json", document())
     for line, words in (
         ("--fail-over ten", "not a share"),

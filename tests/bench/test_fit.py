@@ -1,4 +1,4 @@
-"""bench fit: α and β come back out of the times that were made with them, and predict others."""
+"""bench fit: recover α and β from times computed with them, and predict other worlds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def seconds(op: str, name: str, ranks: int, size: int) -> float:
 
 
 def series_of(op: str, name: str, ranks: int, noise: float = 0.0) -> Series:
-    """So many ranks that do the op in this way."""
+    """Return a series of this number of ranks with the times of this algorithm."""
     times = {size: seconds(op, name, ranks, size) for size in SIZES}
     rows = [
         one_row(size, time, seed=ranks, noise=noise) if noise else row_of(size, [[time]])
@@ -41,10 +41,10 @@ def series_of(op: str, name: str, ranks: int, noise: float = 0.0) -> Series:
 
 
 def run(
-    ranks: int, op: str = "all_reduce", name: str = "ring", noise: float = 0.0, **how: Any
+    ranks: int, op: str = "all_reduce", name: str = "ring", noise: float = 0.0, **options: Any
 ) -> Recording:
-    """What this number of ranks would have measured."""
-    return recording(f"{op}-{name}-{ranks}.json", series_of(op, name, ranks, noise), **how)
+    """Return the recording that this number of ranks would have made."""
+    return recording(f"{op}-{name}-{ranks}.json", series_of(op, name, ranks, noise), **options)
 
 
 def only(*recordings: Recording, wanted: str | None = None) -> FittedSeries:
@@ -62,7 +62,7 @@ def test_alpha_and_beta_are_recovered_by_every_algorithm() -> None:
         assert found.is_good
 
 
-def test_neither_is_ever_negative() -> None:
+def test_alpha_and_beta_are_never_negative() -> None:
     paid = [(1.0, float(size)) for size in SIZES]
     alpha, beta, _ = solve(paid, [size * 1e-9 for size in SIZES])
     assert alpha == pytest.approx(0, abs=1e-12)
@@ -72,16 +72,16 @@ def test_neither_is_ever_negative() -> None:
     assert alpha > 0
 
 
-def test_on_one_number_of_ranks_algorithms_are_not_told_apart() -> None:
+def test_one_number_of_ranks_does_not_distinguish_algorithms() -> None:
     series = only(run(2, name="doubling"))
     assert (series.chosen, series.assumed) == ("ring", True)
     assert max(each.median_error for each in series.fits) < 1e-6
     asked = only(run(2), wanted="doubling")
     assert (asked.chosen, asked.assumed) == ("doubling", False)
-    assert not only(run(2, "p2p", "message")).assumed, "there is only one"
+    assert not only(run(2, "p2p", "message")).assumed, "it has only one algorithm"
 
 
-def test_on_several_the_right_one_is_found() -> None:
+def test_several_numbers_of_ranks_identify_the_algorithm() -> None:
     series = only(run(2, noise=0.03), run(4, noise=0.03))
     assert (series.chosen, series.assumed, series.ranks) == ("ring", False, (2, 4))
     found = series.best
@@ -105,13 +105,13 @@ def test_many_ranks_are_predicted_by_every_algorithm() -> None:
 
 
 def odd() -> Recording:
-    """Times that no algorithm fits, and series that can't be fitted."""
+    """Return times that no algorithm fits, and series that can't be fitted."""
     bent = [[5e-6 + size * 1e-9 if size < 1 << 15 else 4e-4 + size * 1e-11] for size in SIZES]
     rows = [row_of(size, [time]) for size, time in zip(SIZES, bent, strict=True)]
     barrier = one_series(op="barrier", dtype=None, reduce_op=None)
-    lone = one_series(op="broadcast", group_size=1)
+    single = one_series(op="broadcast", group_size=1)
     few = one_series([one_row(size, 1e-4) for size in (8, 64)], op="all_gather")
-    return recording("odd.json", one_series(rows), barrier, lone, few)
+    return recording("odd.json", one_series(rows), barrier, single, few)
 
 
 def test_nothing_is_predicted_from_a_model_that_does_not_fit() -> None:
@@ -120,7 +120,7 @@ def test_nothing_is_predicted_from_a_model_that_does_not_fit() -> None:
     assert report.predictions == ()
 
 
-def test_files_of_two_machines_are_told() -> None:
+def test_files_of_two_machines_are_noted() -> None:
     here, there = run(2), run(4, environment={"host": "elsewhere"})
     (note,) = study([here, there]).notes
     assert note.startswith(f"{there.file} differs from {here.file}: host elsewhere, not box")
@@ -130,7 +130,7 @@ def test_files_of_two_machines_are_told() -> None:
 # -------------------------------------------------------------------------- views, command line
 
 
-def test_the_reports_read_as_they_should() -> None:
+def test_the_reports() -> None:
     two = [run(2, noise=0.03), run(4, noise=0.03)]
     for name, report in (
         ("one", study([odd()], ranks=[8])),
@@ -151,7 +151,7 @@ def test_the_command_fits_predicts_and_writes(tmp_path: Path) -> None:
     two, four = files(tmp_path, 2, 4)
     line = ["bench", "fit", two, four, "--predict", "64", "--predict", "16"]
     made = ["-o", str(result), "--plot", str(picture), "-q"]
-    with commanded([*line, *made], tmp_path) as process:  # which loads matplotlib
+    with commanded([*line, *made], tmp_path) as process:  # a process, because it loads matplotlib
         code, out, err = process.finish()
     assert (code, err) == (0, "")
     assert len(out.splitlines()) <= 2
@@ -167,20 +167,20 @@ def test_the_command_fits_predicts_and_writes(tmp_path: Path) -> None:
 REFUSED = {
     "": "FILE",
     "none.json": "No such file",
-    "{two} {two}": "named twice",
+    "{two} {two}": "given twice",
     "{two} --predict 1000001": "1,000,000",
-    "{two} --sizes 1M": "--sizes means nothing without --predict",
+    "{two} --sizes 1M": "--sizes requires --predict",
     "{two} --predict 8 --sizes 0": "--sizes 0",
     "{two} --algorithm rink": "--algorithm ring",
     "{two} --algorithm pairwise": "none of the measured operations has it",
-    "{lone}": "One rank sends nothing",
+    "{single}": "One rank sends nothing",
 }
 
 
-def test_what_can_not_be_fitted_is_refused(command: Any, tmp_path: Path) -> None:
+def test_usage_errors(command: Any, tmp_path: Path) -> None:
     (two,) = files(tmp_path, 2)
-    lone = written(tmp_path / "lone.json", document(one_series(group_size=1)))
+    single = written(tmp_path / "single.json", document(one_series(group_size=1)))
     for line, words in REFUSED.items():
-        code, out, err = command("bench", "fit", *line.format(two=two, lone=lone).split())
+        code, out, err = command("bench", "fit", *line.format(two=two, single=single).split())
         assert (code, out) == (2, ""), line
         assert words in " ".join(err.split()), line

@@ -1,4 +1,4 @@
-"""Is this normal? The judge's table, and the answer that a report begins with."""
+"""Verdicts on rows, and the answer at the top of a report."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from distdemo.launcher.records import Verdict as WorldVerdict
 from distdemo.launcher.records import WorldReport, WorldSpec
 
 STREAMS = {5.2e9: 2, 7e9: 1, 12e9: 0}
-"""What runs on that machine found for all ranks at once; and how many of the sizes may pass for
-ordinary when all take five times as long."""
+"""Measured bandwidths of that machine with all ranks at once, and the number of sizes that may look
+normal if all take five times as long."""
 CLOSE, LATENCY, BELOW = Verdict.CLOSE, Verdict.LATENCY_BOUND, Verdict.BELOW
 CROWDED, SLOW, UNKNOWN = Verdict.OVERSUBSCRIBED, Verdict.SLOW, Verdict.UNKNOWN
 MIB = 1 << 20
@@ -32,7 +32,7 @@ def verdicts(made: list[Row], where: Setup, n: int = 2) -> list[Verdict | None]:
 
 
 @pytest.mark.parametrize("bandwidth", STREAMS)
-def test_a_healthy_backend_is_normal_and_one_that_takes_five_times_as_long_is_not(bandwidth):
+def test_a_healthy_backend_is_normal_and_one_five_times_slower_is_not(bandwidth):
     healthy = verdicts(rows(GLOO), setup(bandwidth))
     assert healthy[:3] == [LATENCY] * 3
     assert all(each is not None and each.is_normal for each in healthy)
@@ -61,14 +61,14 @@ def test_the_verdict_of_every_size():
         assert verdicts(rows(times, n), where, n) == expected
 
 
-def test_a_median_that_others_spoil_is_not_the_backends():
-    """Half of the iterations waited for a core; the others show what the backend does."""
+def test_a_median_raised_by_other_programs_is_disturbed():
+    """Half of the iterations waited for a core; the rest show the backend's speed."""
     made = rows(GLOO)[:-3]
-    spoiled = replace(row(4e-3, MIB), p10_s=0.2e-3)
-    assert verdicts([*made, spoiled], setup())[-1] is Verdict.DISTURBED
+    disturbed = replace(row(4e-3, MIB), p10_s=0.2e-3)
+    assert verdicts([*made, disturbed], setup())[-1] is Verdict.DISTURBED
 
 
-def test_where_no_bytes_travel_there_is_nothing_to_judge():
+def test_ops_without_data_are_not_judged():
     assert judge(row(1e-4, 0), [], setup(), 2) is None
     assert judge(row(1e-4, 1024, 1), [], setup(ranks=1), 1) is None
 
@@ -109,7 +109,7 @@ def test_rows_that_are_not_steady_get_no_advice():
     assert any("doctor" in line.plain for line in view._verdicts(steady))
 
 
-def test_series_are_named_by_as_little_as_tells_them_apart():
+def test_series_are_named_by_the_traits_that_distinguish_them():
     one = report(rows(GLOO))
     spec = one.series[0].spec
     mpi = replace(one.series[0], spec=replace(spec, backend="mpi"))
@@ -131,7 +131,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def everything():
-    """A report with all that there can be in one."""
+    """Return a report with every kind of content."""
     memory = Limit(Transport.MEMORY_COPY, 9e9, 1 << 22)
     whole = report(rows({8: 56e-6, 65536: 77e-6, MIB: 210e-6}))
     first = whole.series[0]

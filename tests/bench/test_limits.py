@@ -1,4 +1,4 @@
-"""What the machine does without torch.distributed, measured between real ranks."""
+"""The machine's limits, measured by real ranks without torch.distributed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY, DEVICE, TCP = Transport
 
 @pytest.fixture
 def quick(monkeypatch):
-    """What is found need not be exact here; ranks are forked from this process."""
+    """Shorten the measurement: results needn't be exact, and ranks fork from this process."""
     monkeypatch.setattr(limits, "SECONDS", 0.05)
     monkeypatch.setattr(limits, "LARGE", 1 << 20)
     monkeypatch.setattr(limits, "_cache", lambda: 0)
@@ -33,7 +33,7 @@ def world(size):
 
 
 def measured(rank):
-    """The limits, and what measuring them leaves: sockets, threads, open files."""
+    """Return the limits with the sockets, threads and open files that measuring leaves behind."""
     before, files = tcp_addresses(os.getpid()), os.listdir("/proc/self/fd")
     found = measure_limits(rank)
     left = [each for each in tcp_addresses(os.getpid()) if each not in before]
@@ -42,7 +42,7 @@ def measured(rank):
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.usefixtures("quick")
-def test_all_that_can_be_had_is_measured_and_nothing_is_left(size):
+def test_every_available_limit_is_measured_and_nothing_is_left_behind(size):
     shared = segments()
     report = run_world(world(size), measured)
     assert report.ok, report.verdict
@@ -52,13 +52,11 @@ def test_all_that_can_be_had_is_measured_and_nothing_is_left(size):
     assert all(0 < (limit.latency_s or 0) < 1 for limit in found if limit.transport is TCP)
     for _, sockets, threads, files in report.values:
         assert (sockets, threads, files) == ([], 1, 0)
-    assert wait_until(lambda: not leftovers(shared))  # a world beside this has its own
+    assert wait_until(lambda: not leftovers(shared))  # excludes segments of concurrent worlds
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_is_short_of_memory_or_loses_a_neighbour_is_left_out(
-    monkeypatch,
-):
+def test_a_limit_without_memory_or_with_a_lost_neighbour_is_left_out(monkeypatch):
     def lost(*_, first):
         if not first:
             raise limits.LostError("it closed the stream")
@@ -73,16 +71,16 @@ def test_what_is_short_of_memory_or_loses_a_neighbour_is_left_out(
     assert run_world(world(1), measure_limits).values[0] == ()
 
 
-def test_only_who_knows_the_token_is_let_in(monkeypatch):
-    monkeypatch.setattr(limits, "INTRODUCTION_S", 0.05)
+def test_only_callers_with_the_token_are_accepted(monkeypatch):
+    monkeypatch.setattr(limits, "TOKEN_TIMEOUT_S", 0.05)
     token = b"x" * limits.TOKEN
     with socket.create_server(("127.0.0.1", 0)) as listener:
         callers = [socket.create_connection(listener.getsockname()) for _ in range(5)]
         for caller, said in zip(callers, (b"y" * limits.TOKEN, b"x", b"", token), strict=False):
-            caller.sendall(said)  # the third says nothing
+            caller.sendall(said)  # the third sends nothing
         with limits.accepted(listener, token) as stream:
             assert stream.getpeername() == callers[3].getsockname()
-        assert callers[0].recv(1) == b""  # it was let go
+        assert callers[0].recv(1) == b""  # closed
         monkeypatch.setattr(limits, "GIVE_UP_S", 0.1)
         with pytest.raises((limits.LostError, TimeoutError)):
             limits.accepted(listener, token)
@@ -90,7 +88,7 @@ def test_only_who_knows_the_token_is_let_in(monkeypatch):
             caller.close()
 
 
-def test_a_neighbour_that_falls_silent_or_leaves_is_given_up(monkeypatch):
+def test_a_silent_or_closed_neighbour_is_an_error(monkeypatch):
     monkeypatch.setattr(limits, "GIVE_UP_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         out = socket.create_connection(listener.getsockname())
@@ -105,19 +103,19 @@ def test_a_neighbour_that_falls_silent_or_leaves_is_given_up(monkeypatch):
                 act()
 
 
-# ------------------------------------------------------------------------------------ put together
+# ---------------------------------------------------------------------------- combined results
 
 
 def limit(transport, bandwidth):
     return Limit(transport, bandwidth, 1 << 20)
 
 
-def test_the_slowest_rank_counts_if_all_could():
+def test_the_slowest_rank_counts_for_transports_that_all_can_use():
     parts = [[limit(MEMORY, 7.0), limit(TCP, 5.0)], [limit(TCP, 4.0)]]
     assert slowest(parts) == (limit(TCP, 4.0),)
 
 
-def test_what_busbw_is_held_against():
+def test_the_limit_that_busbw_is_compared_with():
     memory, device, tcp = limit(MEMORY, 5.0), limit(DEVICE, 9.0), limit(TCP, 3.0)
     every = [memory, device, tcp]
     for found, transport, one_host, expected in (

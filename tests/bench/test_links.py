@@ -1,4 +1,4 @@
-"""bench links: what counts as slow, its views, real ranks that are slow, wrong or gone."""
+"""bench links: slow links, views, and real ranks that are slow, wrong or dead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from distdemo.bench.links import rank as ranks
 from distdemo.bench.links import view
 from distdemo.bench.links.measure import measure_links
 from distdemo.bench.links.records import Link, LinksReport, LinksSpec
-from distdemo.bench.links.slow import judged, medians_of_others
+from distdemo.bench.links.slow import judge_links, medians_of_others
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import WorldReport, WorldSpec
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
 GOLDEN = Path(__file__).parent / "golden"
-LAG = 0.02  # seconds: hundreds of times what the quickest messages take
+LAG = 0.02  # seconds: hundreds of times the fastest message
 Slow = Callable[[int, int], float]
-"""How many times slower the link from one rank to another is."""
+"""Function that returns the slowdown of the link from one rank to another."""
 
 
-# ------------------------------------------------------------------------------ what is slow
+# -------------------------------------------------------------------------------- slow links
 
 
 def made(size: int, bandwidth: Slow = lambda *_: 1.0, latency: Slow = lambda *_: 1.0) -> list[Link]:
-    """All links of a world: 20 µs and 5 GB/s, some so many times slower."""
+    """Return all links of a world: 20 µs and 5 GB/s, multiplied by the slowdowns."""
     return [
         Link(src, dst, 20e-6 * latency(src, dst), 5e9 / bandwidth(src, dst))
         for src, dst in permutations(range(size), 2)
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[int, Slow, tuple[str, ...], list[tuple[int, int]], tuple[
     "a pair of three": (3, of_pair(1, 2, 10), (), [(1, 2), (2, 1)], ()),
     "a rank that sends slowly": (4, lambda src, _: 10.0 if src == 3 else 1.0, (), [], (3,)),
     "a rank and a pair": (5, both(of_rank(4, 10), of_pair(0, 1, 8)), (), [(0, 1), (1, 0)], (4,)),
-    "not alike": (
+    "not similar": (
         3,
         both(of_pair(1, 2, 100), lambda src, dst: 3.0 if (src, dst) == (1, 0) else 1.0),
         (),
@@ -95,25 +95,25 @@ CASES: dict[str, tuple[int, Slow, tuple[str, ...], list[tuple[int, int]], tuple[
 }
 
 
-def test_slow_links_and_slow_ranks_are_told_apart() -> None:
+def test_slow_links_and_slow_ranks_are_distinguished() -> None:
     for name, (size, slow, hosts, expected, slow_ranks) in CASES.items():
         for figure in ("latency", "bandwidth"):
-            found, suspects = judged(made(size, **{figure: slow}), 2.0, hosts)
+            found, suspects = judge_links(made(size, **{figure: slow}), 2.0, hosts)
             assert [(link.src, link.dst) for link in found if link.slow] == expected, name
             assert {each for link in found for each in link.slow} <= {figure}, name
             assert suspects == slow_ranks, name
-    assert judged([], 2.0) == ((), ())
-    ((only,), suspects) = judged(made(2)[:1], 2.0)
+    assert judge_links([], 2.0) == ((), ())
+    ((only,), suspects) = judge_links(made(2)[:1], 2.0)
     assert (only.slow, only.latency_ratio, suspects) == ((), 1.0, ())
 
 
-def test_each_value_is_held_against_the_median_of_all_others() -> None:
+def test_medians_of_others() -> None:
     import numpy as np
 
     chance = random.Random(1)
     for count in range(2, 9):
         values = [chance.choice((1.0, 2.0, chance.uniform(1, 9))) for _ in range(count)]
-        others = [values[:place] + values[place + 1 :] for place in range(count)]
+        others = [values[:index] + values[index + 1 :] for index in range(count)]
         assert medians_of_others(np.array(values)).tolist() == pytest.approx(
             list(map(median, others))
         )
@@ -128,7 +128,7 @@ def report(size: int, **slow: Slow) -> LinksReport:
         replace(each, latency_s=each.latency_s * (1 + 0.1 * noise.random()))
         for each in made(size, **slow)
     ]
-    found, slow_ranks = judged(links, 2.0)
+    found, slow_ranks = judge_links(links, 2.0)
     return LinksReport(
         LinksSpec(size, "gloo", "cpu"),
         found,
@@ -149,7 +149,7 @@ REPORTS = {
 }
 
 
-def test_the_reports_read_as_they_should() -> None:
+def test_the_reports() -> None:
     for name, each in REPORTS.items():
         golden(GOLDEN / f"links_{name}.txt", partial(view.table, each))
 
@@ -162,9 +162,9 @@ def measured(
     alter: Callable[[int], None] | None = None,
     watch: Callable[[int, str], object] | None = None,
     stall: float = 20.0,
-    **how: Any,
+    **options: Any,
 ) -> LinksReport:
-    """Real ranks, each altered in its own process first."""
+    """Measure with real ranks, each patched in its own process first."""
 
     def start(world: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldReport:
         def work(rank: Rank, *given: Any) -> Any:
@@ -175,7 +175,7 @@ def measured(
         return run_world(world, work, args, hear=hear)
 
     spec = LinksSpec(
-        size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, "budget_s": 0.1, **how}
+        size, "gloo", "cpu", **{"large_bytes": 1 << 12, "rounds": 2, "budget_s": 0.1, **options}
     )
     world = WorldSpec(size, deadline=100.0, start_method="fork", stall=stall)
     return measure_links(spec, world, start, watch)
@@ -185,14 +185,14 @@ def ends(report: LinksReport) -> list[tuple[int, int]]:
     return [(link.src, link.dst) for link in report.links]
 
 
-def test_every_pair_is_measured_both_ways_on_the_ranks_hosts(
+def test_every_pair_is_measured_both_ways_with_its_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def move(me: int) -> None:
         monkeypatch.setattr(socket, "gethostname", lambda: f"host-{me // 2}")
 
     seen: list[tuple[int, str]] = []
-    watch: Any = lambda *told: seen.append(told)  # noqa: E731
+    watch: Any = lambda *update: seen.append(update)  # noqa: E731
     found = measured(3, move, watch, large_bytes=(1 << 20) + 7)
     assert found.ok, found.world
     assert ends(found) == list(permutations(range(3), 2))
@@ -201,7 +201,7 @@ def test_every_pair_is_measured_both_ways_on_the_ranks_hosts(
     assert found.hosts == ("host-0", "host-0", "host-1")
 
 
-def test_without_shared_memory_the_turns_go_through_the_store(
+def test_without_shared_memory_the_turns_use_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ranks, "shared_page", lambda *_: None)  # as on several hosts
@@ -210,7 +210,7 @@ def test_without_shared_memory_the_turns_go_through_the_store(
 
 
 def patched(function: str, before: Callable[[int, int], object]) -> Callable[[int], None]:
-    """What a rank does before each send or recv: with its own number and the other's."""
+    """Return a patch that calls ``before`` with both ranks before each send or recv."""
 
     def alter(me: int) -> None:
         original = getattr(dist, function)
@@ -224,7 +224,7 @@ def patched(function: str, before: Callable[[int, int], object]) -> Callable[[in
     return alter
 
 
-def test_a_slow_pair_is_named_and_wrong_bytes_are_counted_where_they_arrive() -> None:
+def test_a_slow_pair_is_named_and_wrong_bytes_are_counted() -> None:
     late = patched("send", lambda me, dst: threading.Event().wait(LAG * ({me, dst} == {1, 2})))
 
     def alter(me: int) -> None:
@@ -232,12 +232,12 @@ def test_a_slow_pair_is_named_and_wrong_bytes_are_counted_where_they_arrive() ->
         recv = dist.recv
 
         def wrong(tensor: Any, src: int) -> Any:
-            came = recv(tensor, src)
+            received = recv(tensor, src)
             if (src, me) == (0, 1) and tensor.numel() > 100:
                 tensor[77] += 1
-            return came
+            return received
 
-        dist.recv = wrong  # type: ignore[assignment]  # as good as it for this program
+        dist.recv = wrong  # type: ignore[assignment]  # equivalent for this program
 
     found = measured(3, alter, rounds=3, factor=5.0)
     assert (found.ok, found.world) == (False, None)
@@ -247,11 +247,11 @@ def test_a_slow_pair_is_named_and_wrong_bytes_are_counted_where_they_arrive() ->
 
 
 def die(me: int, src: int) -> None:
-    if (me, src) == (2, 1):  # when rank 1 first talks to it, after rank 0 is through
+    if (me, src) == (2, 1):  # at rank 1's first message, when rank 0 is done
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_rank_that_dies_leaves_what_was_measured() -> None:
+def test_a_rank_that_dies_keeps_measured_links() -> None:
     found = measured(3, patched("recv", die))
     assert ends(found) == [(0, 1), (0, 2), (1, 0), (2, 0)]
     assert found.world is not None
@@ -259,7 +259,7 @@ def test_a_rank_that_dies_leaves_what_was_measured() -> None:
     assert found.world.verdict.ranks == (2,)
 
 
-def test_a_signal_leaves_what_was_measured() -> None:
+def test_a_signal_keeps_measured_links() -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -270,7 +270,7 @@ def test_a_signal_leaves_what_was_measured() -> None:
     assert found.environment["host"]
 
 
-def test_a_pair_that_hangs_ends_when_nothing_moves() -> None:
+def test_a_pair_that_hangs_ends_by_the_stall_limit() -> None:
     hang = patched("recv", lambda me, _: threading.Event().wait(60 * (me == 1)))
     found = measured(2, hang, stall=0.5)
     assert found.world is not None
@@ -315,13 +315,13 @@ REFUSED = {
     "--sizes 8": "--sizes 8",
     "--sizes 8,1T": "memory",
     "--budget 0": "--budget 0",
-    "-n 300": "448,500 visits",
+    "-n 300": "448,500 measurements",
     "--slow-factor 0.5": "--slow-factor 2",
 }
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_measured_is_refused(command: Any) -> None:
+def test_usage_errors(command: Any) -> None:
     for line, words in REFUSED.items():
         code, out, err = command("bench", "links", *line.split())
         assert (code, out) == (2, ""), line

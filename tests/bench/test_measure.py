@@ -1,4 +1,4 @@
-"""Measurements on real ranks: shared memory, the common start, rows, and what goes wrong."""
+"""Measurements on real ranks: shared memory, the common start, rows, and failures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died
 from distdemo.ops.all_reduce import AllReduce
 
-SHARED = "/dev/shm"  # noqa: S108 - only looked into
+SHARED = "/dev/shm"  # noqa: S108 - only listed
 
 # ----------------------------------------------------------------------- shared memory, the start
 
 
 def share(rank):
-    """What a rank sees of the others' memory, how they meet, and how if rank 1 sees none of it."""
+    """Return what a rank reads from shared memory, and its kind of start with and without it."""
     found = timing.shared_page(rank, "here", 64)
     assert found is not None
     found.words[rank.rank] = 10 * (rank.rank + 1)
@@ -47,14 +47,14 @@ def share(rank):
     return held, left, seen, none, ways
 
 
-def test_ranks_of_a_machine_meet_in_memory_that_has_no_name_and_nobody_starts_before_all_came():
+def test_ranks_share_unnamed_memory_and_start_together():
     ways = (Start.PAGE, Start.BARRIER)
     for found in run_world(world(3), share).values:
         assert found == ([10, 20, 30], [], list(range(200)), None, ways)
 
 
-def test_memory_that_is_not_ours_is_not_taken(tmp_path):
-    """Whatever path a store may tell."""
+def test_memory_of_other_processes_is_not_opened(tmp_path):
+    """A store may contain any path."""
     token = bytes(range(timing.TOKEN))
     file = tmp_path / "alike"
     file.write_bytes(bytes(64) + token)
@@ -79,12 +79,12 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
     watched, ordered = [], []
 
     def start(*args, hear, order, resume, **_):
-        """Another node learns from plain data what to run."""
-        target, (spec, visits) = resume(order)
-        ordered.append((target.__name__, spec, visits) == ("bench", *args[2]))
+        """Check that plain data tells another node what to run."""
+        target, (spec, measurements) = resume(order)
+        ordered.append((target.__name__, spec, measurements) == ("bench", *args[2]))
         return run_world(*args, hear=hear)
 
-    report = measure(wanted, [world()], start, lambda *told: watched.append(told))
+    report = measure(wanted, [world()], start, lambda *update: watched.append(update))
     assert report.ok, report.world
     first, barrier = report.series
     assert [row.size_bytes for row in first.rows] == [8, 400, 65_536]
@@ -103,7 +103,7 @@ def test_every_size_is_verified_and_timed_until_it_is_steady():
     assert ordered == [True] * 7
 
 
-def test_every_operation_is_measured_as_often_as_was_asked_for():
+def test_every_operation_is_measured_the_requested_number_of_times():
     every = [
         series(name, 3, sizes_bytes=(0,) if op.meets else (120,))
         for name, op in ops.REGISTRY.items()
@@ -114,11 +114,11 @@ def test_every_operation_is_measured_as_often_as_was_asked_for():
         assert [list(map(len, row.times_s)) for row in each.rows] == [[3, 2]], each.spec.op
         assert each.rows[0].checked, each.spec.op
     (found,) = (each.rows[0] for each in report.series if each.spec.op == "all_reduce")
-    # Once before anything is timed, twice within three iterations, once within two.
+    # Verified once before timing, twice within three iterations, once within two.
     assert found.checked == (1 + 2 + 1) * 3 * found.elements
 
 
-def test_what_computing_hides_is_told_and_groups_run_at_once_while_ranks_outside_wait():
+def test_overlap_is_reported_and_groups_run_at_once_while_non_members_wait():
     halves = series(world_size=4, groups=((0, 1), (2, 3)), sizes_bytes=(8,))
     some = series(async_op=True, world_size=4, groups=((0, 2),), sizes_bytes=(8,))
     wanted = asked(halves, some, iters=1, overlap=True, skew=True)
@@ -132,23 +132,23 @@ def test_what_computing_hides_is_told_and_groups_run_at_once_while_ranks_outside
     assert 0 <= overlap.hidden_share <= 1
 
 
-def test_long_measurements_tell_that_they_go_on(monkeypatch):
+def test_long_measurements_send_heartbeats(monkeypatch):
     monkeypatch.setattr(timing, "HEARTBEAT_S", 0.0)
-    heard = []
+    messages = []
 
     def start(*args, hear, **_):
-        def listen(rank, told):
-            heard.append(told)
-            hear(rank, told)
+        def on_message(rank, message):
+            messages.append(message)
+            hear(rank, message)
 
-        return run_world(*args, hear=listen)
+        return run_world(*args, hear=on_message)
 
     wanted = asked(series(sizes_bytes=(8,)), iters=8, launches=1, warmup=5)
     assert measure(wanted, [world()], start).rows[0].iterations == 8
-    assert heard.count(None) > 2 * (5 + 8)
+    assert messages.count(None) > 2 * (5 + 8)
 
 
-def test_one_world_can_do_it_all_in_blocks_in_which_the_ranks_agree_on_what_fits():
+def test_one_world_measures_in_blocks_whose_iterations_the_ranks_agree_on():
     report = measure(asked(iters=None, budget_s=0.2), [world()], alone, once=True)
     assert report.ok
     assert report.setups[0].launches == 1
@@ -158,7 +158,7 @@ def test_one_world_can_do_it_all_in_blocks_in_which_the_ranks_agree_on_what_fits
         assert all(3 <= len(launch) <= 500 for launch in row.times_s)
 
 
-# -------------------------------------------------------------------------------- what goes wrong
+# ------------------------------------------------------------------------------------- failures
 
 
 def _rank():
@@ -181,8 +181,8 @@ class Corrupt(AllReduce):
         return wrong
 
 
-class Dawdling(AllReduce):
-    """An all_reduce after which rank 1 is away: for longer than a scheduler lets anybody wait."""
+class Slow(AllReduce):
+    """An all_reduce after which rank 1 sleeps for longer than any scheduler delay."""
 
     def bind(self, buffers, spec, group, *, async_op):
         call, rank = super().bind(buffers, spec, group, async_op=async_op), _rank()
@@ -196,7 +196,7 @@ class Dawdling(AllReduce):
 
 
 class Fatal(AllReduce):
-    """An all_reduce that kills rank 1 at the larger size, in the worlds in which it is armed."""
+    """An all_reduce that kills rank 1 at the larger size, in worlds in which it is armed."""
 
     armed = False
 
@@ -214,8 +214,8 @@ def test_wrong_elements_are_counted_and_the_measurement_fails(monkeypatch):
     assert [row.wrong for row in report.rows] == [0, 1]
 
 
-def test_the_rank_that_comes_late_is_named(monkeypatch):
-    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Dawdling())
+def test_a_late_rank_is_named(monkeypatch):
+    monkeypatch.setitem(ops.REGISTRY, "all_reduce", Slow())
     wanted = asked(series(ranks=3, sizes_bytes=(8,)), iters=16, launches=1, skew=True)
     found = measure(wanted, [world(3)], alone).series[0].skew
     assert [each.is_late for each in found] == [False, True, False]
@@ -223,9 +223,7 @@ def test_the_rank_that_comes_late_is_named(monkeypatch):
     assert found[0].waited_s > 5e-4
 
 
-def test_a_rank_that_dies_leaves_the_rows_that_were_finished_and_stops_no_other_backend(
-    monkeypatch,
-):
+def test_a_rank_that_dies_keeps_finished_rows_and_stops_no_other_backend(monkeypatch):
     fatal = Fatal()
     monkeypatch.setitem(ops.REGISTRY, "all_reduce", fatal)
 
@@ -243,7 +241,7 @@ def test_a_rank_that_dies_leaves_the_rows_that_were_finished_and_stops_no_other_
     assert report.series[0].error == "A world failed: 1 of 2 sizes are missing."
 
 
-def test_what_was_measured_is_kept_if_no_further_world_can_be_started():
+def test_rows_are_kept_if_no_further_world_can_be_started():
     def start(it, *args, hear, **_):
         if it.backend == "mpi":
             raise UsageError("There is no MPI.", "It is not installed.", "Install it.")
@@ -258,7 +256,7 @@ def test_what_was_measured_is_kept_if_no_further_world_can_be_started():
         measure(asked(other, iters=1), worlds, start)
 
 
-def test_a_signal_or_the_deadline_leaves_what_was_measured():
+def test_a_signal_or_the_deadline_keeps_measured_rows():
     for kind in (KeyboardInterrupt, Terminated):
         worlds = iter(range(3))
 

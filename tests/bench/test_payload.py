@@ -1,4 +1,4 @@
-"""The data of a measurement: what is in it, what its verification finds, and bound calls on it."""
+"""The data of a measurement: its values, its verification, and bound calls on it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def make(op: Op, rank: int, spec: OpSpec) -> Buffers:
 
 
 def done(op: Op, rank: int, spec: OpSpec) -> Buffers:
-    """Buffers as the op should leave them, by arithmetic on each element that is no period's."""
+    """Return the buffers that the op should produce, computed per element without a period."""
     buffers = make(op, rank, spec)
     result = op.result(rank, spec)
-    for source, place in zip(
+    for source, target in zip(
         () if isinstance(result, Undefined) else result, buffers.recv, strict=True
     ):
         pieces = [row(op, giver, source.piece, spec) for giver in source.ranks]
         total = torch.stack(pieces).sum(dim=0) if source.reduced else pieces[0]
         if spec.reduce_op == "avg":
             total = total / len(pieces)
-        place.copy_(total.reshape(place.shape))
+        target.copy_(total.reshape(target.shape))
     return buffers
 
 
 def row(op: Op, rank: int, piece: int, spec: OpSpec) -> torch.Tensor:
-    """What fills a piece, element by element, as the docstring of the module says."""
+    """Return the values of a piece, computed per element by the rule in ``bench.rank``."""
     cut = op.cut(rank, piece, spec)
     positions = (cut.start + torch.arange(cut.numel)) % period(spec)
     values: torch.Tensor = element(value_rule(op, spec), torch.tensor(cut.label), positions)
@@ -59,7 +59,7 @@ def all_of(spec: OpSpec, **changes: Any) -> tuple[Op, OpSpec]:
     return ops.REGISTRY[spec.op], replace(spec, **changes)
 
 
-# ------------------------------------------------------------------------------ what is in it
+# ------------------------------------------------------------------------------------ values
 
 
 @pytest.mark.parametrize("seed", [None, 7])
@@ -74,12 +74,12 @@ def all_of(spec: OpSpec, **changes: Any) -> tuple[Op, OpSpec]:
     ],
     ids=lambda spec: f"{spec.op} {spec.dtype}",
 )
-def test_every_element_follows_from_label_and_position_in_the_period(
+def test_every_element_depends_on_label_and_position_in_the_period(
     spec: OpSpec, seed: int | None
 ) -> None:
     for numel in (1, USUAL, LONG):
         op, spec = all_of(spec, shape=(numel,), seed=seed)
-        assert numel % period(spec), "two parts of a row would be alike"
+        assert numel % period(spec), "two parts of a row would be equal"
         for rank in range(spec.group_size):
             buffers = done(op, rank, spec)
             if buffers.send is not buffers.recv:
@@ -89,7 +89,7 @@ def test_every_element_follows_from_label_and_position_in_the_period(
             assert (checked, wrong) == (sum(each.numel() for each in buffers.recv), 0), numel
 
 
-# -------------------------------------------------------------------------- what is found
+# ----------------------------------------------------------------------------- verification
 
 
 def test_a_single_wrong_element_is_found_wherever_it_is() -> None:
@@ -119,7 +119,7 @@ def test_every_wrong_element_is_counted() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_what_lies_in_the_wrong_place_is_found(seed: int | None) -> None:
+def test_misplaced_elements_are_found(seed: int | None) -> None:
     op, spec = all_of(OpSpec("all_gather", 2, shape=(2 * LONG,), variant="list", seed=seed))
     for shift in (1, 8, 1 << 14, 1 << 16, 1 << 17, LONG // 2):
         buffers = done(op, 0, spec)
@@ -131,7 +131,7 @@ def test_what_lies_in_the_wrong_place_is_found(seed: int | None) -> None:
     assert check(op, 0, spec, buffers)[1] > 1.99 * LONG
 
 
-def test_buffers_that_nobody_wrote_to_are_wrong_altogether() -> None:
+def test_unwritten_buffers_are_wrong_everywhere() -> None:
     for op, form in TENSORS:
         spec = example(op, form, 3, seed=4)
         for rank in range(0 if op.is_in_place(spec) else 3):
@@ -139,7 +139,7 @@ def test_buffers_that_nobody_wrote_to_are_wrong_altogether() -> None:
             assert wrong == checked == sum(map(torch.numel, make(op, rank, spec).recv)), spec
 
 
-def test_data_has_to_arrive_bit_for_bit() -> None:
+def test_moved_data_must_match_bit_for_bit() -> None:
     op, spec = all_of(OpSpec("broadcast", 1, "float64", (LONG,), root=0))  # it counts from zero
     buffers = make(op, 0, spec)
     assert buffers.recv[0][0] == 0
@@ -147,11 +147,11 @@ def test_data_has_to_arrive_bit_for_bit() -> None:
     assert check(op, 0, spec, buffers) == (LONG, 1)
 
 
-def test_a_reduction_that_rounds_is_held_against_its_bound() -> None:
+def test_a_reduction_that_rounds_is_compared_with_its_bound() -> None:
     op, spec = all_of(OpSpec("all_reduce", 3, shape=(LONG,), reduce_op="avg", seed=5))
     for off, wrong in ((1, 0), (1 << 12, LONG)):
         buffers = done(op, 0, spec)
-        buffers.recv[0].view(torch.int32).add_(off)  # so many steps of the last digit
+        buffers.recv[0].view(torch.int32).add_(off)  # units in the last place
         checked, found = check(op, 0, spec, buffers)
         assert checked == LONG
         assert found == pytest.approx(wrong, abs=LONG // 1000)  # a zero steps to almost nothing
@@ -160,25 +160,25 @@ def test_a_reduction_that_rounds_is_held_against_its_bound() -> None:
 # ------------------------------------------------------------------------------------ real ranks
 
 SIZES = (1, 3_001)
-"""Elements of a piece: one, and more than a short period."""
+"""Elements per piece: one, and more than a short period."""
 CALLS = 2
-"""Of one bound call, each on fresh data."""
+"""Number of times that a bound call is called, each on fresh data."""
 
 Case = tuple[Op, OpSpec]
 Counts = tuple[int, int]
 
 
 def cases(n: int) -> Iterator[Case]:
-    """Every form with tensors that gloo takes, blocking and not, in place and not."""
+    """Yield every form with tensors that gloo supports, blocking and not, in place and not."""
     for op, form in FORMS:
         if form.name == "objects" or op.meets or n < op.smallest_world:
             continue
-        for place, numel in enumerate(SIZES):
+        for index, numel in enumerate(SIZES):
             spec = sized(example(op, form, n, seed=5), numel)
             if not right_over_gloo(op, spec):
                 continue
             if "async_op" in op.takes - form.lacks:
-                spec = replace(spec, async_op=place % 2 == 1)
+                spec = replace(spec, async_op=index % 2 == 1)
             yield op, spec
             if op.has_both(spec):
                 yield op, replace(spec, in_place=True)
@@ -186,7 +186,7 @@ def cases(n: int) -> Iterator[Case]:
 
 
 def sized(spec: OpSpec, numel: int) -> OpSpec:
-    """The same with so many elements a piece; in uneven ones, of all together about as many."""
+    """Return the spec with this number of elements per piece, or about that in all if uneven."""
     if spec.sizes or spec.splits:
         numel = -(-numel // 8)
     sizes = spec.sizes and tuple(size * numel for size in spec.sizes)
@@ -195,12 +195,12 @@ def sized(spec: OpSpec, numel: int) -> OpSpec:
 
 
 def verified(rank: Rank, todo: Sequence[Case]) -> list[list[Counts]]:
-    """Collective: for each case what ``check`` says after each call."""
+    """Collective: return the counts of ``check`` after each call, per case."""
     return [each_call(rank.rank, op, spec) for op, spec in todo]
 
 
 def each_call(rank: int, op: Op, spec: OpSpec) -> list[Counts]:
-    """Collective: the call is bound once, and made on fresh data again and again."""
+    """Collective: bind the call once and call it on fresh data each time."""
     buffers = make(op, rank, spec)
     call = op.bind(buffers, spec, None, async_op=spec.async_op)
     counts = []
@@ -214,14 +214,14 @@ def each_call(rank: int, op: Op, spec: OpSpec) -> list[Counts]:
 
 
 def received(op: Op, rank: int, spec: OpSpec) -> int:
-    """Elements that this rank gets, those of scratch left out."""
+    """Return the number of elements that this rank receives, without scratch."""
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return 0
     return sum(op.cut(each.ranks[0], each.piece, spec).numel for each in result)
 
 
-def test_a_bound_call_is_right_as_often_as_it_is_made_in_place_or_not(
+def test_a_bound_call_is_right_every_time_in_place_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(values, "PERIODS", (997, 991))

@@ -1,4 +1,4 @@
-"""What is made of times: quantiles, the distribution-free interval, late ranks; and the plan."""
+"""Statistics of times (quantiles, distribution-free interval, late ranks) and the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distdemo.encoding import decode, encode
 SECONDS = st.floats(1e-7, 1e3)
 
 
-def test_the_interval_leaves_out_as_many_at_each_end_as_the_sign_test_allows():
+def test_the_interval_is_the_narrowest_that_the_sign_test_allows():
     assert all(interval([1.0] * count) is None for count in range(1, 6))
     for count in range(6, 31):
         found = interval([float(each) for each in range(count)])
@@ -30,13 +30,13 @@ def test_the_interval_leaves_out_as_many_at_each_end_as_the_sign_test_allows():
         risk = 2 * sum(comb(count, each) for each in range(low + 1)) / 2**count
         more = 2 * sum(comb(count, each) for each in range(low + 2)) / 2**count
         assert risk <= 0.05 < more, count
-    found = interval([float(each) for each in range(10_000)])  # 2**n is more than a float holds
-    half = 1.96 * 10_000**0.5 / 2  # of the binomial distribution, by the normal one
+    found = interval([float(each) for each in range(10_000)])  # 2**n exceeds a float
+    half = 1.96 * 10_000**0.5 / 2  # normal approximation of the binomial distribution
     assert found == pytest.approx((5_000 - half, 5_000 + half), abs=2)
 
 
 @given(st.lists(st.lists(SECONDS, max_size=20), min_size=1, max_size=12).filter(any))
-def test_a_row_is_made_of_all_iterations_and_its_interval_holds_its_median(launches):
+def test_a_row_uses_all_iterations_and_its_interval_contains_its_median(launches):
     row = make_row(launches, 0.05, size_bytes=800, elements=200, busbw_factor=1.5)
     every = [time for launch in launches for time in launch]
     assert row.iterations == len(every)
@@ -54,13 +54,13 @@ def test_a_row_is_made_of_all_iterations_and_its_interval_holds_its_median(launc
 
 
 def skew(delays, turns=40):
-    """Ranks that come so many seconds after each whole second; the call takes a quarter."""
+    """Return the skew of ranks with these delays in seconds and calls of a quarter second."""
     log = SkewLog(range(len(delays)))
     log.add([[t + delay for t in range(turns)] for delay in delays], [[0.25] * turns] * len(delays))
     return log.summary()
 
 
-def test_who_comes_late_and_how_long_the_others_wait():
+def test_late_ranks_and_the_waits_of_the_other_ranks():
     first, second, third = skew([0.0, 0.001, 0.0001])
     assert [each.is_late for each in (first, second, third)] == [False, True, False]
     assert (first.late_s, second.waited_s, first.took_s) == (0.0, 0.0, 0.25)
@@ -68,7 +68,7 @@ def test_who_comes_late_and_how_long_the_others_wait():
     assert (first.last_share, second.last_share, third.last_share) == (0.0, 1.0, 0.0)
 
 
-def test_no_rank_is_late_for_what_a_look_takes_nor_where_all_take_turns():
+def test_delays_within_polling_time_or_by_alternating_ranks_are_not_late():
     assert not any(each.is_late for each in skew([0.0, 1e-6, 0.5e-6, 0.0]))
     log = SkewLog(range(3))
     for turn in range(60):
@@ -76,7 +76,7 @@ def test_no_rank_is_late_for_what_a_look_takes_nor_where_all_take_turns():
     assert not any(each.is_late for each in log.summary())
 
 
-def test_neither_the_first_iteration_nor_a_single_rank_nor_a_lopsided_op_makes_anybody_late():
+def test_the_first_iteration_a_single_rank_and_lopsided_ops_make_no_rank_late():
     log = SkewLog(range(2))
     log.add([[0.0], [5.0]], [[0.1], [0.1]])
     assert log.summary() == skew([0.0]) == ()
@@ -95,7 +95,7 @@ def test_neither_the_first_iteration_nor_a_single_rank_nor_a_lopsided_op_makes_a
     st.integers(2, 9),
     st.lists(st.integers(1, 1 << 30), min_size=1, max_size=9),
 )
-def test_sizes_are_whole_parts_that_ascend(name, ranks, sizes):
+def test_sizes_are_ascending_multiples_of_the_smallest_call(name, ranks, sizes):
     spec = wanted.series(name, ranks)
     found = sizes_of(ops.REGISTRY[name], spec.smallest, sizes)
     assert sorted(set(found)) == list(found)
@@ -109,7 +109,7 @@ def test_sizes_are_whole_parts_that_ascend(name, ranks, sizes):
         assert any(size == part or 0 <= each - size < part for each in sizes)
 
 
-def test_sizes_by_a_factor_and_by_a_step():
+def test_sizes_by_a_factor():
     assert sweep(8, 600, 4.0) == [8, 32, 128, 512]
     assert len(sweep(8, 1 << 30, 2)) == 28
     assert sweep(10, 1000, 10**0.5)[::2] == [10, 100, 1000]
@@ -132,19 +132,19 @@ def test_the_first_launch_verifies_every_size_once_and_large_ones_warm_up_less()
     assert plan.first(both(), "mpi") == ()
 
 
-def test_later_launches_go_through_the_sizes_up_and_down():
+def test_later_launches_alternate_the_order_of_sizes():
     counts = {(0, 0): 5, (1, 0): 3}
     up, down = (plan.later(both(), launch, counts) for launch in (1, 2))
     assert [(v.series, v.iterations) for v in up] == [(0, 5), (1, 3)]
     assert [(v.series, v.launch) for v in down] == [(1, 2), (0, 2)]
 
 
-def test_in_one_world_blocks_stand_for_launches_and_a_plan_can_be_told():
+def test_blocks_replace_launches_in_one_world_and_a_plan_can_be_encoded():
     found = plan.in_one_world(wanted.asked(iters=10), "gloo")
     timing = [v for v in found if v.launch]
     assert {v.launch for v in timing} == set(range(1, plan.SPREAD_OVER + 1))
     assert [sum(v.iterations for v in timing if v.point == point) for point in (0, 1)] == [10, 10]
     assert [v.point for v in timing[:4]] == [0, 1, 1, 0]
-    assert decode(plan.Visits, encode(found)) == found
+    assert decode(plan.Measurements, encode(found)) == found
     open_ended = plan.in_one_world(wanted.asked(iters=None), "gloo")
     assert {(v.iterations, v.seconds) for v in open_ended if v.launch} == {(0, 0.5)}

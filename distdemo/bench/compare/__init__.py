@@ -1,1 +1,1 @@
-"""bench compare: is a change between two files of bench real, or noise?"""
+"""Compare two bench files and tell changes from noise."""

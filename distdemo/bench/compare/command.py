@@ -1,4 +1,4 @@
-"""``distdemo bench compare``: two files of bench, and whether a change is real."""
+"""``distdemo bench compare``: compare two bench files and tell changes from noise."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from distdemo.view.format import percent
     "distdemo bench compare old.json new.json --fail-over 10%",
 )
 def compare(
-    old: Annotated[Path, typer.Argument(metavar="OLD.json", help="What bench wrote before.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW.json", help="What bench wrote after.")],
+    old: Annotated[Path, typer.Argument(metavar="OLD.json", help="Earlier bench --output.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW.json", help="Later bench --output.")],
     fail_over: Annotated[
         float | None,
         typer.Option(
             "--fail-over",
             metavar="PERCENT",
             parser=parse_share,
-            help="Exit with 1 if anything got slower than this, or if that can't be told.",
+            help="Exit with 1 if anything got, or may have got, slower by more than this.",
         ),
     ] = None,
 ) -> Result:
-    """Tell a real change between two measurements from noise.
+    """Compare two measurements and tell changes from noise.
 
-    Compares the launches' medians of the series that both files have. A change counts from 10% on,
-    or from --fail-over on.
+    Compares the launches' medians of the series that both files have. The smallest
+    change that counts is 10%, or --fail-over.
     """
     from dataclasses import replace
 
@@ -46,6 +46,7 @@ def compare(
     errors: tuple[Error, ...] = ()
     if not found.ok:
         slower = any(each.change is Change.SLOWER for each in found.outcomes)
-        what = "It got slower" if slower else "It cannot be told whether it got slower"
-        errors = (Error(f"{what} by more than {percent(found.threshold)}."),)
+        limit = f"by more than {percent(found.threshold)}"
+        what = f"It got slower {limit}." if slower else f"It may have got slower {limit}."
+        errors = (Error(what),)
     return Result(found, view="distdemo.bench.compare.view", errors=errors)

@@ -1,11 +1,11 @@
-"""Two files of ``bench`` compared: is a difference a change, or noise?
+"""Compare two ``bench`` files and tell changes from noise.
 
-What is independent in a file are its launches, not its iterations: within one world all iterations
-have the same cores and the same neighbours. So the sample is a launch's median, and a ratio is
-Hodges' and Lehmann's: the median of the ratios of every new launch to every old one. Its interval
-cuts the ordered ratios at both ends by the critical value of Mann's and Whitney's U, whose
-distribution is counted out: nothing is assumed about the noise (M. Hollander, D. A. Wolfe,
-Nonparametric Statistical Methods, 2nd edition 1999, sections 4.1 to 4.3).
+The independent samples in a file are its launches, not its iterations: all iterations of a world
+share the same cores and neighbours. So a sample is the median of a launch, and the ratio is the
+Hodges-Lehmann estimate: the median of the ratios of every new launch to every old one. Its interval
+cuts the ordered ratios at both ends by the critical value of the Mann-Whitney U, whose distribution
+is computed exactly, without assumptions about the noise (M. Hollander, D. A. Wolfe, Nonparametric
+Statistical Methods, 2nd edition 1999, sections 4.1 to 4.3).
 """
 
 from __future__ import annotations
@@ -33,25 +33,24 @@ from distdemo.bench.records import BenchReport, Row, Series
 from distdemo.errors import UsageError
 
 ERROR = 0.05
-"""Probability that any of the sizes' intervals misses its ratio, divided among them; likewise for
-the series as wholes."""
+"""Probability that any of the sizes' intervals misses its ratio, divided among them; the same for
+the whole series."""
 OWN_ERROR = 0.01
-"""Largest share of it for an interval of few launches. 6 and 6 launches know only the widest
-interval, which misses with 2/924."""
+"""Largest error of one interval with few launches. 6 and 6 launches give only the widest interval,
+which misses with probability 2/924."""
 DRIFT = 0.02
-"""A change's interval stays this far away from 1: two runs on one machine differ by as much in all
-rows at once, by what was in its caches, its heat and its neighbours; more would miss changes of
-20 %."""
+"""Smallest distance of a change's interval from 1: two runs on one machine differ by as much in all
+rows at once, due to caches, heat and neighbours. A larger one would miss changes of 20 %."""
 EXACT = 2500
-"""Pairs of launches up to which U is counted out; beyond, it is as good as normal."""
+"""Most pairs of launches for which U is computed exactly; for more, the normal distribution."""
 
 
 def compare(old: Recording, new: Recording, fail_over: float | None = None) -> CompareReport:
-    """Return what changed from the old to the new file.
+    """Return the changes from the old to the new file.
 
     Args:
         old: The earlier file.
-        new: The later one.
+        new: The later file.
         fail_over: Smallest change that counts, and that fails if slower; None for ``THRESHOLD``
             and no failure.
 
@@ -93,19 +92,19 @@ def compare(old: Recording, new: Recording, fail_over: float | None = None) -> C
 
 
 class RatioEstimate(NamedTuple):
-    """A ratio, and its interval; None: the samples are too small for one."""
+    """A ratio and its interval; None if the samples are too small for one."""
 
     ratio: float
     interval: tuple[float, float] | None
 
 
 def shift(old: Sequence[float], new: Sequence[float], error: float) -> RatioEstimate:
-    """The ratio of new to old, and the interval that holds it but for a probability of error.
+    """Return the ratio of new to old times with its confidence interval.
 
     Args:
-        old: times, independent of each other, all above 0.
-        new: likewise.
-        error: probability that the interval misses the ratio, both sides together.
+        old: Independent times, all above 0.
+        new: The same for the new file.
+        error: Probability that the interval misses the ratio on either side.
     """
     ratios = sorted(after / before for before in old for after in new)
     cut = critical(len(old), len(new), error)
@@ -114,21 +113,22 @@ def shift(old: Sequence[float], new: Sequence[float], error: float) -> RatioEsti
 
 @lru_cache(maxsize=256)
 def critical(m: int, n: int, error: float) -> int:
-    """How many of m·n ordered ratios lie outside at each end, plus one; 0: there is no interval.
+    """Return the critical value of U for samples of m and n: 0 if there is no interval.
 
-    The largest c for which P(U ≤ c − 1) is at most half the error.
+    It is the largest c for which P(U ≤ c − 1) is at most half the error. The interval leaves out
+    c − 1 of the m·n ordered ratios at each end.
     """
     if m * n > EXACT:
         spread = math.sqrt(m * n * (m + n + 1) / 12)
         return max(0, math.floor(m * n / 2 + NormalDist().inv_cdf(error / 2) * spread))
-    # In how many orders of m + n numbers U is 0, 1, …, m·n: the coefficients of the Gaussian
+    # orders[u] is the number of orders of m + n numbers with U = u: a coefficient of the Gaussian
     # binomial (1−q^(n+1))…(1−q^(n+m)) / (1−q)…(1−q^m).
     orders = [1] + [0] * (m * n)
     for step in range(1, m + 1):
-        for at in range(m * n, n + step - 1, -1):
-            orders[at] -= orders[at - n - step]
-        for at in range(step, m * n + 1):
-            orders[at] += orders[at - step]
+        for u in range(m * n, n + step - 1, -1):
+            orders[u] -= orders[u - n - step]
+        for u in range(step, m * n + 1):
+            orders[u] += orders[u - step]
     allowed = error / 2 * math.comb(m + n, m) * (1 + 1e-9)  # the product is rounded
     total, cut = 0, 0
     while (total := total + orders[cut]) <= allowed:
@@ -137,11 +137,11 @@ def critical(m: int, n: int, error: float) -> int:
 
 
 def means(pairs: Sequence[tuple[Row, Row]]) -> tuple[list[float], list[float]]:
-    """Each launch's geometric mean over the sizes, of the old and of the new file.
+    """Return each launch's geometric mean over the sizes, for the old and the new file.
 
-    A time counts as a multiple of what is usual at its size, so that a launch that left out some
-    sizes, steady by then, compares with one that has them all. A launch with less than half of the
-    sizes is left out.
+    Times are taken relative to the old file's median at their size, so that a launch without the
+    sizes that were already steady compares with one that has them all. Launches with less than half
+    of the sizes are left out.
     """
     usual = [median(launches(before).values()) for before, _ in pairs]
 
@@ -169,9 +169,9 @@ def verdict(
     """Return the verdict on two samples of times.
 
     Args:
-        old: A time per launch, seconds.
-        new: Likewise.
-        count: Number of intervals among which the error is divided.
+        old: One time per launch, in seconds.
+        new: The same for the new file.
+        count: Number of intervals that share the error.
         threshold: Smallest change that counts, as a share.
     """
     least = 2 / math.comb(len(old) + len(new), len(old))  # error of the widest interval
@@ -183,11 +183,11 @@ def verdict(
 
 
 def change_of(ratio: float, interval: tuple[float, float] | None, threshold: float) -> Change:
-    """Return whether a ratio is a change.
+    """Return the change that a ratio and its interval show.
 
-    A change lies beyond the threshold, and its interval beyond what runs differ by anyway. "No
-    change" lies within the threshold, and its interval within ``REACH`` times the threshold, both
-    ways. All else, and what has no interval, cannot be told.
+    A change is a ratio beyond the threshold whose interval is beyond ``DRIFT``. "No change" is a
+    ratio within the threshold whose interval is within ``REACH`` times the threshold, both ways.
+    Anything else, and a ratio without an interval, is undecided.
     """
     if interval is None:
         return Change.UNKNOWN
@@ -230,7 +230,7 @@ def _unmatched(old: Recording, new: Recording) -> Iterator[Unmatched]:
             known = set() if other is None else {row.size_bytes for row in other.rows}
             sizes = tuple(row.size_bytes for row in series.rows if row.size_bytes not in known)
             if sizes:
-                yield Unmatched(file, series.spec, sizes)  # type: ignore[arg-type]  # one of the two
+                yield Unmatched(file, series.spec, sizes)  # type: ignore[arg-type]  # "old" or "new"
 
 
 def _nothing_in_common(old: Recording, new: Recording) -> UsageError:

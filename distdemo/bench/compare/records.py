@@ -1,4 +1,4 @@
-"""What ``bench compare`` found: frozen records; no torch, no rich, no typer."""
+"""Report of ``bench compare``: frozen records that need no torch, rich or typer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from distdemo.bench.records import Limit, SeriesSpec
 from distdemo.encoding import derived
 
 THRESHOLD = 0.10
-"""Default of the smallest change that counts, as a share."""
+"""Default smallest change that counts, as a share."""
 REACH = 3
-"""Times the threshold that the interval of "no change" may reach, either way."""
+"""Multiple of the threshold that the interval of "no change" may reach, either way."""
 
 
 class Change(str, Enum):
-    """What is known of a ratio."""
+    """Verdict on a ratio."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -85,8 +85,8 @@ class ComparedSeries:
     """A series that both files have.
 
     Attributes:
-        spec: As in the new file.
-        overall: All sizes together: the launches' geometric means over the sizes.
+        spec: Spec in the new file.
+        overall: Verdict on all sizes together, from the launches' geometric means over the sizes.
     """
 
     spec: SeriesSpec
@@ -105,10 +105,10 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class CompareReport:
-    """Two files of ``bench`` compared.
+    """Comparison of two ``bench`` files.
 
     Attributes:
-        fail_over: Threshold given by the user, beyond which slower is a failure; None: nothing
+        fail_over: Threshold from the user, beyond which a slowdown is a failure; None: nothing
             fails, and the threshold is ``THRESHOLD``.
         notes: Notes of either file, with its name.
     """
@@ -125,7 +125,7 @@ class CompareReport:
 
     @derived
     def threshold(self) -> float:
-        """The smallest change that counts, as a share."""
+        """Smallest change that counts, as a share."""
         return THRESHOLD if self.fail_over is None else self.fail_over
 
     @property

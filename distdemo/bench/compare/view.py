@@ -1,4 +1,4 @@
-"""``bench compare`` as people read it: a row per size, the machine's limits, the verdict."""
+"""Tables of ``bench compare``: one row per size, the machine's limits, the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
-FEW = 6  # differences and sizes that are all named
+FEW = 6  # most differences and sizes listed by name
 UNSURE = "yellow"
 STYLES = {
     Change.SLOWER: colours.WRONG,
@@ -34,7 +34,7 @@ STYLES = {
 
 
 def table(report: CompareReport, console: Console) -> RenderableType:
-    """Draw every series with its rows, the machine's limits, what else differs, and the verdict."""
+    """Draw every series with its rows, the machine's limits, other differences, and the verdict."""
     parts: list[RenderableType] = []
     for each in report.series:
         overall = each.overall
@@ -50,7 +50,7 @@ def table(report: CompareReport, console: Console) -> RenderableType:
 
 
 def summary(report: CompareReport, console: Console) -> RenderableType:
-    """Say in a sentence whether anything changed. A tick stands only by what is certain."""
+    """Draw the verdict in one sentence, with a tick only if it is certain."""
     sign, changes = signs(console), {each.change for each in report.outcomes}
     mark, style = "!", UNSURE
     if not report.ok and Change.SLOWER in changes:
@@ -68,15 +68,15 @@ def _rows(series: ComparedSeries, console: Console) -> RenderableType:
     grid = Grid([*columns, Column("New/old"), Column("Verdict")])
     for row in series.rows:
         change = row.outcome.change
-        said = "can't tell" if change is Change.UNKNOWN else change.value
+        name = "can't tell" if change is Change.UNKNOWN else change.value
         times = (duration(row.old_median_s), duration(row.new_median_s))
-        verdict = Text(said, style=STYLES[change])
+        verdict = Text(name, style=STYLES[change])
         grid.rows.append([exact_size(row.size_bytes), *times, _interval(row.outcome), verdict])
     return fitting(console, lambda _: grid)
 
 
 def _limits(report: CompareReport, console: Console) -> RenderableType:
-    """Draw both files' bandwidths, and latencies where something travels."""
+    """Draw the bandwidths of both files, and the latencies of transports that have one."""
     several = len({each.backend for each in report.limits}) > 1
     columns = [Column(name, right=True) for name in ("Old", "New", "Time, new/old")]
     grid = Grid([Column("Limit"), *columns])
@@ -93,7 +93,7 @@ def _limits(report: CompareReport, console: Console) -> RenderableType:
 
 
 def _interval(found: RatioVerdict) -> str:
-    """``1.21 (1.12-1.30)``."""
+    """Return ``1.21 (1.12-1.30)``."""
     if found.interval is None:
         return digits(found.ratio)
     low, high = map(digits, found.interval)
@@ -104,13 +104,13 @@ def _interval(found: RatioVerdict) -> str:
 
 
 def _verdict(report: CompareReport) -> str:
-    """Say what changed, what did not, and what cannot be told."""
+    """Return the verdict: changed, unchanged and undecided series and sizes."""
     found = {
         change: [each for each in report.outcomes if each.change is change] for change in Change
     }
-    limit, why = percent(report.threshold), "the launches are too few, or scatter too widely"
+    limit, why = percent(report.threshold), "too few launches, or too much scatter between them"
     if len(found[Change.UNKNOWN]) == len(report.outcomes):
-        return f"It cannot be told whether anything changed: {why}."
+        return f"Can't tell whether anything changed: {why}."
     if len(found[Change.NONE]) == len(report.outcomes):
         return f"No change beyond {limit} ({plural(len(report.rows), 'size')} compared)."
     counts = [
@@ -122,7 +122,7 @@ def _verdict(report: CompareReport) -> str:
 
 
 def _counted(report: CompareReport, found: list[RatioVerdict]) -> str:
-    """``1 series and 2 sizes``; a count of 0 is left out."""
+    """Return ``1 series and 2 sizes``, without counts of 0."""
     whole = sum(any(each.overall is one for one in found) for each in report.series)
     sizes = len(found) - whole
     return listing([f"{whole} series"] * bool(whole) + [plural(sizes, "size")] * bool(sizes))
@@ -162,6 +162,6 @@ def _notes(report: CompareReport) -> Iterator[str]:
     ]
     if wide:
         yield (
-            f"A change of {percent(report.threshold)} could go unseen in "
+            f"A change of {percent(report.threshold)} could be missed in "
             f"{_counted(report, wide)}: measure both with more --launches."
         )

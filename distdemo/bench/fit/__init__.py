@@ -1,4 +1,4 @@
-"""bench fit: the α–β model of what was measured, and what other worlds would take by it.
+"""Fit the α–β model to bench files and predict other worlds.
 
-``trace`` takes α and β from ``fit.fit``.
+``trace`` uses α and β from ``fit.fit``.
 """

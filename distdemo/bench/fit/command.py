@@ -1,4 +1,4 @@
-"""``distdemo bench fit``: the α–β model of what was measured, and predictions from it."""
+"""``distdemo bench fit``: fit the α–β model to bench files and predict other worlds."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ NAMES = dict.fromkeys([*(each.name for each in algorithms.REGISTRY), MESSAGE])
     "--predict 1000 --sizes 1K,1M",
 )
 def fit(
-    session: Session,  # noqa: ARG001 - every command's
+    session: Session,  # noqa: ARG001 - every command has one
     *,
     files: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE.json",
-            help="From bench --output; runs on several numbers of ranks are fitted as one.",
+            help="Files of bench --output; different numbers of ranks are fitted together.",
         ),
     ],
     algorithm: Annotated[
-        str | None, choice("NAME", NAMES, "Algorithm to fit; by default the one that fits best.")
+        str | None, choice("NAME", NAMES, "Algorithm to fit [default: the one that fits best].")
     ] = None,
     predict: Annotated[
         list[int] | None,
-        count("Predict what N ranks would take; may be repeated.", 2, MOST_RANKS),
+        count("Predict the times of N ranks; may be repeated.", 2, MOST_RANKS),
     ] = None,
     sizes: SizeList = None,
     plot: Plot = None,
 ) -> Result:
-    """Fit the α–β model to measurements, and predict other world sizes.
+    """Fit the α–β model to measured times and predict those of other worlds.
 
-    A message of s bytes takes α + s·β. How often an algorithm pays α and β is counted in its
-    schedule, the one that distdemo trace runs.
+    A message of s bytes takes α + s·β. The number of times that an algorithm pays α and β follows
+    from its schedule in distdemo trace.
     """
     from dataclasses import replace
 
@@ -58,13 +58,13 @@ def fit(
 
     if len({path.resolve() for path in files}) < len(files):
         raise UsageError(
-            "A file is named twice.", "Its times would count twice.", "Name each file once."
+            "A file is given twice.", "Its times would count twice.", "Give each file once."
         )
     if sizes and not predict:
         raise UsageError(
-            "--sizes means nothing without --predict.",
-            "It is what is predicted.",
-            "Add --predict 1000, or leave it out.",
+            "--sizes requires --predict.",
+            "It sets the sizes to predict.",
+            "Add --predict 1000, or remove --sizes.",
         )
     recordings = [read(path) for path in files]
     report = study(recordings, algorithm=algorithm, ranks=predict or (), sizes=sizes or ())

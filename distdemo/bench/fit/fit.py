@@ -1,8 +1,8 @@
-"""α and β of what was measured, by each algorithm's schedule, and what other worlds would take.
+"""Fit α and β to measured times by each algorithm's cost, and predict other worlds.
 
-How often an algorithm pays α and β is counted in ``trace``'s schedules: α once a round in which
-anything is sent, β for the bytes of the largest message of each round. What reducing costs for each
-byte (γ) cannot be told from β by timing, and is in β.
+The cost comes from the algorithms of ``trace``: α once per round in which anything is sent, β per
+byte of the largest message in each round. The cost of reducing a byte (γ) can't be separated from β
+by timing and is included in β.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from distdemo.trace import algorithms
 from distdemo.trace.count import Cost, costs
 
 HOCKNEY = "Hockney 1994"
-"""Source of a message."""
-APART = 1.25
-"""Algorithms are told apart where the worst fits this many times worse than the best."""
+"""Source of the cost of one message."""
+DISTINCT = 1.25
+"""Ratio of the worst fit's error to the best above which algorithms can be distinguished."""
 FEWEST_SIZES = 3
-"""Two unknowns go through any two points."""
+"""Fewest sizes to fit: a model with two unknowns fits any two points."""
 
 
 def costs_of(op: str, ranks: int) -> list[Cost]:
-    """Return what each algorithm of this op costs; empty for a barrier.
+    """Return the cost of each algorithm of this op; empty for a barrier.
 
-    Where the op takes a sender, one message is all there is.
+    An op with a sender has only one: a single message.
     """
     sends = op in ops.REGISTRY and "src" in ops.REGISTRY[op].takes
     return [Cost(MESSAGE, 1, Fraction(1))] if sends else costs(op, ranks)
@@ -57,10 +57,10 @@ def study(
     ranks: Sequence[int] = (),
     sizes: Sequence[int] = (),
 ) -> FitReport:
-    """Return everything that ``bench fit`` finds.
+    """Return the report of ``bench fit``.
 
     Args:
-        recordings: One at least, fitted as one.
+        recordings: At least one recording; all are fitted together.
         algorithm: Algorithm to take α and β from; None for the one that fits best.
         ranks: Sizes of the worlds to predict.
         sizes: Sizes to predict, in bytes.
@@ -73,7 +73,7 @@ def study(
     if algorithm is not None and algorithm not in known:
         raise UsageError(
             f"--algorithm {algorithm}: none of the measured operations has it.",
-            f"They have {', '.join(known)}.",
+            f"Choices: {', '.join(known)}.",
             f"Try --algorithm {known[0]}.",
         )
     first, *others = recordings
@@ -103,11 +103,11 @@ def fit(
     """Fit every series of an op that has algorithms, over all numbers of ranks at once.
 
     Args:
-        recordings: A series that several of them have on other numbers of ranks is fitted as one.
+        recordings: Recordings; a series with different numbers of ranks is fitted as one.
         algorithm: Algorithm to take α and β from; None for the one that fits best.
 
     Returns:
-        The fits, and a sentence per series that was left out.
+        The fits, and one sentence per series left out.
 
     Raises:
         UsageError: Nothing can be fitted.
@@ -134,16 +134,16 @@ def fit(
         elif not points:
             why = "One rank sends nothing."
         elif len({point.size_bytes for point in points}) < FEWEST_SIZES:
-            why = f"Two unknowns need {FEWEST_SIZES} sizes at least."
+            why = f"Two unknowns need at least {FEWEST_SIZES} sizes."
         if why:
             skipped.append(f"Left out: {title(smallest)}: {why}")
         else:
             fitted.append(_fitted(smallest, points, algorithm))
     if not fitted:
         raise UsageError(
-            "There is nothing that can be fitted.",
+            "No series can be fitted.",
             skipped[0],
-            "Measure an op on two ranks at least, in three sizes at least.",
+            "Measure an op on at least two ranks and at three sizes.",
         )
     return tuple(fitted), tuple(skipped)
 
@@ -161,26 +161,26 @@ def _fitted(spec: SeriesSpec, points: Sequence[Point], wanted: str | None) -> Fi
         about = name, sources.get(name, HOCKNEY), alpha, beta
         fits.append(Fit(*about, median(sizes), max(sizes), tuple(errors)))
     squares = {fit.algorithm: sum(each * each for each in fit.residuals) for fit in fits}
-    # On one number of ranks any times can be had from any algorithm, with another α and β.
-    apart = len(ranks) > 1 and max(squares.values()) > APART**2 * min(squares.values())
-    if apart:
+    # With one number of ranks every algorithm fits equally well, with a different α and β.
+    distinct = len(ranks) > 1 and max(squares.values()) > DISTINCT**2 * min(squares.values())
+    if distinct:
         fits.sort(key=lambda each: squares[each.algorithm])
     if wanted in squares:
         return FittedSeries(spec, ranks, tuple(points), tuple(fits), wanted, assumed=False)
-    assumed = not apart and len(fits) > 1
+    assumed = not distinct and len(fits) > 1
     return FittedSeries(spec, ranks, tuple(points), tuple(fits), fits[0].algorithm, assumed)
 
 
 def solve(
     paid: Sequence[tuple[float, float]], seconds: Sequence[float]
 ) -> tuple[float, float, list[float]]:
-    """The α, β ≥ 0 with the least sum of squared relative errors, and these errors.
+    """Return the α, β ≥ 0 with the least sum of squared relative errors, and these errors.
 
-    Relative, as an error of a microsecond is much at 8 B and nothing at 64 MB.
+    Errors are relative because a microsecond is much at 8 B and nothing at 64 MB.
 
     Args:
-        paid: how often α is, and β, at each point.
-        seconds: what each took, above 0.
+        paid: Multiples of α and β at each point.
+        seconds: Measured time of each point, above 0.
     """
     costs, times = np.array(paid, dtype=float), np.array(seconds)
     scaled = costs / times[:, None]
@@ -189,10 +189,11 @@ def solve(
     scaled /= width
     ones = np.ones(len(times))
     found = np.linalg.lstsq(scaled, ones, rcond=None)[0]
-    if found.min() < 0:  # then one of them is 0, and the other does what it can alone
-        lone = [scaled[:, at] @ ones / (scaled[:, at] @ scaled[:, at] or 1.0) for at in (0, 1)]
+    if found.min() < 0:  # one of them is 0: fit the other alone
+        columns = scaled[:, 0], scaled[:, 1]
+        alone = [column @ ones / (column @ column or 1.0) for column in columns]
         found = min(
-            (each * np.eye(2)[at] for at, each in enumerate(lone)),
+            (each * np.eye(2)[index] for index, each in enumerate(alone)),
             key=lambda each: float(np.sum((scaled @ each - ones) ** 2)),
         )
     alpha, beta = np.maximum(found, 0.0) / width
@@ -204,12 +205,12 @@ def solve(
 
 
 def predict(series: FittedSeries, ranks: int, sizes: Sequence[int]) -> Prediction:
-    """Predict one op on this number of ranks, by each of its algorithms.
+    """Predict one op on this number of ranks by each of its algorithms.
 
     Args:
         series: A fitted series.
-        ranks: 2 or more.
-        sizes: Bytes; empty for the smallest, a middle one and the largest that were fitted.
+        ranks: Number of ranks, at least 2.
+        sizes: Sizes in bytes; empty for the smallest, a middle and the largest fitted size.
     """
     known = sorted({point.size_bytes for point in series.points})
     some = {known[0], known[len(known) // 2], known[-1]}

@@ -1,4 +1,4 @@
-"""What ``bench fit`` found, and what it predicts: frozen records; no torch, no rich, no typer.
+"""Report of ``bench fit``: frozen records that need no torch, rich or typer.
 
 The model is Hockney's: a message of s bytes takes α + s·β (R. W. Hockney, The communication
 challenge for MPP, Parallel Computing 20, 1994).
@@ -13,9 +13,9 @@ from distdemo.bench.records import SeriesSpec
 from distdemo.encoding import derived
 
 MESSAGE = "message"
-"""The only way of point-to-point."""
+"""Only algorithm of point-to-point operations."""
 GOOD = 0.25
-"""A model whose median relative error is beyond this does not fit."""
+"""Largest median relative error of a model that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Fit:
     """One algorithm's cost, fitted to the measured times.
 
     Attributes:
-        algorithm: Its name in ``trace``; ``message`` for point-to-point.
+        algorithm: Name in ``trace``; ``message`` for point-to-point.
         source: Publication of the algorithm.
-        alpha_s: α, the time of a message however small it is.
+        alpha_s: α, the fixed time per message.
         beta_s_per_byte: β, the time per byte.
         median_error: Median error of the model's times, relative to the measured ones.
         residuals: (model − measured) / measured, in the order of the points.
@@ -56,15 +56,15 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class FittedSeries:
-    """A series, over all numbers of ranks that were measured.
+    """A series over all measured numbers of ranks.
 
     Attributes:
         spec: Spec of the smallest world.
-        ranks: Numbers of ranks that were measured.
+        ranks: Measured numbers of ranks.
         points: Fitted points, by ranks and size.
-        fits: One per algorithm of the op, the best first where they can be told apart.
-        chosen: Algorithm whose α and β stand for the network in predictions.
-        assumed: True if the times can't tell the algorithms apart, and the usual one is chosen.
+        fits: One per algorithm of the op, best first if they can be distinguished.
+        chosen: Algorithm whose α and β are used in predictions.
+        assumed: True if the times don't distinguish the algorithms and the usual one is chosen.
     """
 
     spec: SeriesSpec
@@ -93,13 +93,13 @@ class Predicted:
 
     @derived
     def fastest(self) -> str:
-        """The algorithm that takes least."""
+        """Fastest algorithm."""
         return min(self.predicted_s, key=lambda name: self.predicted_s[name])
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One op on this number of ranks, by each of its algorithms."""
+    """Predicted times of one op on this number of ranks, by each of its algorithms."""
 
     spec: SeriesSpec
     ranks: int
@@ -108,12 +108,12 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """All fits and predictions.
+    """Fits and predictions.
 
     Attributes:
         files: Files that were fitted.
-        predictions: Of the series whose model fits.
-        notes: What was left out or differs between the files, in sentences.
+        predictions: Predictions for the series whose model fits.
+        notes: Series left out and differences between the files, in sentences.
     """
 
     files: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Fitted models and predictions as people read them, and their plot."""
+"""Tables and plot of fitted models and predictions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from distdemo.view.tables import Column, Grid, fitting, heading
 
 UNSURE = "yellow"
 ASSUMPTIONS = (
-    "Every message costs the measured α, and β a byte, within a machine and between two.",
-    "Messages at the same time share no link.",
-    "All ranks start at once, none is late, and no two rounds overlap.",
-    "More ranks than cores, and what reducing costs, are in α and β and stay as measured.",
-    "A backend would have to use the algorithm named: whether it does is not known.",
+    "Every message costs the measured α plus β per byte, within a machine and between machines.",
+    "Simultaneous messages share no link.",
+    "All ranks start at once, none is late, and rounds don't overlap.",
+    "The cost of reducing and of sharing cores, part of α and β, stays as measured.",
+    "The backend uses the named algorithm; whether it does is unknown.",
 )
-"""On which every prediction stands."""
+"""Assumptions of every prediction."""
 
 
 def table(report: FitReport, console: Console) -> RenderableType:
-    """Draw the fits of every series, then the predictions with what they assume."""
+    """Draw the fits of every series, then the predictions with their assumptions."""
     parts: list[RenderableType] = []
     for series in report.series:
         parts += [*_algorithms(series, console), Text()]
@@ -34,13 +34,13 @@ def table(report: FitReport, console: Console) -> RenderableType:
         parts += [*_prediction(prediction, console), Text()]
     notes: list[str] = []
     if report.predictions:
-        notes = ["It is assumed that:", *(f"- {text}" for text in ASSUMPTIONS), ""]
+        notes = ["Assumptions:", *(f"- {text}" for text in ASSUMPTIONS), ""]
     parts += [Text(note, style=colours.QUIET) for note in (*notes, *report.notes)]
     return Group(*parts, summary(report, console))
 
 
 def summary(report: FitReport, console: Console) -> RenderableType:
-    """Draw a line per series: what it costs, and whether the model fits."""
+    """Draw one line per series: its α and β, and whether the model fits."""
     lines = []
     for series in report.series:
         best, good = series.best, series.best.is_good
@@ -54,12 +54,12 @@ def summary(report: FitReport, console: Console) -> RenderableType:
 
 
 def link_text(fit: Fit) -> str:
-    """``α = 30.0 µs, 1/β = 2.00 GB/s``."""
+    """Return ``α = 30.0 µs, 1/β = 2.00 GB/s``."""
     return f"α = {duration(fit.alpha_s)}, 1/β = {_bandwidth(fit)}"
 
 
 def _bandwidth(fit: Fit) -> str:
-    return rate(1 / fit.beta_s_per_byte) if fit.beta_s_per_byte > 0 else "without limit"
+    return rate(1 / fit.beta_s_per_byte) if fit.beta_s_per_byte > 0 else "unlimited"
 
 
 def _name(series: FittedSeries) -> str:
@@ -68,7 +68,7 @@ def _name(series: FittedSeries) -> str:
 
 
 def _algorithms(series: FittedSeries, console: Console) -> Iterator[RenderableType]:
-    """Draw every algorithm of a series; of one number of ranks only the chosen one."""
+    """Draw every algorithm of a series; with one number of ranks only the chosen one."""
     sign, best = signs(console), series.best
     figures = [Column(name, right=True) for name in ("α", "1/β", "Error", "Largest")]
     grid = Grid([Column("Algorithm"), *figures])
@@ -82,21 +82,21 @@ def _algorithms(series: FittedSeries, console: Console) -> Iterator[RenderableTy
     yield Text(f"{sign.arrow} {best.algorithm}: {best.source}.")
     if series.assumed:
         text = (
-            f"{best.algorithm} is assumed, the usual one: these times can't tell algorithms apart. "
-            "Give files of other numbers of ranks too, or say --algorithm."
+            f"The usual algorithm, {best.algorithm}, is assumed: these times don't distinguish "
+            "algorithms. Add files with other numbers of ranks, or use --algorithm."
         )
         yield Text(text, style=UNSURE)
     if not best.is_good:
         text = (
-            f"! It does not fit: half of its times are more than {percent(GOOD)} off. Another "
-            "algorithm, one that changes with the size, or ranks that share cores would do that. "
-            "Nothing is predicted from it."
+            f"! The model doesn't fit: half of its times are off by more than {percent(GOOD)}. "
+            "Possible causes: a different algorithm, one that changes with the size, or ranks that "
+            "share cores. Nothing is predicted from it."
         )
         yield Text(text, style=UNSURE)
 
 
 def _prediction(prediction: Prediction, console: Console) -> Iterator[RenderableType]:
-    """Draw a row per algorithm, a column per size; the fastest of a size is marked."""
+    """Draw one row per algorithm and one column per size, with the fastest of each size marked."""
     where = f"{title(prediction.spec, ranks=False)} on {plural(prediction.ranks, 'rank')}"
     yield heading(f"Prediction, not measured: {where}")
     sizes = [Column(exact_size(row.size_bytes), right=True) for row in prediction.rows]
@@ -115,7 +115,7 @@ def plot(report: FitReport, kind: str) -> bytes:
     """Draw measured times and fitted curves against size.
 
     Args:
-        report: With a series at least.
+        report: A report with at least one series.
         kind: ``png`` or ``svg``.
     """
     from distdemo.view.plot import Axis, Line, Panel, lines

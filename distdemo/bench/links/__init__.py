@@ -1,1 +1,1 @@
-"""bench links: every pair of ranks, both ways, and which links or ranks are slow."""
+"""Measure every pair of ranks in both directions, and find slow links and ranks."""

@@ -1,4 +1,4 @@
-"""``distdemo bench links``: every pair of ranks, both ways, and which links are slow."""
+"""``distdemo bench links``: measure every pair of ranks and find slow links."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from distdemo.cli.options import (
 from distdemo.cli.session import Session
 from distdemo.cli.types import Sizes, decimal, parse_seconds, parse_sizes
 from distdemo.errors import UsageError
-from distdemo.view.format import duration
+from distdemo.view.format import duration, plural
 
 SIZES = Sizes((8, 1 << 20))
-NO_PROGRESS = 30.0  # seconds without any progress that are too long
-UNLIMITED = 7 * 24 * 3600.0  # seconds: a measurement ends by --stall, not by a deadline
-VISIT = 0.004
-"""Seconds of a visit with the fewest messages: 64 ranks on two cores took 3 to 10 ms."""
-LONG = 600.0  # seconds: what takes longer has to be asked for
-BUFFERS = 2  # large messages that a rank holds: one to send from, one to receive into
+STALL_S = 30.0  # default of --stall
+OUTER_LIMIT_S = 7 * 24 * 3600.0  # default time limit: --stall ends runs that hang
+SHORTEST_S = 0.004
+"""Seconds of a measurement with the fewest messages: 64 ranks on two cores took 3 to 10 ms."""
+LONG_S = 600.0  # longest estimate that needs no matching --budget
+BUFFERS = 2  # large messages per rank: the pattern and the one that is sent or received
 
 
 @command(
@@ -50,16 +50,16 @@ def links(
             metavar="SMALL,LARGE",
             parser=parse_sizes,
             show_default="8,1M",
-            help="Bytes of the messages for latency and bandwidth.",
+            help="Message sizes for latency and bandwidth.",
         ),
     ] = SIZES,
-    rounds: Annotated[int, count("Number of visits of every pair.", most=1000)] = 5,
+    rounds: Annotated[int, count("Number of measurements per pair.", most=1000)] = 5,
     slow_factor: Annotated[
         float,
         typer.Option(
             metavar="TIMES",
             parser=decimal(1.01, math.inf, "2"),
-            help="A link is slow from this many times the median.",
+            help="Multiple of the median above which a link is slow.",
         ),
     ] = 2.0,
     budget: Annotated[
@@ -73,51 +73,53 @@ def links(
     stall: Stall = None,
     start_method: StartMethod = "auto",
 ) -> Result:
-    """Measure latency and bandwidth between every pair of ranks; name slow links and ranks.
+    """Measure every pair of ranks and find slow links and ranks.
 
-    One pair at a time sends to each other while all others sleep; every byte is checked.
+    One pair at a time exchanges messages while all other ranks sleep; every byte is checked.
     """
     size = session.world_size(world_size, smallest=2, why="A link has two ends.")
     if len(sizes) != 2 or not sizes[0] < sizes[1]:
         raise UsageError(
-            f"--sizes {','.join(map(str, sizes))}: a small size and a larger one are needed.",
-            "One message's time is the latency, the other's gives the bandwidth.",
+            f"--sizes {','.join(map(str, sizes))}: give a small size and a larger one.",
+            "The first is for the latency, the second for the bandwidth.",
             "Try --sizes 8,1M.",
         )
     world = session.world(
         size,
         backend,
         device,
-        timeout or UNLIMITED,
+        timeout or OUTER_LIMIT_S,
         start_method,
-        stall=stall or NO_PROGRESS,
+        stall=stall or STALL_S,
         data_bytes=BUFFERS * sizes[1] * size,
     )
     where = size, world.backend, world.device
     spec = LinksSpec(*where, *sizes, budget, rounds, slow_factor)
-    least = VISIT * spec.visits
-    if least > max(LONG, spec.budget_s):
+    least = SHORTEST_S * spec.measurements
+    if least > max(LONG_S, spec.budget_s):
         raise UsageError(
-            f"{rounds} rounds over all pairs of {size:,} ranks take {duration(least)} or more.",
-            f"They are {spec.visits:,} visits, one at a time, each of some milliseconds at least.",
+            f"{rounds} rounds over all pairs of {size:,} ranks take at least {duration(least)}.",
+            f"{spec.measurements:,} measurements, one at a time, take some milliseconds each.",
             f"Try fewer ranks or --rounds, or --budget {math.ceil(least)}.",
         )
     from distdemo.view.progress import Progress
 
     shown = not session.quiet and session.is_first
-    with Progress(spec.visits, enabled=shown) as bar:
+    with Progress(spec.measurements, enabled=shown) as bar:
         session.prepare(world)
         from distdemo.bench.links.measure import measure_links
-        from distdemo.bench.links.rank import Visited
+        from distdemo.bench.links.rank import LinkSample
 
         report = measure_links(
             spec,
-            replace(world, lazy=False),  # all connect before anything is timed
-            partial(session.start, sends=Visited | None),
-            lambda visits, now: bar.advance(visits, 0, now),
+            replace(world, lazy=False),  # all ranks connect before anything is timed
+            partial(session.start, sends=LinkSample | None),
+            lambda done, now: bar.advance(done, 0, now),
         )
     errors = [
-        Error(f"From rank {each.src} to {each.dst} {each.wrong:,} wrong elements came.")
+        Error(
+            f"Rank {each.dst} received {plural(each.wrong, 'wrong element')} from rank {each.src}."
+        )
         for each in report.links
         if each.wrong
     ]

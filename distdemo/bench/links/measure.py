@@ -1,7 +1,7 @@
-"""The launcher's side of ``bench links``: one world, and the report of what its ranks measured.
+"""Launcher side of ``bench links``: run one world and report its measurements.
 
-Whatever ends the world early (a rank that dies, Ctrl-C, SIGTERM) leaves the links that were
-measured, judged like all others.
+If the world ends early (a rank dies, Ctrl-C, SIGTERM), the links measured before are still judged
+and reported.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from time import monotonic
 
 from distdemo import backends
 from distdemo.bench.environment import environment
-from distdemo.bench.links.rank import Visited, measure
+from distdemo.bench.links.rank import LinkSample, measure
 from distdemo.bench.links.records import Link, LinksReport, LinksSpec
-from distdemo.bench.links.slow import judged
+from distdemo.bench.links.slow import judge_links
 from distdemo.errors import Terminated
 from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.versions import versions
@@ -26,35 +26,35 @@ def measure_links(
     start: Callable[..., WorldReport],
     watch: Callable[[int, str], object] | None = None,
 ) -> LinksReport:
-    """Measure every pair of ranks, both ways.
+    """Measure every pair of ranks in both directions.
 
     Args:
-        spec: what to measure.
-        world: to measure it in.
-        start: starts the world.
-        watch: called after each visit, with the number of visits and what the last one was.
+        spec: Spec of the measurement.
+        world: World to measure.
+        start: Function that starts the world.
+        watch: Callback with the number of samples so far and a description of the last one.
     """
     began = monotonic()
-    visits: list[Visited] = []
+    samples: list[LinkSample] = []
 
-    def hear(_: int, visit: Visited | None) -> None:
-        if visit is not None:
-            visits.append(visit)
+    def on_message(_: int, sample: LinkSample | None) -> None:
+        if sample is not None:
+            samples.append(sample)
             if watch is not None:
-                lap = f"round {visit.round + 1} of {spec.rounds}"
-                watch(len(visits), f"rank {visit.src} to rank {visit.dst}, {lap}")
+                lap = f"round {sample.round + 1} of {spec.rounds}"
+                watch(len(samples), f"rank {sample.src} to rank {sample.dst}, {lap}")
 
     ended, interrupted = None, False
     try:
-        ended = start(world, measure, (spec,), hear=hear)
+        ended = start(world, measure, (spec,), hear=on_message)
         interrupted = ended.interrupted_by is not None
     except (KeyboardInterrupt, Terminated):
         interrupted = True
-    known = {visit.src: visit.host for visit in visits}
+    known = {sample.src: sample.host for sample in samples}
     hosts: tuple[str, ...] = ()
     if len(set(known.values())) > 1:
         hosts = tuple(known.get(rank, "?") for rank in range(spec.world_size))
-    links, slow_ranks = judged(_links(visits), spec.factor, hosts)
+    links, slow_ranks = judge_links(_links(samples), spec.factor, hosts)
     return LinksReport(
         spec,
         links,
@@ -70,15 +70,15 @@ def measure_links(
     )
 
 
-def _links(visits: list[Visited]) -> list[Link]:
-    """Those that were measured, each by the best of its rounds.
+def _links(samples: list[LinkSample]) -> list[Link]:
+    """Return the measured links, each with the best of its rounds.
 
-    Not the median: whatever else runs on the machine makes a round worse, never better, and may
-    last for more than one. A link that is slow by itself is so in every round.
+    The best rather than the median, because other programs only make rounds slower and may last for
+    several of them. A slow link is slow in every round.
     """
-    by_pair: dict[tuple[int, int], list[Visited]] = {}
-    for visit in visits:
-        by_pair.setdefault((visit.src, visit.dst), []).append(visit)
+    by_pair: dict[tuple[int, int], list[LinkSample]] = {}
+    for sample in samples:
+        by_pair.setdefault((sample.src, sample.dst), []).append(sample)
     return [
         Link(
             *pair,

@@ -1,11 +1,11 @@
-"""bench links on every rank: its turns with each of the others, one pair at a time.
+"""Code that every rank of bench links runs: measure one pair at a time.
 
-All other ranks sleep meanwhile, so that they take neither cores nor network from those two.
-A link is measured with bare send and recv::
+All other ranks sleep meanwhile, so that they use neither cores nor network. A link is measured with
+plain send and recv::
 
     src  ─ small ─▶ dst        src  ─ large ─▶ dst
     src  ◀─ small ─ dst        src  ─ large ─▶ dst      WINDOW of them
-    latency: half of it        src  ◀─ small ─ dst      bandwidth: all of it over the whole time
+    latency: half of it        src  ◀─ small ─ dst      bandwidth: total bytes / total time
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.rank import Rank
 
-MANY_RANKS = 16  # beyond, a phase for each turn would keep the launcher busy, and so the cores
-MOST_SMALL, MOST_LARGE = 200, 64  # timed messages in a visit: more make a figure no better
+MANY_RANKS = 16  # with more, a phase per turn would keep the launcher and so the cores busy
+MOST_SMALL, MOST_LARGE = 200, 64  # timed messages per sample: more don't improve it
 FEWEST_SMALL = 5
-BATCH = 20  # small messages between two looks at whether the visit's time is over
-WINDOW = 4  # large messages that are sent before the receiver says that it has them all
+BATCH = 20  # small messages between two checks of the time limit
+WINDOW = 4  # large messages sent before the receiver acknowledges them
 FAST = 0.1
-"""Of the messages of a visit the fastest tenth counts, not the median: what else a machine does
-delays most messages now and then, a slow link delays all of them always."""
-BLOCK = 1 << 20  # bytes that are compared at once: a buffer may be most of the memory
-SILENT = 2.0  # seconds of a visit between two signs of progress
-PRIME = 251  # the pattern's period: not a power of two, so that a shifted block shows
-NAP, LONGEST_NAP = 0.001, 0.05  # seconds for each turn that is still to pass, and in all
+"""Share of the fastest messages that determines a sample, rather than the median: other programs
+sometimes delay most messages, while a slow link always delays all of them."""
+BLOCK = 1 << 20  # bytes compared at once, because a buffer may take most of the memory
+HEARTBEAT_S = 2.0  # between two heartbeats during a sample
+PRIME = 251  # period of the pattern: not a power of two, so that shifted blocks are detected
+SLEEP_S, LONGEST_SLEEP_S = 0.001, 0.05  # per turn still ahead, and at most
 
 
 @dataclass(frozen=True, slots=True)
-class Visited:
-    """What the two ranks of one visit found; the sender tells it.
+class LinkSample:
+    """One measurement of a link, reported by the source rank.
 
     Attributes:
-        host: of the sender.
-        latency_s: of a small message one way: half of a round trip of the fastest tenth.
-        bandwidth_bytes_per_s: of a window of the fastest tenth.
-        wrong: elements of the last messages that arrived wrong.
+        host: Host of the source rank.
+        latency_s: Time of a small message one way: half a round trip in the fastest tenth.
+        bandwidth_bytes_per_s: Bandwidth of a window in the fastest tenth.
+        wrong: Number of wrong elements in the last messages.
     """
 
     src: int
@@ -65,7 +65,7 @@ class Visited:
 
 
 def measure(rank: Rank, spec: LinksSpec) -> None:
-    """Collective: measure every pair, and tell of each visit as soon as it is over."""
+    """Collective: measure every pair and send each sample when it is complete."""
     ends, turn = _Ends(rank, spec), _Turn(rank)
     phase = ""
     for number, (lap, first, second) in enumerate(turns(rank.world_size, spec.rounds)):
@@ -77,28 +77,28 @@ def measure(rank: Rank, spec: LinksSpec) -> None:
         phase = now
         if rank.rank in (first, second):
             turn.wait(number)
-            ends.visit(first, second, lap)
-            ends.visit(second, first, lap)
-            if rank.rank == first:  # it got the last answer, so the other is done too
-                turn.hand_on(number + 1)
+            ends.measure(first, second, lap)
+            ends.measure(second, first, lap)
+            if rank.rank == first:  # it received the last answer, so the other rank is done too
+                turn.pass_to(number + 1)
     turn.close()
     rank.reach("done")
 
 
 def turns(world_size: int, rounds: int) -> Iterator[tuple[int, int, int]]:
-    """Round and the two ranks whose turn it is.
+    """Yield the round and the two ranks of each turn.
 
-    Rounds go over all pairs, rather than each pair having its rounds at once: so a disturbance that
-    passes meets a link once, and each link is measured at several times.
+    Every round covers all pairs, so each link is measured at several times and a short disturbance
+    affects it only once.
     """
     return ((lap, *pair) for lap in range(rounds) for pair in combinations(range(world_size), 2))
 
 
 class _Turn:
-    """Whose turn it is: a number in memory that the ranks share, else a key in the world's store.
+    """Number of the current turn: in shared memory if possible, else in the world's store.
 
-    A store in a file is looked into a hundred times a second by every rank that waits, and each of
-    thousands of turns begins up to 10 ms late.
+    Every waiting rank polls a file store a hundred times per second, and each of thousands of turns
+    starts up to 10 ms late.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -106,29 +106,29 @@ class _Turn:
         self._store = rank.store("links")
 
     def wait(self, number: int) -> None:
-        """Return when the turn of this number may begin."""
+        """Return when the turn with this number may start."""
         if self._page is None:
             if number:
                 self._store.wait([str(number)])
             return
         while (ahead := number - self._page.words[0]) > 0:
-            time.sleep(min(LONGEST_NAP, NAP * ahead))
+            time.sleep(min(LONGEST_SLEEP_S, SLEEP_S * ahead))
 
-    def hand_on(self, number: int) -> None:
-        """The turn of this number may begin."""
+    def pass_to(self, number: int) -> None:
+        """Start the turn with this number."""
         if self._page is None:
             self._store.set(str(number), "")
         else:
             self._page.words[0] = number
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the shared memory."""
         if self._page is not None:
             self._page.close()
 
 
 class _Ends:
-    """This rank's end of all its links. Of what it sends and receives 0 is small and 1 is large."""
+    """This rank's end of all its links. Kinds of messages: 0 is small, 1 is large."""
 
     def __init__(self, rank: Rank, spec: LinksSpec) -> None:
         self._rank = rank
@@ -140,23 +140,23 @@ class _Ends:
         self._known: dict[int, tuple[float, float]] = {}  # seconds of small and large, by rank
         self._reported = perf_counter()
 
-    def visit(self, src: int, dst: int, lap: int) -> None:
-        """Of the two ranks together: measure the link from one to the other."""
+    def measure(self, src: int, dst: int, lap: int) -> None:
+        """Measure the link from src to dst; both ranks call this."""
         self._reported = perf_counter()
-        mark = 31 * src + 7 * dst + 101 * lap  # the data of this visit differs from that of others
+        mark = 31 * src + 7 * dst + 101 * lap  # so that the data differs between samples
         if self._rank.rank == src:
             self._rank.tell(self._send(dst, lap, mark))
         else:
             self._receive(src, lap, mark)
 
-    def _send(self, dst: int, lap: int, mark: int) -> Visited:
+    def _send(self, dst: int, lap: int, mark: int) -> LinkSample:
         self._fill(mark)
-        if lap == 0:  # not timed: backends connect when two ranks first talk
+        if lap == 0:  # not timed: backends connect at the first message
             for _ in range(2):
                 self._there_and_back(dst, 0, 1)
             self._known[dst] = self._there_and_back(dst, 0, 1), self._there_and_back(dst, 1, 1)
         trip_s, large_s = self._known[dst]
-        half = self._spec.budget_s / max(1, self._spec.visits) / 2  # for each kind of message
+        half = self._spec.budget_s / max(1, self._spec.measurements) / 2  # per kind of message
         small = min(MOST_SMALL, max(FEWEST_SMALL, int(half / max(trip_s, 1e-9))))
         large = min(MOST_LARGE, max(1, int(half / max(large_s, 1e-9))))
         sent = min(WINDOW, large)
@@ -167,20 +167,20 @@ class _Ends:
         bandwidth = sent * self._spec.large_bytes / window
         dist.recv(self._next, dst)
         wrong, host = int(self._next[0]), socket.gethostname()
-        return Visited(self._rank.rank, dst, lap, host, trip / 2, bandwidth, wrong)
+        return LinkSample(self._rank.rank, dst, lap, host, trip / 2, bandwidth, wrong)
 
     def _fastest(
         self, dst: int, kind: int, window: int, *, times: int, batch: int, limit_s: float
     ) -> float:
-        """Seconds of the fastest tenth of the windows of this kind that there is time for.
+        """Return the seconds per window in the fastest tenth of the windows.
 
         Args:
-            dst: the other rank.
-            kind: of message.
-            window: messages in one.
-            times: that one is sent.
-            batch: of them between two looks at the clock.
-            limit_s: after which no further batch is begun.
+            dst: Receiving rank.
+            kind: Kind of message.
+            window: Messages per window.
+            times: Largest number of windows.
+            batch: Windows between two checks of the clock.
+            limit_s: Seconds after which no further batch starts.
         """
         took: list[float] = []
         until = perf_counter() + limit_s
@@ -188,7 +188,7 @@ class _Ends:
             now = min(batch, times - len(took))
             self._announce(dst, kind, window, now)
             took += [self._there_and_back(dst, kind, window) for _ in range(now)]
-            if perf_counter() - self._reported > SILENT:
+            if perf_counter() - self._reported > HEARTBEAT_S:
                 self._rank.tell(None)
                 self._reported = perf_counter()
             if perf_counter() > until:
@@ -196,12 +196,12 @@ class _Ends:
         return quantile(sorted(took), FAST)
 
     def _announce(self, dst: int, *what: int) -> None:
-        """What comes next: the kind of message, how many in a window, how many windows; or 0."""
+        """Announce the kind of message, messages per window and number of windows; 0 to stop."""
         self._next.copy_(torch.tensor(what))
         dist.send(self._next, dst)
 
     def _there_and_back(self, dst: int, kind: int, window: int) -> float:
-        """Seconds for a window of messages, and the small one that the other rank answers with."""
+        """Return the seconds for a window of messages and the other rank's small answer."""
         began = perf_counter()
         for _ in range(window):
             dist.send(self._held[kind], dst)
@@ -210,14 +210,14 @@ class _Ends:
         return perf_counter() - began
 
     def _receive(self, src: int, lap: int, mark: int) -> None:
-        """The other side of ``_send``."""
+        """Answer the messages of ``_send``."""
 
         def answer(kind: int, window: int) -> None:
             for _ in range(window):
                 dist.recv(self._held[kind], src)
             dist.send(self._held[0], src)
 
-        self._fill(mark + 1)  # wrong everywhere, until it is received
+        self._fill(mark + 1)  # wrong everywhere until received
         if lap == 0:
             for kind in (0, 0, 0, 1):
                 answer(kind, 1)
@@ -236,12 +236,13 @@ class _Ends:
             torch.add(pattern, mark % 256, out=held)  # bytes wrap
 
     def _wrong(self, mark: int) -> int:
-        """Number of elements of the last messages that are wrong."""
+        """Return the number of wrong elements in the last messages."""
         wrong = 0
         for held, pattern in zip(self._held, self._patterns, strict=True):
             held.sub_(mark % 256)  # bytes wrap back
-            for at in range(0, len(held), BLOCK):
-                wrong += int((held[at : at + BLOCK] != pattern[at : at + BLOCK]).sum())
+            for begin in range(0, len(held), BLOCK):
+                block = slice(begin, begin + BLOCK)
+                wrong += int((held[block] != pattern[block]).sum())
         return wrong
 
 

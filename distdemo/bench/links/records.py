@@ -1,4 +1,4 @@
-"""What ``bench links`` is asked for, and what it found. Frozen; no torch, rich or typer."""
+"""Spec and report of ``bench links``: frozen records that need no torch, rich or typer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ Figure = Literal["latency", "bandwidth"]
 
 @dataclass(frozen=True, slots=True)
 class LinksSpec:
-    """A measurement of every pair of ranks, both ways.
+    """Parameters of a measurement of every pair of ranks in both directions.
 
     Attributes:
-        small_bytes: of the message whose time is the latency.
-        large_bytes: of the message whose time gives the bandwidth.
+        small_bytes: Size of the message for the latency.
+        large_bytes: Size of the message for the bandwidth.
         budget_s: Seconds for all pairs.
-        rounds: over all pairs.
-        factor: a link is slow from this many times the median latency, or the median time of a
-            byte.
+        rounds: Number of rounds over all pairs.
+        factor: Multiple of the median latency, or median time per byte, above which a link is slow.
     """
 
     world_size: int
@@ -35,28 +34,28 @@ class LinksSpec:
 
     @property
     def links(self) -> int:
-        """One for each ordered pair of ranks."""
+        """Number of links: one per ordered pair of ranks."""
         return self.world_size * (self.world_size - 1)
 
     @property
-    def visits(self) -> int:
-        """Of links in all rounds."""
+    def measurements(self) -> int:
+        """Number of measurements of links in all rounds."""
         return self.rounds * self.links
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """From one rank to another.
+    """A link from one rank to another.
 
     Attributes:
-        latency_s: of a small message one way, half a round trip; as the bandwidth of the fastest
-            tenth of the messages, in the best round.
-        bandwidth_bytes_per_s: of large messages, one way.
-        latency_ratio: times the median of the others of its kind; 1 where there are none, or a
-            slow rank is to blame.
-        bandwidth_ratio: times less than that, likewise.
-        slow: in what it is slow.
-        wrong: elements that came out wrong.
+        latency_s: Time of a small message one way, half a round trip. Like the bandwidth, of the
+            fastest tenth of the messages in the best round.
+        bandwidth_bytes_per_s: Bandwidth of large messages one way.
+        latency_ratio: Latency as a multiple of the median of the other links of its kind; 1 if
+            there are none, or if a slow rank is the cause.
+        bandwidth_ratio: Time per byte as such a multiple.
+        slow: Figures in which the link is slow.
+        wrong: Number of wrong elements received.
     """
 
     src: int
@@ -71,15 +70,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class LinksReport:
-    """Every pair of ranks, both ways.
+    """Measured links between every pair of ranks.
 
     Attributes:
-        links: each ordered pair that was measured; all of them unless the world failed.
-        slow_ranks: ranks whose links are all slow, to a like degree: not the links but they are.
-        median_latency_s: over the links; None without any.
-        median_bandwidth_bytes_per_s: likewise.
-        hosts: of each rank; empty if all live on this one.
-        world: that failed; None if it did not.
+        links: Measured links, one per ordered pair; all of them unless the world failed.
+        slow_ranks: Ranks whose links are all similarly slow, so that the rank is the cause.
+        median_latency_s: Median over the links; None without links.
+        median_bandwidth_bytes_per_s: Median over the links; None without links.
+        hosts: Host of each rank; empty if all are on this machine.
+        world: Report of the failed world; None if it succeeded.
     """
 
     spec: LinksSpec
@@ -96,16 +95,16 @@ class LinksReport:
 
     @property
     def slow(self) -> tuple[Link, ...]:
-        """The links that are slow."""
+        """Slow links."""
         return tuple(link for link in self.links if link.slow)
 
     @derived
     def wrong(self) -> int:
-        """Elements of all links that came out wrong."""
+        """Number of wrong elements received on all links."""
         return sum(link.wrong for link in self.links)
 
     @property
     def ok(self) -> bool:
-        """Whether all pairs were measured and right; a slow link is a finding, not a failure."""
+        """True if all pairs were measured and correct; a slow link is a finding, not a failure."""
         whole = len(self.links) == self.spec.links and not self.interrupted
         return self.world is None and whole and not self.wrong

@@ -1,7 +1,8 @@
-"""Which links are slow, or which ranks.
+"""Find slow links and slow ranks.
 
-A link is compared with the median of the others of its kind, which one slow link does not move.
-Where ranks live on several hosts, links within a host and links between hosts are two kinds.
+A link is compared with the median of the other links of its kind, which one slow link doesn't
+change. If the ranks are on several hosts, links within a host and links between hosts are two
+kinds.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ import numpy as np
 
 from distdemo.bench.links.records import Figure, Link
 
-ALIKE = 4.0
-"""A slow rank delays whatever it does: its slowest link is at most this many times slower than its
-quickest. Beyond, it is a matter of links."""
+SIMILAR = 4.0
+"""Largest ratio of a slow rank's slowest link to its fastest: a slow rank delays all its links. If
+the ratio is larger, single links are slow."""
 FIGURES: tuple[Figure, ...] = ("latency", "bandwidth")
 
 
-def judged(
+def judge_links(
     links: Sequence[Link], factor: float, hosts: Sequence[str] = ()
 ) -> tuple[tuple[Link, ...], tuple[int, ...]]:
-    """The same links, the slow ones marked, and the ranks that are slow themselves.
+    """Return the links with the slow ones marked, and the slow ranks.
 
-    A rank is, where all that it sends, or all that it gets, is slow against what travels between
-    the others, and all of it to a like degree; its links are not marked then.
+    A rank is slow if all its outgoing links, or all its incoming ones, are similarly slow compared
+    with the links between the other ranks. Its links are not marked then.
 
     Args:
-        links: at most one for each ordered pair.
-        factor: how many times slower than the median a link has to be.
-        hosts: of each rank; empty if all live on one.
+        links: Measured links, at most one per ordered pair.
+        factor: Multiple of the median above which a link is slow.
+        hosts: Host of each rank; empty if all are on one.
     """
     size = 1 + max((max(link.src, link.dst) for link in links), default=0)
-    times = np.full((2, size, size), np.nan)  # latency, and seconds of a byte, by src and dst
+    times = np.full((2, size, size), np.nan)  # latency and seconds per byte, by src and dst
     for link in links:
         times[:, link.src, link.dst] = link.latency_s, 1 / link.bandwidth_bytes_per_s
     names = np.array(hosts[:size] or [""] * size)
@@ -53,7 +54,8 @@ def judged(
         ways = [way for each in ratios for way in (each[rank], each[:, rank])]
         known = [way[~np.isnan(way)] for way in ways]
         return any(
-            len(way) > 1 and way.min() > factor and way.max() <= ALIKE * way.min() for way in known
+            len(way) > 1 and way.min() > factor and way.max() <= SIMILAR * way.min()
+            for way in known
         )
 
     suspects = [rank for rank in range(size) if is_slow(rank)]
@@ -75,12 +77,12 @@ def judged(
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:
-    """For each of some values, two at least, the median of all others; shape as given."""
+    """Return, for each of two or more values, the median of all other values."""
     count = len(values)
     order = values.argsort()
-    place = np.empty(count, dtype=int)
-    place[order] = np.arange(count)
+    position = np.empty(count, dtype=int)
+    position[order] = np.arange(count)
     low, high = (count - 2) // 2, (count - 1) // 2
     ordered = values[order]
-    found: np.ndarray = (ordered[low + (place <= low)] + ordered[high + (place <= high)]) / 2
+    found: np.ndarray = (ordered[low + (position <= low)] + ordered[high + (position <= high)]) / 2
     return found

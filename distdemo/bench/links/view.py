@@ -1,4 +1,4 @@
-"""Every pair of ranks as people read it: two maps, the slow links by name, the verdict."""
+"""Tables of ``bench links``: two maps, the slow links by name, the verdict."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from distdemo.view.format import (
 )
 from distdemo.view.tables import NARROW, heading
 
-FEW = 16  # links that are named
-MANY = 16  # ranks that are shown one by one; of more, each cell is a block's worst link
-SPREAD = 2.0  # times the best figure that the darkest shade stands for at least: noise stays light
+FEW = 16  # most slow links listed by name
+MANY = 16  # most rows of a map; with more ranks, each cell is a block's worst link
+SPREAD = 2.0  # least ratio of the darkest shade's value to the best, so that noise stays light
 SHADES = ("#ffffcc", "#fed976", "#fd8d3c", "#e31a1c", "#800026")
-"""From fast to slow: each darker than the one before, for readers who see no colours."""
-LIGHT = 3  # of them that need black letters
+"""Shades from fast to slow, each darker than the one before for readers who can't see colours."""
+LIGHT = 3  # number of shades with black text
 SLOW, WRONG = "!", "x"
 UNSURE = "yellow"
 
@@ -43,9 +43,9 @@ class Measure:
     """A figure of links.
 
     Attributes:
-        name: over its map, with its unit.
-        of: a link, in that unit.
-        high: more is better.
+        name: Heading of its map, with the unit.
+        of: Function that returns the figure of a link in that unit.
+        high: True if more is better.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Measure:
     high: bool
 
     def range(self, links: Sequence[Link]) -> tuple[float, float]:
-        """The best figure, and the worst, or one that is ``SPREAD`` times worse than the best."""
+        """Return the best figure, and the worst or ``SPREAD`` times the best if that is worse."""
         values = [self.of(link) for link in links]
         if self.high:
             return max(values), min(*values, max(values) / SPREAD)
@@ -61,7 +61,7 @@ class Measure:
 
 
 def measures(links: Sequence[Link]) -> tuple[Measure, Measure]:
-    """Both figures, in the units that fit the links."""
+    """Return latency and bandwidth in units that fit the links."""
     slowest = max(link.latency_s for link in links)
     fastest = max(link.bandwidth_bytes_per_s for link in links)
     time, second = ("ms", 1e3) if slowest >= 0.1 else ("µs", 1e6)
@@ -73,19 +73,19 @@ def measures(links: Sequence[Link]) -> tuple[Measure, Measure]:
 
 
 def share_of(value: float, best: float, worst: float) -> float:
-    """Where a figure lies from the best to the worst, on a logarithmic scale."""
+    """Return the position of a figure between best (0) and worst (1) on a logarithmic scale."""
     return math.log(value / best) / math.log(worst / best)
 
 
 def table(report: LinksReport, console: Console) -> RenderableType:
-    """All pairs, or as many as were measured; the verdict comes last."""
+    """Draw the measured pairs, with the verdict at the end."""
     sign, spec = signs(console), report.spec
     sizes = f"{exact_size(spec.small_bytes)} and {exact_size(spec.large_bytes)}"
     title = ("links", plural(spec.world_size, "rank"), spec.backend, spec.device, sizes)
     parts: list[RenderableType] = [heading(f" {sign.dot} ".join(title))]
     if report.links and console.width >= NARROW:
         for measure in measures(report.links):
-            parts += [Text(), heading(f"{measure.name}: from down, to across")]
+            parts += [Text(), heading(f"{measure.name} (rows send, columns receive)")]
             parts += _map(report, measure, console)
         parts.append(_legend(report, console))
     parts += _worst(report, console)
@@ -96,7 +96,7 @@ def table(report: LinksReport, console: Console) -> RenderableType:
 
 
 def summary(report: LinksReport, console: Console) -> RenderableType:
-    """Whether all pairs were measured and right, and which ranks or links are slow."""
+    """Draw the verdict: incomplete or wrong links, slow ranks and slow links."""
     sign, style = signs(console), UNSURE
     mark = sign.arrow
     if not report.ok:
@@ -112,28 +112,30 @@ def summary(report: LinksReport, console: Console) -> RenderableType:
         found.append(plural(report.wrong, "wrong element"))
     others = " of the other links" if report.slow_ranks else ""
     slow = f"; {len(report.slow) or 'none'}{others} {'' if report.slow else 'is '}slow" * bool(got)
-    ranks = f"{slow_ranks(report)}, so look at where they run, not at the links: "
+    ranks = f"{slow_ranks(report)}; check the host, not the links: "
     lead = "Interrupted: " * report.interrupted + ranks * bool(report.slow_ranks)
     return Text(f"{mark} {lead}{', '.join(found)}{slow}.", style=style)
 
 
 def slow_ranks(report: LinksReport) -> str:
-    """Which ranks are slow themselves, as a sentence without its end."""
+    """Return a clause that names the slow ranks."""
     one = len(report.slow_ranks) == 1
     names = listing([str(rank) for rank in report.slow_ranks])
-    return f"{'Rank' if one else 'Ranks'} {names} {'is' if one else 'are'} slow with all others"
+    return (
+        f"{'Rank' if one else 'Ranks'} {names} {'is' if one else 'are'} slow with all other ranks"
+    )
 
 
 # ------------------------------------------------------------------------------------------ maps
 
 
 def _step(report: LinksReport) -> int:
-    """How many neighbouring ranks share a row, so that there are ``MANY`` rows at most."""
+    """Return the number of neighbouring ranks per row, for at most ``MANY`` rows."""
     return -(-report.spec.world_size // MANY)
 
 
 def _map(report: LinksReport, measure: Measure, console: Console) -> Iterator[RenderableType]:
-    """As many columns beside each other as fit, and the rest below."""
+    """Draw a map, split into several tables if its columns don't fit."""
     size, step, sign = report.spec.world_size, _step(report), signs(console)
     names = [ranks_text(range(first, min(size, first + step))) for first in range(0, size, step)]
     cells: dict[tuple[int, int], list[Link]] = {}
@@ -171,10 +173,10 @@ def _legend(report: LinksReport, console: Console) -> Text:
     step = _step(report)
     parts = [f"Each figure is the worst of {step} by {step} ranks."] * (step > 1)
     if report.slow:
-        parts.append(f"{SLOW} slow: beyond {number(report.spec.factor)} times the median.")
+        parts.append(f"{SLOW} slow: more than {number(report.spec.factor)} times the median.")
     parts += [f"{WRONG} wrong elements."] * bool(report.wrong)
     shaded = console.color_system is not None and not console.no_color
-    parts += ["The darker, the slower."] * shaded
+    parts += ["Darker is slower."] * shaded
     return Text(" ".join(parts), style=colours.QUIET)
 
 
@@ -182,7 +184,7 @@ def _legend(report: LinksReport, console: Console) -> Text:
 
 
 def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
-    """The slow links by name; where maps have no room or only blocks, the slowest in any case."""
+    """Draw the slow links by name; without a full map, the slowest links if none is slow."""
 
     def badness(link: Link) -> float:
         return max(link.latency_ratio, link.bandwidth_ratio)
@@ -191,7 +193,7 @@ def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
     title = "Slow links"
     if not named and (console.width < NARROW or _step(report) > 1):
         named = sorted(report.links, key=badness, reverse=True)[:3]
-        title = "The slowest links"
+        title = "Slowest links"
     if named:
         yield Text()
         yield heading(title)
@@ -207,6 +209,6 @@ def _worst(report: LinksReport, console: Console) -> Iterator[RenderableType]:
 
 def _notes(report: LinksReport) -> Iterator[str]:
     yield "Latency is half of a round trip, so the two directions of a pair share it."
-    yield "Figures are those of the fastest tenth of a link's messages, in the best round."
+    yield "Figures are from the fastest tenth of a link's messages in the best round."
     if report.hosts:
-        yield "Links within a host and links between hosts are each compared with their own kind."
+        yield "Links within a host and links between hosts are judged separately."
