@@ -22,7 +22,7 @@ class Mpi(Backend):
     name = "mpi"
     summary = "CPU tensors over MPI; in any torch, through mpi4py."
     devices = ("cpu",)
-    get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
+    get = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
     provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
     transport = Transport.MEMORY_COPY
