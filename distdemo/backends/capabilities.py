@@ -102,14 +102,14 @@ class ReleaseMap:
         chosen = older[-1] if older else self.releases[0]
         rows = {name: at(changes, chosen) for name, changes in self.rows.items()}
         there = {name: row for name, row in rows.items() if row}
-        used = list(dict.fromkeys([0, *(place for row in there.values() for place in row)]))
+        used = list(dict.fromkeys([0, *(index for row in there.values() for index in row)]))
         return CapabilityMap(
             self.backend,
             chosen,
             self.device,
             self.dtypes,
-            tuple(self.findings[place] for place in used),
-            {name: [used.index(place) for place in row] for name, row in there.items()},
+            tuple(self.findings[index] for index in used),
+            {name: [used.index(index) for index in row] for name, row in there.items()},
             {
                 kind: {name: bad for name, own in forms.items() if (bad := at(own, chosen))}
                 for kind, forms in self.shapes.items()

@@ -24,7 +24,7 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from distdemo.check.records import CaseResult, CheckReport, Status
-from distdemo.check.view import verdict, why_none
+from distdemo.check.view import reason_none_ran, verdict
 from distdemo.view.foreign import printable
 from distdemo.view.format import plural
 
@@ -47,7 +47,9 @@ def junit_xml(report: CheckReport) -> str:
     if not (report.ok or any(case.status in ("failed", "not run") for case in cases)):
         # Nothing else would mark this report as unsuccessful.
         name = "at least one case runs"
-        cases.append(CaseResult(name, "check", "any", "none", 0, "not run", why=why_none(report)))
+        cases.append(
+            CaseResult(name, "check", "any", "none", 0, "not run", why=reason_none_ran(report))
+        )
     whole = {"name": "distdemo check", "time": f"{report.time_s:.3f}"}
     root = ET.Element("testsuites", {**whole, **_counts(cases)})
     properties = {

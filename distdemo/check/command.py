@@ -195,7 +195,7 @@ def check(
         report = controller.check(plan, start, progress.advance)
     from distdemo.check.ci import github_annotations
     from distdemo.check.ci import junit_xml as as_xml
-    from distdemo.check.view import verdict, why_none
+    from distdemo.check.view import reason_none_ran, verdict
 
     if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
         # GitHub's runner reads both streams, and shows annotations next to the change.
@@ -207,7 +207,7 @@ def check(
     not_run = dict.fromkeys(case.why for case in report.of("not run"))
     errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:
-        errors.append(Error(verdict(report), why_none(report)))
+        errors.append(Error(verdict(report), reason_none_ran(report)))
     return Result(
         report,
         VIEW,

@@ -79,7 +79,7 @@ def verdict(record: Record) -> str:
     passed, failed, left = counts["passed"], counts["failed"], counts["not_run"]
     start = "Interrupted: " if record.interrupted else ""
     if not passed + failed:
-        return f"{start}No case ran: {why_none(record)}."
+        return f"{start}No case ran: {reason_none_ran(record)}."
     due = plural(passed + failed + left, "case")
     if failed:
         return f"{start}{failed:,} of {due} failed{f'; {left:,} not run' if left else ''}."
@@ -93,7 +93,7 @@ def verdict(record: Record) -> str:
     return text + (f" {skipped:,} not supported." if skipped else "")
 
 
-def why_none(report: CheckReport) -> str:
+def reason_none_ran(report: CheckReport) -> str:
     """Return the reason no case ran."""
     if not report.cases:
         return "none was selected"

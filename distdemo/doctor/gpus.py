@@ -1,6 +1,6 @@
 """Checks of GPUs: those torch can use, their driver, MIG, and variables that hide them.
 
-A child process imports torch and counts GPUs, only if the system has any.
+A child process asks torch, but only if the system has a GPU.
 """
 
 from __future__ import annotations

@@ -11,33 +11,33 @@ from distdemo.launcher.limits import FILES_OF_ITS_OWN, FILES_PER_RANK, MIB, UNLI
 from distdemo.view.format import short_size
 
 SHM = "/dev/shm"  # noqa: S108 - checked, not written
-LEAST_SHM = 16 * MIB
+MIN_SHM = 16 * MIB
 """NCCL's first segment takes 9.6 MB, and two ranks of MPICH about 10 MB (measured)."""
-LITTLE_SHM = 256 * MIB  # the default of containers, 64 MiB, is less
-LITTLE_TMP = 64 * MIB
+LOW_SHM = 256 * MIB  # the default of containers, 64 MiB, is less
+LOW_TMP = 64 * MIB
 
 
 def shared_memory(system: Surroundings) -> Finding:
     """Check that /dev/shm is writable and large enough."""
-    place = system.root / "dev/shm"
-    found = system.room(place)
+    path = system.root / "dev/shm"
+    found = system.disk_space(path)
     if found is None:
         return skipped(f"this system has no {SHM}")
     free = f"{short_size(found.free)} free of {short_size(found.total)}"
-    if not system.writable(place):
+    if not system.writable(path):
         return broken(
             f"{SHM} can't be written to ({free})" if found.free else f"{SHM} is full ({free})",
             "NCCL, MPI and DataLoader workers share memory through it.",
             "Free some space, or restore its permissions: chmod 1777 /dev/shm.",
         )
-    if found.free < LITTLE_SHM:
+    if found.free < LOW_SHM:
         return bad(
             f"{SHM} has {free}",
             "NCCL uses about 10 MB per pair of GPUs, MPI as much for a few ranks, and DataLoader "
             "workers keep whole batches there. If it is too small, ranks die of a bus error.",
             "Increase it: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of "
             "medium Memory at /dev/shm, elsewhere mount -o remount,size=1g /dev/shm.",
-            is_broken=found.free < LEAST_SHM,
+            is_broken=found.free < MIN_SHM,
         )
     return fine(free)
 
@@ -60,33 +60,33 @@ def ranks(system: Surroundings) -> Finding:
 
 def temporary(system: Surroundings) -> Finding:
     """Check that the temporary directory exists, is writable and has some free space."""
-    usual = system.root / "tmp"
+    default = system.root / "tmp"
     named = system.environ.get("TMPDIR", "")
-    place = Path(named) if named else usual
-    if not system.writable(place):
+    path = Path(named) if named else default
+    if not system.writable(path):
         return bad(
-            f"no file can be created in {place}{', set by TMPDIR' * bool(named)}",
+            f"no file can be created in {path}{', set by TMPDIR' * bool(named)}",
             "Sockets, rendezvous files and compiled kernels are kept there. Python may silently "
             "use another directory; MPI and compilers fail.",
             "Set TMPDIR to a directory that you can write to.",
-            is_broken=not (named and system.writable(usual)),
+            is_broken=not (named and system.writable(default)),
         )
-    found = system.room(place)
-    if found is not None and found.free < LITTLE_TMP:
+    found = system.disk_space(path)
+    if found is not None and found.free < LOW_TMP:
         return warning(
-            f"{place} has {short_size(found.free)} free",
+            f"{path} has {short_size(found.free)} free",
             "Rendezvous files and compiled kernels are kept there.",
             "Free some space, or set TMPDIR to a larger file system.",
         )
-    return fine(f"{place}, {short_size(found.free)} free" if found else str(place))
+    return fine(f"{path}, {short_size(found.free)} free" if found else str(path))
 
 
 # ---------------------------------------------------------------------------- limits of processes
 
 
-FEWEST_FILES = 128  # fewer aren't enough for 16 ranks
-FEW_FILES = 1024  # the usual soft limit
-LOCKED = 64 << 20  # bytes; the queues of a NIC for a few peers need more
+MIN_FILES = 128  # fewer aren't enough for 16 ranks
+LOW_FILES = 1024  # the usual soft limit
+LOW_LOCKED_MEMORY = 64 << 20  # bytes; the queues of a NIC for a few peers need more
 
 
 def open_files(system: Surroundings) -> Finding:
@@ -99,14 +99,14 @@ def open_files(system: Surroundings) -> Finding:
     text = f"{numbers[0]} at most, {numbers[1]} on request"
     most = UNLIMITED if hard < 0 else hard
     ranks = max(0, (most - FILES_OF_ITS_OWN) // FILES_PER_RANK)
-    if most < FEWEST_FILES or 0 <= soft < FEW_FILES:
+    if most < MIN_FILES or 0 <= soft < LOW_FILES:
         return bad(
             text,
             f"The launcher needs {FILES_PER_RANK} per rank, enough for {ranks:,} ranks here. "
             "A gloo rank has a socket to every other rank, a DataLoader one file per tensor "
             "in flight.",
             "ulimit -n 65536; docker run --ulimit nofile=65536; LimitNOFILE= in a service.",
-            is_broken=most < FEWEST_FILES,
+            is_broken=most < MIN_FILES,
         )
     return fine(text)
 
@@ -136,7 +136,7 @@ def locked_memory(system: Surroundings) -> Finding:
     text = "unlimited" if soft < 0 else short_size(soft)
     if not system.exists("sys/class/infiniband") and not system.exists("dev/infiniband"):
         return fine(f"{text}; there is no RDMA device, which would need more")
-    if 0 <= soft < LOCKED:
+    if 0 <= soft < LOW_LOCKED_MEMORY:
         return warning(
             f"{text}, and there is an RDMA device",
             "NCCL, UCX and libfabric pin memory for it, and fail or fall back to TCP.",

@@ -196,7 +196,7 @@ def bind(port: int) -> str:
     return ""
 
 
-def room(path: Path) -> DiskSpace | None:
+def disk_space(path: Path) -> DiskSpace | None:
     """Return the size of the directory's file system, or None if it doesn't exist."""
     try:
         found = os.statvfs(path)
@@ -360,7 +360,7 @@ class Surroundings:
     interfaces: Callable[[], tuple[Interface, ...]] = interfaces
     loopback: Callable[[], str] = loopback
     bind: Callable[[int], str] = bind
-    room: Callable[[Path], DiskSpace | None] = room
+    disk_space: Callable[[Path], DiskSpace | None] = disk_space
     writable: Callable[[Path], bool] = writable
     rlimit: Callable[[str], tuple[int, int] | None] = rlimit
     limits: Callable[[str], Sequence[Limit]] = limits

@@ -156,7 +156,7 @@ def master(system: Surroundings) -> Finding:
     address, port = (system.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not (address or port):
         return skipped("MASTER_ADDR and MASTER_PORT are not set")
-    place = f"{address or '(no MASTER_ADDR)'}:{port or '(no MASTER_PORT)'}"
+    endpoint = f"{address or '(no MASTER_ADDR)'}:{port or '(no MASTER_PORT)'}"
     if port and not (port.isdigit() and 0 < int(port) < 65536):
         return broken(
             f"MASTER_PORT={port} is not a port",
@@ -172,14 +172,14 @@ def master(system: Surroundings) -> Finding:
     with suppress(UsageError):  # reported by ``engine``
         here = engines.detect(system.environ)
         if here is not None:
-            return fine(f"{place}, for rank {here.rank} of {here.world_size} ({here.engine})")
+            return fine(f"{endpoint}, for rank {here.rank} of {here.world_size} ({here.engine})")
     own = {one for each in system.interfaces() for one in each.addresses}
     addresses = system.resolve(address).found if address else ()
     ours = bool(port) and any(one in own or is_loopback(one) for one in addresses)
     taken = system.bind(int(port)) if ours else ""
     held = f", and that port is {taken} here" if taken else ""
     return warning(
-        f"{place} is set, and no engine started this process{held}",
+        f"{endpoint} is set, and no engine started this process{held}",
         "A shell profile, a batch script or an old session set it. A program that reads it joins, "
         "or waits for, the wrong world.",
         "Unset MASTER_ADDR and MASTER_PORT, unless they are intended.",

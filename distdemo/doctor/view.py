@@ -47,11 +47,11 @@ def _verdict(report: DoctorReport, sign: Signs) -> Text:
     """Return the counts by level, such as ``1 broken, 2 warnings, 21 fine``."""
     counts = {level: count for level in STYLES if (count := report.count(level))}
     worst: Level = next(iter(counts), "skipped")
-    told = ", ".join(
+    counted = ", ".join(
         f"{count} {level}{'s' if level == 'warning' and count > 1 else ''}"
         for level, count in counts.items()
     )
-    text = f"{_mark(worst, sign)} {told or 'Nothing was checked'}."
+    text = f"{_mark(worst, sign)} {counted or 'Nothing was checked'}."
     return Text(text, style=STYLES[worst])
 
 

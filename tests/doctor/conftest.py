@@ -52,7 +52,7 @@ def make_system(tmp_path: Path) -> MakeSystem:
             "interfaces": lambda: (LO, ETH),
             "loopback": lambda: "",
             "bind": lambda port: "",
-            "room": lambda path: DiskSpace(1 << 34, 1 << 33),
+            "disk_space": lambda path: DiskSpace(1 << 34, 1 << 33),
             "writable": lambda path: True,
             "rlimit": lambda name: (65536, 65536),
             "limits": lambda method: (Limit(1000, "Memory."), Limit(30000, "Processes.")),

@@ -14,7 +14,7 @@ Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
 
 
 def free(mib: float) -> dict[str, Any]:
-    return {"room": lambda path: DiskSpace(64 * MIB, int(mib * MIB))}
+    return {"disk_space": lambda path: DiskSpace(64 * MIB, int(mib * MIB))}
 
 
 def room_for(forked: int, spawned: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ CASES: list[Case] = [
     (machine.shared_memory, free(1), "broken", "1 MiB free"),
     (machine.shared_memory, free(64), "warning", "64 MiB free"),
     (machine.shared_memory, free(1024), "fine", "1 GiB free"),
-    (machine.shared_memory, {"room": lambda path: None}, "skipped", ""),
+    (machine.shared_memory, {"disk_space": lambda path: None}, "skipped", ""),
     (machine.shared_memory, read_only(), "broken", "can't be written to"),
     (machine.shared_memory, {**read_only(), **free(0)}, "broken", "is full"),
     (machine.ranks, room_for(1000, 50), "fine", "1,000 forked"),
@@ -66,7 +66,7 @@ CASES: list[Case] = [
     (machine.temporary, read_only(), "broken", "tmp"),
     (machine.temporary, read_only("/gone", TMPDIR="/gone"), "warning", "set by TMPDIR"),
     (machine.temporary, read_only(TMPDIR="/gone"), "broken", "/gone"),
-    (machine.temporary, {"room": lambda path: DiskSpace(100, 100)}, "warning", "100 B free"),
+    (machine.temporary, {"disk_space": lambda path: DiskSpace(100, 100)}, "warning", "100 B free"),
     (machine.open_files, ulimit(1024, 524288), "fine", "1,024 at most, 524,288 on request"),
     (machine.open_files, ulimit(256, 4096), "warning", "256"),
     (machine.open_files, ulimit(64, 64), "broken", "64"),
