@@ -1,4 +1,4 @@
-"""The backends: one a file behind one contract, and the registry that is their only list."""
+"""The backends: one file per backend, and the registry of all of them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 _ALL: tuple[Backend, ...] = (Gloo(), Nccl(), Mpi(), Ucc())
 
 REGISTRY: dict[str, Backend] = {backend.name: backend for backend in _ALL}
-"""Every backend by torch's own name."""
+"""Every backend by torch's name."""
 
 
 def automatic(world_size: int, device: str | None) -> Backend:
-    """What ``--backend auto`` takes: nccl where there is a GPU for every rank, else gloo.
+    """Return the backend for ``--backend auto``: nccl if every rank gets a GPU, else gloo.
 
-    Imports torch only where the system shows a GPU.
+    Imports torch only if the system has a GPU.
     """
     if device == "cpu" or not gpus_in_sight():
         return REGISTRY["gloo"]

@@ -1,16 +1,16 @@
-"""What a backend was seen to take, release by release: data that tools/probe.py has written.
+"""Capability maps: the calls that work on each backend, by torch release.
 
-``maps/gloo.json`` (``gloo@cuda.json`` would be the one for GPUs) holds all releases of torch that
-were probed. For every op, form and reduce op it has a row with a number for each dtype: the place
-of what happened in ``findings``, 0 being right. ``shapes`` holds what happened to the scalar (0-d)
-and the empty tensors of a form. Each is written down for the releases at which it changed::
+tools/probe.py writes the maps. ``maps/gloo.json`` (``gloo@cuda.json`` would be the one for GPUs)
+covers all probed releases of torch. It has one row per op, form and reduce op, with one number per
+dtype: the index of the result in ``findings``; 0 means correct. ``shapes`` has the results for
+scalar (0-d) and empty tensors of a form. Both are keyed by the releases in which they changed::
 
     "broadcast/tensor": {"2.8": [0, 1], "2.9": [0, 0]}
 
-An empty row says that there is no such call from that release on. ``notes`` name PyTorch's issue
-or change behind what works since a release.
+An empty row means that the call was removed in that release. ``notes`` name the PyTorch issue or
+pull request that fixed something.
 
-Read with the standard library alone: no torch.
+This module doesn't import torch.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "maps"
 WRONG = "gives a wrong result"
-"""The finding of a call that returns as if all were well."""
+"""Finding for a call that returns a wrong result without an error."""
 
 Each = TypeVar("Each")
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilityMap:
-    """What a backend takes with one release of torch, as the probe found it.
+    """A backend's capabilities in one release of torch, as probed.
 
     Attributes:
-        backend: its name.
-        torch: the release that it was probed on, ``2.13``.
-        device: where the tensors were.
-        dtypes: the columns.
-        findings: what happened, in words; the first is empty, for right.
-        rows: by op, form and reduce op, the finding's place for each dtype.
-        shapes: for ``scalar`` and ``empty`` the findings of forms that don't take such tensors.
+        backend: Name of the backend.
+        torch: Release that was probed, such as ``2.13``.
+        device: Device of the tensors.
+        dtypes: Names of the columns.
+        findings: Descriptions of the results; the first is empty and means correct.
+        rows: Index into ``findings`` per dtype, by op, form and reduce op.
+        shapes: Findings of the forms that reject ``scalar`` or ``empty`` tensors.
     """
 
     backend: str
@@ -60,14 +60,14 @@ class CapabilityMap:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is known of a change beside that it was seen.
+    """Source of a change between releases.
 
     Attributes:
-        rows: what the names of the rows begin with.
-        release: the one that brought it.
-        source: the issue or pull request of PyTorch, ``PyTorch issue 162338``.
-        link: to it.
-        dtypes: for which it holds; none: all.
+        rows: Prefixes of the names of the changed rows.
+        release: First release with the change.
+        source: PyTorch issue or pull request, such as ``PyTorch issue 162338``.
+        link: URL of the source.
+        dtypes: Affected dtypes; empty for all.
     """
 
     rows: tuple[str, ...]
@@ -79,12 +79,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseMap:
-    """What a backend takes with every release of torch that was probed.
+    """A backend's capabilities in every probed release of torch.
 
     Attributes:
-        releases: those that were, the oldest first.
-        rows: of each the releases at which it changed, and what it was from then on.
-        shapes: likewise; an empty finding is right.
+        releases: Probed releases, oldest first.
+        rows: Rows by the releases in which they changed.
+        shapes: The same for findings by shape; an empty finding means correct.
     """
 
     backend: str
@@ -97,27 +97,27 @@ class ReleaseMap:
     notes: tuple[Note, ...] = ()
 
     def of(self, release: str) -> CapabilityMap:
-        """The map of a release; of the newest older one that was probed, else of the oldest."""
+        """Return the map of a release, or of the closest older one, or else of the oldest."""
         older = [each for each in self.releases if release_of(each) <= release_of(release)]
         chosen = older[-1] if older else self.releases[0]
         rows = {name: at(changes, chosen) for name, changes in self.rows.items()}
         there = {name: row for name, row in rows.items() if row}
-        used = list(dict.fromkeys([0, *(place for row in there.values() for place in row)]))
+        used = list(dict.fromkeys([0, *(index for row in there.values() for index in row)]))
         return CapabilityMap(
             self.backend,
             chosen,
             self.device,
             self.dtypes,
-            tuple(self.findings[place] for place in used),
-            {name: [used.index(place) for place in row] for name, row in there.items()},
+            tuple(self.findings[index] for index in used),
+            {name: [used.index(index) for index in row] for name, row in there.items()},
             {
                 kind: {name: bad for name, own in forms.items() if (bad := at(own, chosen))}
                 for kind, forms in self.shapes.items()
             },
         )
 
-    def mended(self, op: Op, spec: OpSpec, release: str) -> str | None:
-        """The first release after this one in which it goes well; None: in none of them."""
+    def fixed_in(self, op: Op, spec: OpSpec, release: str) -> str | None:
+        """Return the first later release in which the call works, or None."""
         for each in self.releases:
             if release_of(each) > release_of(release):
                 known = self.of(each)
@@ -126,7 +126,7 @@ class ReleaseMap:
         return None
 
     def note(self, row: str, dtype: str, release: str) -> Note | None:
-        """What is known of the change of this row and dtype with this release."""
+        """Return the note about a change to this row and dtype in this release, or None."""
         for each in self.notes:
             holds = each.release == release and row.startswith(each.rows)
             if holds and dtype in (each.dtypes or (dtype,)):
@@ -135,13 +135,13 @@ class ReleaseMap:
 
 
 def at(changes: Mapping[str, Each], release: str) -> Each | None:
-    """What holds in a release, of what is written down for the releases at which it changed."""
+    """Return the value in a release, given the values by the release that changed them."""
     held = [each for each in changes if release_of(each) <= release_of(release)]
     return changes[max(held, key=release_of)] if held else None
 
 
 def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
-    """What happened when this was tried; None if it went well or was not tried."""
+    """Return the finding for this call, or None if it works or wasn't probed."""
     row = found.rows.get(key(op, spec))
     column = "float32" if spec.objects or op.meets else spec.dtype
     if row is not None and column in found.dtypes:
@@ -155,38 +155,35 @@ def refusal(found: CapabilityMap, op: Op, spec: OpSpec) -> str | None:
 
 
 def form_key(op: Op, spec: OpSpec) -> str:
-    """The op and its form, ``all_gather/single``."""
+    """Return the op and its form, such as ``all_gather/single``."""
     return f"{op.name}/{op.form(spec).name}"
 
 
 def key(op: Op, spec: OpSpec) -> str:
-    """The row of a map, ``all_reduce/tensor max``."""
+    """Return the name of a row, such as ``all_reduce/tensor max``."""
     reduce_op = "" if spec.reduce_op is None else f" {spec.reduce_op}"
     return form_key(op, spec) + reduce_op
 
 
 @cache
 def by_release(name: str) -> ReleaseMap | None:
-    """The map of this name, of all releases; None if there is none.
-
-    Names are those of ``Backend.map_name``.
-    """
+    """Return the map with this ``Backend.map_name`` for all releases, or None."""
     file = FOLDER / f"{name}.json"
     return read_releases(file) if file.exists() else None
 
 
 @cache
 def capabilities(name: str) -> CapabilityMap | None:
-    """The map of this name for the installed torch; None if there is none.
+    """Return the map with this name for the installed torch, or None.
 
-    Of several releases the installed one's, else the newest that is older, else the oldest.
+    If the installed release wasn't probed, the closest older one is used, else the oldest.
     """
     found = by_release(name)
     return None if found is None else found.of(torch_version())
 
 
 def read_releases(path: Path) -> ReleaseMap:
-    """The map in a file of ``maps``."""
+    """Read a file in ``maps``."""
     found = json.loads(path.read_text(encoding="utf-8"))
     found.pop("written_by", None)
     for name in ("releases", "dtypes", "findings"):

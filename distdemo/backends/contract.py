@@ -1,8 +1,8 @@
-"""The backend contract: is it here, on which devices, what can't it do and why.
+"""The backend contract: availability, devices, and unsupported calls with their reasons.
 
-What a backend can do is data that the probe has written (``capabilities``). For a backend without a
-map its documentation stands in. Only ``missing``, ``version``, ``choice`` and
-``mpi_start`` import torch or load a library.
+A backend's capabilities are data written by the probe (``capabilities``). A backend without a map
+falls back to its documentation. Only ``missing``, ``version``, ``choice`` and ``mpi_start`` import
+torch or load a library.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 COMMON_DTYPES = frozenset(
     {"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"}
 )
-"""What both gloo and NCCL reduce."""
+"""Dtypes that both gloo and NCCL can reduce."""
 
 
 class Transport(str, Enum):
-    """What carries bytes between ranks of one machine; bench measures what each can do."""
+    """Data path between ranks on one machine; bench measures the speed of each."""
 
     MEMORY_COPY = "memory copy"
     DEVICE_COPY = "device copy"
@@ -41,20 +41,20 @@ class Backend(ABC):
     """One backend of torch.distributed.
 
     Class attributes:
-        name: torch's own name, ``gloo``.
-        summary: one line, what it is for.
-        devices: the devices whose tensors it takes; the first is the default. Objects travel as
-            CPU tensors, so without ``cpu`` they go over a gloo group beside.
-        dtypes: the element types that its collectives take by its documentation.
-        refused_reductions: the reduce ops that it doesn't know by torch's documentation.
-        monitors: whether it has monitored_barrier, by its documentation.
-        get: how to get it where it is missing.
-        provider: the module that gives torch this backend; empty where torch has it by itself.
-        history: what changed in it from release to release by PyTorch's source: pairs.
-        engines: the launchers whose ranks it can run on, beside our own; None: any.
-        rank_per_gpu: it takes one rank a GPU, so a world is no larger than their number, and a
-            rank's group is bound to its GPU.
-        transport: what its bandwidth is compared with.
+        name: torch's name for it, such as ``gloo``.
+        summary: One-line description.
+        devices: Devices whose tensors it accepts; the first is the default. Objects are sent as
+            CPU tensors, so without ``cpu`` they use an additional gloo group.
+        dtypes: Documented dtypes of its collectives.
+        refused_reductions: Reduce ops that it doesn't support according to torch's documentation.
+        monitors: True if it has monitored_barrier according to its documentation.
+        get: Installation instructions.
+        provider: Module that registers the backend with torch; empty if torch includes it.
+        history: Pairs of release and change, from PyTorch's source.
+        engines: Other launchers that can start its ranks; None for any.
+        rank_per_gpu: True if every rank needs its own GPU, which limits the world size. A rank's
+            group is then bound to its GPU.
+        transport: Data path that its bandwidth is compared with.
     """
 
     name: ClassVar[str]
@@ -72,43 +72,43 @@ class Backend(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Why this torch can't use it; None if it can."""
+        """Return the reason this torch can't use the backend, or None if it can."""
 
     def version(self) -> str:
-        """Of the library behind it; empty where it has none of its own."""
+        """Return the version of the underlying library, or "" if there is none."""
         return ""
 
     def choice(self) -> str:
-        """How its ranks are started and why so, in a sentence; empty: as everybody's are."""
+        """Return a sentence about how its ranks are started, or "" if it is the usual way."""
         return ""
 
     def provided_by(self) -> str:
-        """The module that each rank imports to have this backend; empty: none."""
+        """Return the module that each rank imports to register the backend, or ""."""
         return self.provider
 
     def mpi_start(self, world_size: int) -> MpiStart | None:
-        """What the launcher needs to start ranks of MPI; None: they aren't.
+        """Return the start parameters of MPI ranks, or None for other backends.
 
         Raises:
-            UsageError: this launcher can't start them.
+            UsageError: This launcher can't start the ranks.
         """
         return None
 
     def default_device(self) -> str:
-        """Where tensors go if the user doesn't say."""
+        """Return the device to use unless the user names one."""
         return self.devices[0]
 
     def map_name(self, device: str | None = None) -> str:
-        """What the maps of this backend with tensors on this device are called."""
+        """Return the name of the capability map for tensors on this device."""
         return self.name if device in (None, self.devices[0]) else f"{self.name}@{device}"
 
     def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
-        """Why this backend can't run the op as specified; None if it can, as far as is known.
+        """Return the reason this backend can't run the op, or None if none is known.
 
         Args:
-            op: what to run.
-            spec: its settings.
-            device: where the tensors are; None: the backend's default.
+            op: The op to run.
+            spec: Its settings.
+            device: Device of the tensors; None for the backend's default.
         """
         lacking = op.form(spec).lacking()
         if lacking is not None:
@@ -120,52 +120,52 @@ class Backend(ABC):
                 return None
             return (
                 self.reason(op, spec)
-                or self._until(op, spec, device)
+                or self._supported_later(op, spec, device)
                 or (f"Tried with torch {known.torch}: {seen}")
             )
         if spec.monitored and op.meets and not self.monitors:
-            return f"monitored_barrier is gloo's; {self.name} has none."
+            return f"{self.name} has no monitored_barrier; gloo has."
         return self.reason(op, spec)
 
     def wrong(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
-        """Why its result is wrong in this release of torch, though it is right in a later one.
+        """Return a sentence if the result is wrong in this torch and fixed later, else None.
 
-        In a sentence or two; None if that is not so, as far as is known. ``refuses`` takes it.
+        ``refuses`` doesn't reject such a call.
         """
         known, every = self._maps(device)
         if known is None or every is None or refusal(known, op, spec) != WRONG:
             return None
-        mended = every.mended(op, spec, known.torch)
-        if mended is None or self.reason(op, spec) is not None:
+        fixed = every.fixed_in(op, spec, known.torch)
+        if fixed is None or self.reason(op, spec) is not None:
             return None
-        note = every.note(key(op, spec), spec.dtype, mended)
+        note = every.note(key(op, spec), spec.dtype, fixed)
         source = f" ({note.source})" if note else ""
-        return f"Known to be wrong in torch {known.torch}: {WRONG}. Mended in {mended}{source}."
+        return f"Known to be wrong in torch {known.torch}: {WRONG}. Fixed in {fixed}{source}."
 
-    def _until(self, op: Op, spec: OpSpec, device: str | None) -> str | None:
-        """That it works from a later release of torch on; None if it does not."""
+    def _supported_later(self, op: Op, spec: OpSpec, device: str | None) -> str | None:
+        """Return a sentence if a later release of torch supports the call, else None."""
         known, every = self._maps(device)
         if known is None or every is None:
             return None
-        mended = every.mended(op, spec, known.torch)
-        if mended is None:
+        fixed = every.fixed_in(op, spec, known.torch)
+        if fixed is None:
             return None
-        return f"Not supported by {self.name} in torch {known.torch}; torch {mended} takes it."
+        return f"{self.name} doesn't support it in torch {known.torch}; torch {fixed} does."
 
     def _maps(self, device: str | None) -> tuple[CapabilityMap | None, ReleaseMap | None]:
-        """What is known of the installed release, and of all of them."""
+        """Return the maps of the installed release and of all releases."""
         name = self.map_name(device)
         return capabilities(name), by_release(name)
 
     def implementation(self) -> str:
-        """What its name means in this torch, where that has changed; else empty. Imports torch."""
+        """Return the implementation behind the name, or "" if there is only one. Imports torch."""
         return ""
 
     def documented(self, op: Op, spec: OpSpec) -> bool | None:
-        """Whether it works by PyTorch's documentation; None where that is silent.
+        """Return True if PyTorch documents the call as supported, None if it doesn't say.
 
-        Sources, of PyTorch 2.13: the table of backends in docs/source/distributed.md and the
-        docstring of ``ReduceOp``. Of dtypes they say nothing.
+        Sources in PyTorch 2.13: the table of backends in docs/source/distributed.md and the
+        docstring of ``ReduceOp``. Neither mentions dtypes.
         """
         if spec.reduce_op is None:
             return True if spec.dtype == "float32" else None
@@ -178,27 +178,27 @@ class Backend(ABC):
         return True if spec.dtype == "float32" else None
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
-        """Why not, in words, where the reason is known; None where none is."""
+        """Return the known reason why the call can't work, or None."""
         if spec.objects or op.meets:
             return None
         if spec.dtype not in self.dtypes and "pattern" not in op.takes:
-            return f"{self.name} takes no {spec.dtype} tensors in its collectives."
+            return f"{self.name}'s collectives don't support {spec.dtype} tensors."
         if spec.reduce_op is None:
             return None
         return self._refuses_reduction(DTYPES[spec.dtype].kind, spec.reduce_op)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
-        """What holds everywhere; backends add their own."""
+        """Return the reason that applies to every backend, or None. Subclasses add theirs."""
         if kind == "complex" and reduce_op not in ("sum", "avg"):
-            return f"torch.distributed refuses {reduce_op} on complex tensors: sum and avg only."
+            return f"torch.distributed rejects {reduce_op} of complex tensors: sum and avg only."
         return why_undefined(kind, reduce_op)
 
 
 def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
-    """Refuse what this backend is known not to take.
+    """Raise `UsageError` if the backend is known not to support the op.
 
     Raises:
-        UsageError: with the reason, and the dtypes that work.
+        UsageError: With the reason and the dtypes that work.
     """
     reason = backend.refuses(op, spec, device)
     if reason is None:
@@ -213,9 +213,9 @@ def check_support(backend: Backend, op: Op, spec: OpSpec, device: str) -> None:
     ]
     hint = "Try another --backend."
     if op.form(spec).lacking() is not None:
-        hint = "Update torch, or take another form: distdemo ops lists them."
+        hint = "Update torch, or use another form: distdemo ops lists them."
     elif spec.shape == () and backend.refuses(op, replace(spec, shape=(1,)), device) is None:
-        hint = "Try --shape 1: a scalar is what it can't do."
+        hint = "Try --shape 1: only scalars are unsupported."
     elif other_dtypes:
-        hint = f"These dtypes work: {', '.join(other_dtypes)}."
+        hint = f"Supported dtypes: {', '.join(other_dtypes)}."
     raise UsageError(f"{backend.name} can't do {wanted}.", f"{reason.rstrip('.')}.", hint)

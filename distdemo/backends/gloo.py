@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Gloo(Backend):
-    """What it takes is in its maps; here are the reasons in words."""
+    """The gloo backend. Its capabilities are in its maps; this class explains the gaps."""
 
     name = "gloo"
     summary = "CPU tensors over TCP; in every torch build."
@@ -23,7 +23,7 @@ class Gloo(Backend):
     get = "It is in every wheel of torch."
 
     def missing(self) -> str | None:
-        """Why this torch can't use it; None if it can."""
+        """Return the reason this torch can't use gloo, or None if it can."""
         import torch.distributed as dist
 
         if dist.is_available() and dist.is_gloo_available():
@@ -31,29 +31,29 @@ class Gloo(Backend):
         return "This torch was built without gloo."
 
     def refuses(self, op: Op, spec: OpSpec, device: str | None = None) -> str | None:
-        """As the contract says; send and recv of CUDA tensors need no map.
+        """Return the reason gloo can't run the op. send and recv of CUDA tensors need no map.
 
         Source: the table of backends in PyTorch's docs/source/distributed.md, 2.8 to 2.15.
         """
         if device == "cuda" and "pattern" in op.takes and not spec.objects:
-            return "gloo sends and receives CPU tensors alone; its collectives take CUDA tensors."
+            return (
+                "gloo sends and receives only CPU tensors; its collectives also take CUDA tensors."
+            )
         return super().refuses(op, spec, device)
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
-        """As the contract says, and some that are gloo's own."""
+        """Return the known reason, including those specific to gloo."""
         if spec.splits is not None and spec.variant == "list":
-            return (
-                "gloo's all_to_all takes parts of one length; all_to_all_single takes uneven ones."
-            )
+            return "gloo's all_to_all needs parts of equal length; all_to_all_single doesn't."
         if op.name == "gather" and spec.variant == "single":
-            return "gloo has no gather_single; its gather fills a list."
+            return "gloo has no gather_single; use gather with a list."
         if op.name == "gather" and spec.dtype.startswith("complex") and not spec.objects:
-            return "gloo's gather takes no complex tensors, though its all_gather does."
+            return "gloo's gather doesn't support complex tensors; its all_gather does."
         return super().reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:
         if reduce_op == "premul_sum":
-            return "premul_sum is NCCL's alone."
+            return "Only NCCL has premul_sum."
         if kind == "bool" and reduce_op == "sum":
             return "gloo adds bool tensors as bytes: 256 times True would be False."
         return super()._refuses_reduction(kind, reduce_op)

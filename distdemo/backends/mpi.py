@@ -1,4 +1,4 @@
-"""mpi: any MPI library, through mpi4py; or torch's own backend, in builds of torch that have it."""
+"""mpi: any MPI library through mpi4py, or torch's own backend in builds that have it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Mpi(Backend):
-    """A stock torch wheel has none: ``distdemo.mpi`` gives it one."""
+    """The MPI backend. ``distdemo.mpi`` provides it, as torch's wheels don't include it."""
 
     name = "mpi"
     summary = "CPU tensors over MPI; in any torch, through mpi4py."
     devices = ("cpu",)
-    get = "pip install 'distdemo[mpi]' brings mpi4py and an MPI library."
+    get = "Install mpi4py and an MPI library with pip install 'distdemo[mpi]'."
     provider = "distdemo.mpi"
     engines = ("mpi", "slurm")
     transport = Transport.MEMORY_COPY
@@ -30,7 +30,7 @@ class Mpi(Backend):
     dtypes |= {"complex128", "float8_e4m3fn", "float8_e5m2"}
 
     def missing(self) -> str | None:
-        """Why it can't be used here; None if it can."""
+        """Return the reason MPI can't be used here, or None if it can."""
         import torch.distributed as dist
 
         if not dist.is_available():
@@ -44,40 +44,40 @@ class Mpi(Backend):
         return None
 
     def version(self) -> str:
-        """Of the MPI library."""
+        """Return the name and version of the MPI library."""
         with suppress(UsageError):  # torch's own backend needs no mpi4py
             return mpi_library.library().name
         return ""
 
     def choice(self) -> str:
-        """The library, and how its ranks are started."""
+        """Return a sentence about the library and how its ranks are started."""
         with suppress(UsageError):
             return mpi_library.library().choice
         return ""
 
     def provided_by(self) -> str:
-        """Our own module, unless torch was built with MPI."""
+        """Return distdemo's module, or "" if torch was built with MPI."""
         return "" if _torch_has_its_own() else self.provider
 
     def mpi_start(self, world_size: int) -> MpiStart:
-        """MPICH's ranks are started by our launcher, others by their own mpiexec."""
+        """Return the start parameters. distdemo starts MPICH's ranks; others need their mpiexec."""
         return mpi_library.library().start(world_size)
 
     def map_name(self, device: str | None = None) -> str:
-        """Torch's own backend takes other things than the one through mpi4py."""
+        """Return the map's name; torch's own MPI backend has a separate map."""
         name = super().map_name(device)
         return f"{name}@torch" if _torch_has_its_own() else name
 
     def documented(self, op: Op, spec: OpSpec) -> bool | None:
-        """Torch's documentation knows nothing of our own backend."""
+        """Return None for distdemo's backend, which torch's documentation doesn't cover."""
         if not _torch_has_its_own():
             return None
         return False if op.name == "reduce_scatter" else super().documented(op, spec)
 
 
 def _torch_has_its_own() -> bool:
-    """Whether torch was built with MPI: never because of what this project registers with it."""
-    if "torch.distributed" not in sys.modules:  # maps are read without torch, as if from a wheel
+    """Return True if torch itself was built with MPI; distdemo's backend doesn't count."""
+    if "torch.distributed" not in sys.modules:  # maps are also read without torch: assume a wheel
         return False
     import torch.distributed as dist
 

@@ -1,8 +1,8 @@
-"""Which MPI library mpi4py loads here, its version, and whether this launcher can start its ranks.
+"""The MPI library that mpi4py loads: its version, and how its ranks are started.
 
-The library is loaded, but MPI doesn't begin: what it says of itself can be asked before. mpi4py has
-a build for each family of libraries and takes the first that it finds, beside this Python or where
-the system looks.
+The library is loaded without initialising MPI, as its version can be read before. mpi4py has one
+build per family of libraries and uses the first library that it finds, either in this Python's
+environment or on the system's search path.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from distdemo.launcher.records import MpiStart
 _OTHER_PMI = re.compile(
     r"--with-(?:pmi=(?!simple|pmi1|no)|pmix|pmilib|slurm-pmi)\S*", re.IGNORECASE
 )
-"""Of MPICH's configuration: it was built for another process manager than PMI-1's."""
+"""Configure options of an MPICH that was built for a process manager without PMI-1."""
 
 _WITHIN_THIS_MACHINE = (
-    # MPICH moves data through its own shared memory; its network module is begun all the same.
-    # Where that is UCX, it opens no socket so, and takes 4 MiB a rank, but not of /dev/shm,
-    # which in containers often is small.
+    # MPICH moves data through its own shared memory but initialises its network module anyway.
+    # With these settings UCX opens no socket, and its 4 MiB per rank don't come from /dev/shm,
+    # which is often small in containers.
     ("UCX_TLS", "self,sysv"),
-    ("FI_PROVIDER", "tcp"),  # where it is libfabric
+    ("FI_PROVIDER", "tcp"),  # for libfabric
     ("FI_TCP_IFACE", "lo"),
     ("MPIR_CVAR_PMI_VERSION", "1"),
 )
@@ -37,12 +37,12 @@ _WITHIN_THIS_MACHINE = (
 
 @dataclass(frozen=True, slots=True)
 class MpiLibrary:
-    """A library, as it describes itself.
+    """An MPI library, as it describes itself.
 
     Attributes:
         vendor: ``MPICH``, ``Open MPI``, ``Intel MPI`` or another.
-        version: ``5.0.2``.
-        text: all that it says of its version and its build.
+        version: Version such as ``5.0.2``.
+        text: Full version string, with build options.
     """
 
     vendor: str
@@ -51,26 +51,26 @@ class MpiLibrary:
 
     @property
     def name(self) -> str:
-        """``MPICH 5.0.2``."""
+        """Vendor and version, such as ``MPICH 5.0.2``."""
         return f"{self.vendor} {self.version}"
 
     @property
     def startable(self) -> bool:
-        """Whether its ranks find each other through PMI-1, which our launcher serves."""
+        """True if its ranks find each other through PMI-1, which distdemo's launcher serves."""
         return self.vendor == "MPICH" and _OTHER_PMI.search(self.text) is None
 
     @property
     def choice(self) -> str:
-        """How its ranks are started, in a sentence."""
+        """Sentence about how its ranks are started."""
         if self.startable:
             return f"{self.name}: its ranks are started without mpiexec."
-        return f"{self.name}: its ranks are started by its own mpiexec alone."
+        return f"{self.name}: only its own mpiexec can start its ranks."
 
     def start(self, world_size: int) -> MpiStart:
-        """What the launcher needs to start its ranks.
+        """Return the parameters for starting its ranks.
 
         Raises:
-            UsageError: the launcher can't; the hint shows the line that can.
+            UsageError: The launcher can't start them; the hint has a command line that can.
         """
         if self.startable:
             return MpiStart(_WITHIN_THIS_MACHINE)
@@ -82,15 +82,15 @@ class MpiLibrary:
             line = f"{self._mpiexec(world_size)} python PROGRAM"
             hint = f'Start {line}, which imports distdemo.mpi and calls init_process_group("mpi").'
         raise UsageError(
-            f"The ranks of {self.name} can't be started from here.",
-            "They find each other through their own mpiexec alone; MPICH's don't need one.",
+            f"distdemo can't start ranks of {self.name}.",
+            "They need their own mpiexec to find each other. Ranks of MPICH don't.",
             hint,
         )
 
     def _mpiexec(self, world_size: int) -> str:
-        """``mpiexec -n 4``, with what this library's needs besides here."""
-        beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-        words = [beside if beside and beside != shutil.which("mpiexec") else "mpiexec"]
+        """Return ``mpiexec -n 4`` with the flags that this library needs here."""
+        bundled = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+        words = [bundled if bundled and bundled != shutil.which("mpiexec") else "mpiexec"]
         if self.vendor == "Open MPI":
             if os.geteuid() == 0:
                 words.append("--allow-run-as-root")
@@ -101,23 +101,23 @@ class MpiLibrary:
 
 @cache
 def library() -> MpiLibrary:
-    """The library that mpi4py loads, loaded by that.
+    """Load and return the library that mpi4py finds.
 
     Raises:
-        UsageError: mpi4py is missing, or finds no library.
+        UsageError: mpi4py is missing or finds no library.
     """
     try:
         import mpi4py
 
-        if "mpi4py.MPI" not in sys.modules:  # else the importer decides when MPI begins and ends
+        if "mpi4py.MPI" not in sys.modules:  # otherwise the importer initialises and finalises MPI
             mpi4py.rc.initialize = False
             mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: no library was found
         raise UsageError(
-            "There is no MPI for Python here.",
+            "mpi4py is missing or finds no MPI library.",
             f"{error}.".replace("..", "."),
-            "pip install 'distdemo[mpi]' brings mpi4py and MPICH.",
+            "Install mpi4py and MPICH: pip install 'distdemo[mpi]'",
         ) from error
     vendor, version = MPI.get_vendor()
     text = MPI.Get_library_version().strip("\0\n ")

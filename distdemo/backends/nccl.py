@@ -1,4 +1,4 @@
-"""nccl: NVIDIA's collectives between GPUs, one rank a GPU."""
+"""nccl: NVIDIA's collectives between GPUs, with one rank per GPU."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
 _FACTORS = frozenset({"float16", "float32", "float64"})
-"""What every torch from 2.8 to 2.15 takes (``unpackPreMulSum`` in ProcessGroupNCCL.cpp): bfloat16
-came later, with factors of a wrong type in some releases."""
+"""Dtypes of premul_sum in torch 2.8 to 2.15 (``unpackPreMulSum`` in ProcessGroupNCCL.cpp). bfloat16
+was added later, and some releases give its factors the wrong type."""
 
 _BITWISE = frozenset({"band", "bor", "bxor"})
 _SERIAL = (
-    "NCCL runs a rank's calls one after the other: where all irecv before they isend, all wait for "
-    "ever. A batch has no order: --pattern exchange."
+    "NCCL runs a rank's calls in order: if every rank calls irecv before isend, all wait forever. "
+    "Batched calls have no order: --pattern exchange."
 )
 """Source: "unbatched P2P ops are treated as independent collective ops, and are thus serialized",
-what ProcessGroupNCCL warns of in a group that is bound to a device, as ours are."""
+a warning of ProcessGroupNCCL for groups that are bound to a device, as distdemo's are."""
 
 _BESIDE = (
-    "nccl2, a new implementation, stands beside the old one, which is nccl-legacy too. nccl means "
-    "the old one, or the new one where TORCH_DIST_USE_NCCL2=1."
+    "nccl2 is a new implementation; nccl-legacy is another name for the old one. nccl means the "
+    "old one, or the new one if TORCH_DIST_USE_NCCL2=1."
 )
-_NEW = "nccl means nccl2. TORCH_DIST_USE_NCCL2=0, or the name nccl-legacy, brings the old one back."
+_NEW = "nccl means nccl2. TORCH_DIST_USE_NCCL2=0 or the name nccl-legacy selects the old one."
 
 
 class Nccl(Backend):
-    """NCCL takes one rank a GPU: two ranks on one GPU are refused by the library itself."""
+    """The NCCL backend. The library rejects two ranks on one GPU."""
 
     name = "nccl"
-    summary = "GPU tensors over NVLink, PCIe and networks; needs a GPU for every rank."
+    summary = "GPU tensors over NVLink, PCIe and networks; needs one GPU per rank."
     devices = ("cuda",)
     rank_per_gpu = True
     transport = Transport.DEVICE_COPY
@@ -45,10 +45,10 @@ class Nccl(Backend):
     dtypes = COMMON_DTYPES | {"bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
     # register_backend in torch/distributed/distributed_c10d.py of 2.13, 2.14 and 2.15.
     history = (("2.14", _BESIDE), ("2.15", _NEW))
-    get = "It is in the CUDA wheels of torch: install one on a machine with NVIDIA GPUs."
+    get = "Install a CUDA wheel of torch on a machine with NVIDIA GPUs."
 
     def missing(self) -> str | None:
-        """Why this torch can't use it; None if it can."""
+        """Return the reason this torch can't use NCCL, or None if it can."""
         import torch.distributed as dist
 
         if dist.is_available() and dist.is_nccl_available():
@@ -57,16 +57,16 @@ class Nccl(Backend):
         return f"{without} {why_none()[0]}" if gpus_in_sight() and not count_gpus() else without
 
     def version(self) -> str:
-        """Of the NCCL that torch brings."""
+        """Return the version of torch's NCCL."""
         return nccl_version()
 
     def implementation(self) -> str:
-        """What torch registered under this name; empty before 2.14, where there was one alone."""
+        """Return ``nccl2`` or ``nccl-legacy``, or "" before torch 2.14, which has only one."""
         import torch.distributed as dist
 
         if not (dist.is_available() and dist.is_nccl_available()) or torch_is_before("2.14"):
             return ""
-        plugins = getattr(dist.Backend, "_plugins", {})  # empty until a group was made
+        plugins = getattr(dist.Backend, "_plugins", {})  # empty until the first group is created
         made_by = getattr(getattr(plugins.get("NCCL"), "creator_fn", None), "__name__", "")
         asked = os.environ.get("TORCH_DIST_USE_NCCL2")
         new = asked == "1" if torch_is_before("2.15") else asked != "0"
@@ -75,15 +75,15 @@ class Nccl(Backend):
         return "nccl2" if new else "nccl-legacy"
 
     def reason(self, op: Op, spec: OpSpec) -> str | None:
-        """As the contract says, and what is NCCL's own."""
+        """Return the known reason, including those specific to NCCL."""
         if spec.objects or op.meets:
             return None
-        if spec.dtype not in self.dtypes:  # its send and recv are of the same types
-            return f"NCCL has no {spec.dtype}."
+        if spec.dtype not in self.dtypes:  # applies to send and recv too
+            return f"NCCL doesn't support {spec.dtype}."
         if spec.pattern == "ring" and spec.async_op:
             return _SERIAL
         if spec.reduce_op == "premul_sum" and spec.dtype not in _FACTORS:
-            return f"NCCL's premul_sum multiplies {', '.join(sorted(_FACTORS))} alone."
+            return f"NCCL's premul_sum supports only {', '.join(sorted(_FACTORS))}."
         return super().reason(op, spec)
 
     def _refuses_reduction(self, kind: str, reduce_op: str) -> str | None:

@@ -1,6 +1,6 @@
-"""What the ranks of a backend need before they start.
+"""Requirements of a backend's ranks, resolved before they start.
 
-The launcher knows no backend: it is handed a ``WorldSpec`` that says all of this.
+The launcher doesn't know the backends; it gets all of this in a ``WorldSpec``.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def named(backend: str) -> list[str]:
-    """The backends of a setting such as ``gloo`` or ``cpu:gloo,cuda:nccl``."""
+    """Return the backends in a setting such as ``gloo`` or ``cpu:gloo,cuda:nccl``."""
     return [part.rpartition(":")[2].strip().lower() for part in backend.split(",")]
 
 
 def prepared(world: WorldSpec, *, joined: bool = False) -> WorldSpec:
-    """The same world with all that the ranks of its backends need. Imports torch.
+    """Return the world with the requirements of its backends filled in. Imports torch.
 
     Args:
-        world: its backend may be a mixture, ``cpu:gloo,cuda:nccl``.
-        joined: another launcher has started its processes and given them their ranks.
+        world: A world whose backend may be a combination such as ``cpu:gloo,cuda:nccl``.
+        joined: True if another launcher started the processes and assigned their ranks.
 
     Raises:
-        UsageError: its ranks can't be started here.
+        UsageError: The ranks can't be started here.
     """
     from distdemo.backends import REGISTRY
 
@@ -51,12 +51,12 @@ def run_prepared(
     world: WorldSpec,
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),
-    **how: Any,  # noqa: ANN401 - the launcher's own
+    **how: Any,  # noqa: ANN401 - passed to the launcher
 ) -> WorldReport:
-    """``launcher.local.run_world`` with the world as its backend needs it.
+    """Prepare the world for its backend and run it with ``launcher.local.run_world``.
 
     Raises:
-        UsageError: its ranks can't be started here.
+        UsageError: The ranks can't be started here.
     """
     from distdemo.launcher.local import run_world
 
@@ -64,15 +64,15 @@ def run_prepared(
 
 
 def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
-    """Refuse ranks on GPUs that are not there. Imports torch.
+    """Raise `UsageError` if there are too few GPUs for the ranks. Imports torch.
 
     Args:
-        backend: of the world.
-        world: with its device.
-        ranks: how many of its ranks share the GPUs that this process sees.
+        backend: Backend of the world.
+        world: World whose device is checked.
+        ranks: Number of its ranks that share the GPUs of this process.
 
     Raises:
-        UsageError: torch can use no GPU, or the backend needs more than there are.
+        UsageError: torch can use no GPU, or the backend needs more GPUs than there are.
     """
     if world.device == "cpu":
         return
@@ -86,15 +86,15 @@ def check_gpus(backend: Backend, world: WorldSpec, ranks: int) -> None:
         raise UsageError(
             f"{ranks} ranks{'' if whole else ' of this host'} over {backend.name}, "
             f"but there {'is one GPU' if gpus == 1 else f'are {gpus} GPUs'}.",
-            f"{backend.name} takes one rank a GPU.",
+            f"{backend.name} needs one GPU per rank.",
             f"Try --world-size {gpus}, or --backend gloo --device cuda, whose ranks share GPUs."
             if whole
-            else f"Start {gpus} of them here, or try --backend gloo --device cuda.",
+            else f"Start {gpus} ranks here, or try --backend gloo --device cuda.",
         )
 
 
 def versions_of(world: WorldSpec) -> dict[str, str]:
-    """The versions that count in a world on GPUs, by name; none on the CPU. Imports torch."""
+    """Return the versions of the GPU libraries of a world; empty on the CPU. Imports torch."""
     if world.device == "cpu":
         return {}
     import torch

@@ -1,4 +1,4 @@
-"""ucc: collectives over UCX, in builds of torch made with it."""
+"""ucc: collectives over UCX, in builds of torch that include it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from distdemo.backends.contract import COMMON_DTYPES, Backend, Transport
 
 
 class Ucc(Backend):
-    """Experimental in torch, and not in the wheels on PyPI."""
+    """The UCC backend, which is experimental in torch and not in the wheels on PyPI."""
 
     name = "ucc"
-    summary = "CPU and GPU tensors over UCX; only in a torch that was built with it."
+    summary = "CPU and GPU tensors over UCX; only in builds of torch that include it."
     devices = ("cpu", "cuda")
     transport = Transport.MEMORY_COPY
     get = "Build torch from source with USE_UCC=1 on a machine with UCC and UCX."
     dtypes = COMMON_DTYPES
 
     def missing(self) -> str | None:
-        """Why this torch can't use it; None if it can."""
+        """Return the reason this torch can't use UCC, or None if it can."""
         import torch.distributed as dist
 
         if dist.is_available() and dist.is_ucc_available():
             return None
-        return "This torch was built without UCC, as the wheels on PyPI are."
+        return "This torch was built without UCC, like the wheels on PyPI."

@@ -1,1 +1,1 @@
-"""The matrix for CI (``check``); which backends are here and what one takes (``backends``)."""
+"""``check``, the test matrix for CI, and ``backends``, the list of available backends."""

@@ -1,18 +1,18 @@
-"""A check for CI: a JUnit report, and annotations on GitHub.
+"""Output of ``check`` for CI: JUnit reports and GitHub annotations.
 
-JUnit XML has no standard; this keeps to what all readers take:
+JUnit XML isn't standardised. The reports use the common subset of these readers:
 
 - Jenkins: the schema junit-10.xsd of its xunit plugin. Times have three decimals.
-- GitLab: a case is known by ``classname`` and ``name``, which must be unique together, and of a
-  failure only the text is shown, not its ``message``: the text holds everything.
+- GitLab: ``classname`` and ``name`` together identify a case, and only the text of a failure is
+  shown, not its ``message``. So the text is complete.
   https://docs.gitlab.com/ci/testing/unit_test_reports
-- Readers of GitHub show ``message`` as the headline and the text below it.
+- Readers for GitHub show ``message`` as the headline and the text below it.
 
-A case that did not run is an ``error``: a ``skipped`` one would pass for green. What is known to be
-wrong in this release of torch is skipped, or a failure under ``--strict``.
+A case that did not run is an ``error``, because a ``skipped`` one would count as success. A case
+known to be wrong in this release of torch is skipped, or a failure with ``--strict``.
 
 GitHub's annotations: docs.github.com, "Workflow commands for GitHub Actions", and ``command.ts`` of
-actions/toolkit for the escapes. More than ten of a kind in one step have been seen to get lost.
+actions/toolkit for the escapes. GitHub drops more than ten annotations of one kind per step.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ from itertools import groupby
 from xml.etree import ElementTree as ET
 
 from distdemo.check.records import CaseResult, CheckReport, Status
-from distdemo.check.view import verdict, why_none
+from distdemo.check.view import reason_none_ran, verdict
 from distdemo.view.foreign import printable
 from distdemo.view.format import plural
 
-# Printable text that XML 1.0 can't hold (section 2.2, Char).
+# Printable characters that XML 1.0 forbids (section 2.2, Char).
 _FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 SKIPPED: tuple[Status, ...] = ("known wrong", "not supported")
-LIMIT = 10  # annotations of one kind in a step
-LINES = 5  # of a failure's details; the log and the JUnit report have all
+LIMIT = 10  # annotations of one kind per step
+LINES = 5  # of details per failure; the log and the JUnit report are complete
 
 
 def junit_xml(report: CheckReport) -> str:
-    """The document as text, to be written as UTF-8. A suite to each op."""
-    # Failures under --strict: a suite's counts and its cases agree by their status alone.
+    """Return the XML document, for writing as UTF-8, with one suite per op."""
+    # Failures with --strict. Replaced here so that counts and cases agree.
     strict: Status = "failed" if report.strict else "known wrong"
     cases = [
         replace(case, status=strict) if case.status == "known wrong" else case
         for case in report.cases
     ]
     if not (report.ok or any(case.status in ("failed", "not run") for case in cases)):
-        # Nothing else would say that this is no success.
+        # Nothing else would mark this report as unsuccessful.
         name = "at least one case runs"
-        cases.append(CaseResult(name, "check", "any", "none", 0, "not run", why=why_none(report)))
+        cases.append(
+            CaseResult(name, "check", "any", "none", 0, "not run", why=reason_none_ran(report))
+        )
     whole = {"name": "distdemo check", "time": f"{report.time_s:.3f}"}
     root = ET.Element("testsuites", {**whole, **_counts(cases)})
     properties = {
@@ -88,7 +90,7 @@ def _add_case(suite: ET.Element, case: CaseResult) -> None:
         message = case.why or ("failed" if failed else "no reason was given")
         message = message if failed else f"not run: {message}"
         command = [f"Run it alone: {case.command}"] if case.command else []
-        text = "\n".join([message, *command, *case.details])  # some readers show nothing else
+        text = "\n".join([message, *command, *case.details])  # some readers show only the text
         tag = "failure" if failed else "error"
         _child(element, tag, text, message=message, type=case.status)
 
@@ -102,7 +104,7 @@ def _counts(cases: Sequence[CaseResult]) -> dict[str, str]:
 
 
 def _child(parent: ET.Element, tag: str, text: str = "", /, **attributes: str) -> ET.Element:
-    """Add an element with printable text."""
+    """Add an element; make its text printable."""
     clean = {name: _FORBIDDEN.sub("", printable(value)) for name, value in attributes.items()}
     child = ET.SubElement(parent, tag, clean)
     child.text = _FORBIDDEN.sub("", printable(text)) or None
@@ -110,10 +112,10 @@ def _child(parent: ET.Element, tag: str, text: str = "", /, **attributes: str) -
 
 
 def github_annotations(report: CheckReport) -> list[str]:
-    """An error for each failed case, or a notice that all is well; never more than are shown.
+    """Return one error per failed case, or a notice of success; at most ``LIMIT``.
 
-    The last error sums up where the others don't tell it all: further failures, cases that were
-    not run, no case at all.
+    The last error is a summary if there is more to report: further failures, cases that did not
+    run, or no case at all.
     """
     where = f"distdemo check: {report.backend} on {report.device}"
     if report.ok:
@@ -124,8 +126,8 @@ def github_annotations(report: CheckReport) -> list[str]:
         lines += [f"Run it alone: {case.command}"] if case.command else []
         errors.append(_annotation("error", f"distdemo check: {case.id}", "\n".join(lines)))
     not_run = report.of("not run")
-    told = not (not_run or (report.strict and report.of("known wrong")))
-    if errors and len(errors) <= LIMIT and told:
+    complete = not (not_run or (report.strict and report.of("known wrong")))
+    if errors and len(errors) <= LIMIT and complete:
         return errors
     shown = errors[: LIMIT - 1]
     lines = [verdict(report)]
@@ -139,9 +141,9 @@ def github_annotations(report: CheckReport) -> list[str]:
 
 
 def _annotation(kind: str, title: str, message: str) -> str:
-    """A workflow command; a colon or comma would end its title."""
+    """Return a workflow command. Colons and commas in its title are escaped."""
 
-    def escaped(text: str) -> str:  # the per cent sign first, for the other escapes contain it
+    def escaped(text: str) -> str:  # the percent sign first: the other escapes contain it
         return printable(text).replace("%", "%25").replace("\n", "%0A")
 
     name = escaped(title).replace(":", "%3A").replace(",", "%2C")

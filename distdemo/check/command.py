@@ -30,14 +30,14 @@ from distdemo.errors import UsageError
 from distdemo.view.foreign import write_message
 
 VIEW = "distdemo.check.view"
-STALL = 10.0  # seconds without progress after which a case is given up
+STALL_S = 10.0  # seconds without progress after which a case fails
 
 
 def parse_world_sizes(text: str) -> Sizes:
-    """Several numbers of ranks: ``2,5``."""
+    """Parse world sizes such as ``2,5``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in parts):
-        raise BadValue(text, "these are not numbers of ranks.", "A world has at least one.", "2,5")
+        raise BadValue(text, "not a list of world sizes.", "Every world size is at least 1.", "2,5")
     return Sizes(dict.fromkeys(map(int, parts)))
 
 
@@ -52,7 +52,7 @@ def check(
     session: Session,
     *,
     full: Annotated[
-        bool, typer.Option("--full", help="Every form across all axes: thousands of cases.")
+        bool, typer.Option("--full", help="Combine the axes for every form: thousands of cases.")
     ] = False,
     only_ops: Annotated[
         list[str] | None,
@@ -80,21 +80,19 @@ def check(
             "-n",
             metavar="N",
             parser=parse_world_sizes,
-            help="Only worlds of this size: 3, or 2,5. Default: 1 to 5, with --full 8 too.",
+            help="Only these world sizes: 3, or 2,5. Default: 1 to 5; with --full also 8.",
         ),
     ] = None,
     only_case: Annotated[
         str | None,
-        typer.Option("--case", metavar="ID", help="Only this case, as a report names it."),
+        typer.Option("--case", metavar="ID", help="Only the case with this ID from a report."),
     ] = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop at the first failure.")
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option(
-            "--strict", help="Count what is known to be wrong in this torch as a failure."
-        ),
+        typer.Option("--strict", help="Count cases known to be wrong in this torch as failures."),
     ] = False,
     backend: Backend = "auto",
     junit_xml: Annotated[
@@ -103,42 +101,44 @@ def check(
             "--junit-xml",
             metavar="FILE",
             parser=file_to_write(".xml"),
-            help="Write the cases for GitHub, GitLab or Jenkins.",
+            help="Write a JUnit report for GitHub, GitLab or Jenkins.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     isolate: Annotated[
         bool,
-        typer.Option("--isolate", help="A world for each case: slower.", rich_help_panel=ADVANCED),
+        typer.Option(
+            "--isolate", help="Start a new world per case (slower).", rich_help_panel=ADVANCED
+        ),
     ] = False,
     seed: Seed = 0,
     device: Device = None,
-    stall: Stall = STALL,
+    stall: Stall = STALL_S,
     start_method: StartMethod = "auto",
 ) -> Result:
     """The smoke check for CI: every operation, form and type, each verified exactly.
 
-    Exit code 0 only if all that the backend supports passed. What is known to be wrong in this
-    release of torch is shown, and not run or counted, unless --strict is given.
+    The exit code is 0 only if every case that the backend supports passed. Cases known to be wrong
+    in this release of torch are listed but not run. They count as failures only with --strict.
     """
-    place = session.placement
-    begins_once = place is not None and place.one_world_only
-    if isolate and begins_once:
+    placement = session.placement
+    single_world = placement is not None and placement.one_world_only
+    if isolate and single_world:
         raise UsageError(
             "--isolate can't be used under mpiexec.",
-            "It starts a new world for each case, and MPI begins once in a process.",
-            "Leave it out, or add --launcher local.",
+            "It starts a new world per case, but MPI can be initialised only once per process.",
+            "Remove it, or add --launcher local.",
         )
-    if place is not None:
+    if placement is not None:
         if world_sizes and len(world_sizes) > 1:
             given = ",".join(map(str, world_sizes))
-            why = "The ranks that take part are those that were started."
-            raise UsageError(f"--world-size {given}: here is one world.", why, "Name one size.")
+            why = "The launcher has already started the ranks of one world."
+            raise UsageError(f"--world-size {given}: only one size is possible.", why, "Use one.")
         world_sizes = Sizes([session.world_size(world_sizes[0] if world_sizes else None)])
     sizes = {} if world_sizes is None else {"sizes": world_sizes}
     if only_case is not None and (only_ops or only_dtypes):
-        why = "A case has its operation and its element type in its name."
-        raise UsageError("--case goes with neither --op nor --dtype.", why, "Leave them out.")
+        why = "The ID of a case includes its operation and dtype."
+        raise UsageError("--case can't be combined with --op or --dtype.", why, "Remove them.")
     if only_case is not None:
         cases = [_named_case(only_case, seed or 0, sizes)]
     else:
@@ -146,8 +146,8 @@ def check(
     largest = session.world_size(max(case.world_size for case in cases))
     world = session.world(largest, backend, device, None, start_method, stall=stall)
 
-    def start(world: Any, target: Any, args: tuple[Any, ...], hear: Any) -> Any:  # noqa: ANN401 - as Start
-        """The nodes of a joined world tell each other which cases the next world runs."""
+    def start(world: Any, target: Any, args: tuple[Any, ...], hear: Any) -> Any:  # noqa: ANN401 - see Start
+        """Start a world. Joined nodes agree on the cases of the next world."""
         order = [number for number, _ in args[0]]
         meaning = f"{full} {[case.id for case in cases]}"
         from distdemo.check.rank import CaseFinding
@@ -175,7 +175,7 @@ def check(
 
     with Progress(len(cases), enabled=not session.quiet and session.is_first) as progress:
         gpus = None
-        if place is None and backends.REGISTRY[world.backend].rank_per_gpu:
+        if placement is None and backends.REGISTRY[world.backend].rank_per_gpu:
             gpus = _count_gpus()
             fitting = [case.world_size for case in cases if case.world_size <= gpus]
             world = replace(world, world_size=max(fitting, default=largest))
@@ -187,7 +187,7 @@ def check(
             world=world,
             scope="full" if full else "quick",
             seed=seed or 0,
-            fail_fast=fail_fast or begins_once,
+            fail_fast=fail_fast or single_world,
             isolate=isolate,
             gpus=gpus,
             strict=strict,
@@ -195,10 +195,10 @@ def check(
         report = controller.check(plan, start, progress.advance)
     from distdemo.check.ci import github_annotations
     from distdemo.check.ci import junit_xml as as_xml
-    from distdemo.check.view import verdict, why_none
+    from distdemo.check.view import reason_none_ran, verdict
 
     if os.environ.get("GITHUB_ACTIONS") == "true" and session.is_first:
-        # GitHub's runner reads both streams, and shows these beside the change.
+        # GitHub's runner reads both streams, and shows annotations next to the change.
         write_message("".join(f"{line}\n" for line in github_annotations(report)))
     errors = [Error(f"{case.id} failed.", case.why, case.command) for case in report.of("failed")]
     if strict:
@@ -207,7 +207,7 @@ def check(
     not_run = dict.fromkeys(case.why for case in report.of("not run"))
     errors += [Error("Some cases were not run.", why) for why in not_run]
     if not errors and not report.ok:
-        errors.append(Error(verdict(report), why_none(report)))
+        errors.append(Error(verdict(report), reason_none_ran(report)))
     return Result(
         report,
         VIEW,
@@ -218,10 +218,10 @@ def check(
 
 
 def _named_case(name: str, seed: int, sizes: dict[str, Sizes]) -> matrix.Case:
-    """The case of this name, of either scope: neither holds the other.
+    """Return the case with this ID, from either scope.
 
     Raises:
-        UsageError: there is none.
+        UsageError: There is no such case.
     """
     op = ops.find(name.partition("/")[0])
     known: dict[str, matrix.Case] = {}
@@ -232,7 +232,7 @@ def _named_case(name: str, seed: int, sizes: dict[str, Sizes]) -> matrix.Case:
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         raise UsageError(
             f"There is no case {name!r}.",
-            "The cases are those that a report names; worlds of other sizes have others.",
+            "Reports list the IDs of all cases. Use the report's --world-size too.",
             f"Did you mean {' or '.join('--case ' + each for each in near)}?" * bool(near),
         )
     return known[name]
@@ -246,10 +246,10 @@ def _cases(
     *,
     full: bool,
 ) -> list[matrix.Case]:
-    """The cases of this scope that the options leave.
+    """Return the cases of this scope that match the options.
 
     Raises:
-        UsageError: an operation or form that doesn't exist, or none is left.
+        UsageError: An operation or form doesn't exist, or no case matches.
     """
     wanted: set[tuple[str, str]] = set()
     for text in (part.strip() for each in only_ops for part in each.split(",") if part.strip()):
@@ -271,9 +271,9 @@ def _cases(
     ]
     if not cases:
         raise UsageError(
-            "No case is left to check.",
-            "The operations, dtypes and world sizes that you named have none in common.",
-            "Leave one of them out, or add --full.",
+            "No case matches.",
+            "No case has these operations, dtypes and world sizes.",
+            "Remove one of the options, or add --full.",
         )
     return cases
 
@@ -288,7 +288,7 @@ def _count_gpus() -> int:
 @command(epilog="Try: distdemo backends", record="distdemo.check.records:BackendList")
 def list_backends(session: Session) -> Result:
     """Try every backend: available or not, why, and how to get it."""
-    with session.waiting("looking at the backends"):
+    with session.waiting("trying the backends"):
         from distdemo.check.survey import survey
 
         found = survey(session.start)

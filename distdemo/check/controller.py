@@ -1,8 +1,8 @@
-"""The check's side in the launcher: worlds that many cases share, and a fresh one after a failure.
+"""Run the cases of a check in shared worlds, with a new world after each failure.
 
-Cases of one world size run in one world, in order. The first that fails there (a wrong element, an
-exception, a rank that died, no progress) ends that world, because nothing after it could be
-trusted; the cases behind it go on in a new one. So every failure is its own.
+Cases with the same world size run in one world, in order. The first failure (a wrong element, an
+exception, a dead rank or a stall) ends the world, because later results couldn't be trusted. The
+remaining cases run in a new world, so failures are independent.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from distdemo.launcher.records import (
 )
 from distdemo.versions import versions
 
-OUTER_LIMIT = 24 * 3600.0  # seconds; a world of the check ends when a case stalls, not by this
+WORLD_TIMEOUT_S = 24 * 3600.0  # seconds; stalled cases end a world long before
 LOST = "lost its peer: "
 Progress = Callable[[int, int, str], None]
-"""Called with (cases done, cases failed, the one that ended last)."""
+"""Callback with (finished cases, failed cases, ID of the last case)."""
 Start = Callable[..., WorldReport]
-"""``distdemo.launcher.local.run_world``, or what does the same for a joined world."""
+"""``distdemo.launcher.local.run_world``, or its counterpart for a joined world."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """What to check, and how.
+    """Cases and settings of a check.
 
     Attributes:
-        cases: in the order in which they run.
-        world: the world to start, but for its size; its ``stall`` is the limit of a single case.
+        cases: Cases in the order in which they run.
+        world: World to start, except for its size. Its ``stall`` limits a single case.
         scope: ``quick`` or ``full``.
-        fail_fast: stop at the first failure.
-        isolate: a world for each case.
-        skip_refused: leave out what the backend's map says it does not take, or does wrongly in
-            this release of torch.
-        strict: of the report.
-        gpus: how many there are, if a world can't have more ranks than that.
+        seed: Seed of the order and values.
+        fail_fast: True to stop at the first failure.
+        isolate: True to start one world per case.
+        skip_refused: True to skip cases that are unsupported or wrong in this release of torch
+            according to the backend's map.
+        gpus: Number of GPUs if it limits the world size, else None.
+        strict: True to count cases known to be wrong as failures.
     """
 
     cases: Sequence[Case]
@@ -64,7 +65,7 @@ class CheckPlan:
 
 
 def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> CheckReport:
-    """Run every case that the backend supports, and say how each went."""
+    """Run every case that the backend supports, and return the results."""
     began = time.monotonic()
     run = _Run(plan, start, progress)
     interrupted = False
@@ -92,19 +93,19 @@ def check(plan: CheckPlan, start: Start, progress: Progress | None = None) -> Ch
 
 @dataclass(slots=True)
 class _Run:
-    """A check under way: what came of the cases so far, by their number."""
+    """A check in progress, with the results so far by case number."""
 
     plan: CheckPlan
     start: Start
     progress: Progress | None
     worlds: int = 0
     results: dict[int, CaseResult] = field(default_factory=dict)
-    _heard: dict[int, list[CaseFinding]] = field(default_factory=dict)
+    _findings: dict[int, list[CaseFinding]] = field(default_factory=dict)
     _failed: int = 0
-    _lost: bool = False  # a part of the world that others started is gone: no world can follow
+    _lost: bool = False  # a node of the joined world is gone: no further world can start
 
     def all(self) -> None:
-        """Every case, world after world."""
+        """Run all cases, world after world."""
         sizes: dict[int, list[int]] = {}
         for number, case in enumerate(self.plan.cases):
             reason, wrong = self._refusal(case), self._known_wrong(case)
@@ -116,12 +117,12 @@ class _Run:
                 sizes.setdefault(case.world_size, []).append(number)
         for world_size, left in sorted(sizes.items()):
             while left and not ((self.plan.fail_fast or self._lost) and self._failed):
-                left = self._one_world(world_size, left)  # noqa: PLW2901 - what is left of it
+                left = self._one_world(world_size, left)  # noqa: PLW2901 - the remaining cases
 
     def _refusal(self, case: Case) -> str | None:
         world, gpus = self.plan.world, self.plan.gpus
         if gpus is not None and case.world_size > gpus:
-            return f"It needs a GPU for every rank, and there are {gpus} here."
+            return f"It needs one GPU per rank, but this machine has {gpus}."
         if not self.plan.skip_refused:
             return None
         return backends.REGISTRY[world.backend].refuses(case.op, case.spec, world.device)
@@ -135,7 +136,7 @@ class _Run:
     def result(
         self, number: int, status: Status, time_s: float = 0.0, why: str = "", *details: str
     ) -> CaseResult:
-        """How a case went; the device is named where it is not the backend's usual one."""
+        """Return the result of a case. Its command names the device unless it is the default."""
         case, world = self.plan.cases[number], self.plan.world
         usual = backends.REGISTRY[world.backend].default_device()
         return CaseResult(
@@ -153,70 +154,76 @@ class _Run:
         )
 
     def _one_world(self, world_size: int, numbers: list[int]) -> list[int]:
-        """Run these cases in a new world until one fails; returns those that are left."""
+        """Run cases in a new world until one fails; return the remaining ones."""
         mine = numbers[:1] if self.plan.isolate else numbers
-        self._heard = {number: [] for number in mine}
+        self._findings = {number: [] for number in mine}
         self.worlds += 1
         world = replace(
-            self.plan.world, world_size=world_size, deadline=OUTER_LIMIT, capture=True, lazy=False
+            self.plan.world,
+            world_size=world_size,
+            deadline=WORLD_TIMEOUT_S,
+            capture=True,
+            lazy=False,
         )
         cases = tuple((number, self.plan.cases[number]) for number in mine)
 
         def hear(_: int, finding: CaseFinding) -> bool:
-            """Note what a rank said; True if the world is of no more use."""
-            heard = self._heard[finding.number]
-            heard.append(finding)
-            if not finding.wrong and len(heard) == world_size:
-                self._end(self.result(finding.number, "passed", _longest(heard)), finding.number)
+            """Record a rank's finding; return True if it ends the world."""
+            findings = self._findings[finding.number]
+            findings.append(finding)
+            if not finding.wrong and len(findings) == world_size:
+                self._finish(
+                    self.result(finding.number, "passed", _longest(findings)), finding.number
+                )
             return bool(finding.wrong)
 
         report = self.start(world, run_cases, (cases,), hear=hear)
         self._lost |= any(isinstance(outcome, Lost) for outcome in report.outcomes)
         left = [number for number in mine if number not in self.results]
         if left:
-            guilty = guilty_case(left, self._heard, report)
-            self._end(self._blame(guilty, report), guilty)
-            left.remove(guilty)  # the others run again
+            failed = failed_case(left, self._findings, report)
+            self._finish(self._failure(failed, report), failed)
+            left.remove(failed)  # the remaining cases run again
         return [*left, *numbers[len(mine) :]]
 
-    def _end(self, result: CaseResult, number: int) -> None:
+    def _finish(self, result: CaseResult, number: int) -> None:
         self.results[number] = result
         self._failed += result.status == "failed"
         if self.progress is not None:
             self.progress(len(self.results), self._failed, result.id)
 
-    def _blame(self, number: int, report: WorldReport) -> CaseResult:
-        """Why the case that ended its world failed."""
-        heard = self._heard[number]
-        wrong = [finding.wrong for finding in heard if finding.wrong]
+    def _failure(self, number: int, report: WorldReport) -> CaseResult:
+        """Return the result of the case that ended its world."""
+        findings = self._findings[number]
+        wrong = [finding.wrong for finding in findings if finding.wrong]
         if wrong:
             details = [line for lines in wrong for line in lines[1:]]
-            return self.result(number, "failed", _longest(heard), wrong[0][0], *details)
+            return self.result(number, "failed", _longest(findings), wrong[0][0], *details)
         verdict = report.verdict
         what, why = (verdict.what, verdict.why) if verdict else ("Its world ended.", "")
-        known = filter(None, (why, *map(how_it_ended, report.outcomes)))
+        known = filter(None, (why, *map(_describe_failure, report.outcomes)))
         return self.result(number, "failed", report.seconds, what, *known)
 
 
-def _longest(heard: Iterable[CaseFinding]) -> float:
-    """The longest that a rank was in the case. Clocks of several hosts can't be compared."""
-    return max(finding.time_s for finding in heard)
+def _longest(findings: Iterable[CaseFinding]) -> float:
+    """Return the longest time of a rank in the case. Clocks of hosts can't be compared."""
+    return max(finding.time_s for finding in findings)
 
 
-def guilty_case(
-    left: Sequence[int], heard: dict[int, list[CaseFinding]], report: WorldReport
+def failed_case(
+    left: Sequence[int], findings: dict[int, list[CaseFinding]], report: WorldReport
 ) -> int:
-    """The number of the case that ended its world.
+    """Return the number of the case that ended its world.
 
-    A rank may be ahead of the others: what it did in its own case is no fault of theirs.
+    A rank may be ahead of its peers. If it fails, only the case that it was in is to blame.
 
     Args:
-        left: of the world's cases those that not every rank came through, in order.
-        heard: what the ranks said of each of the world's cases, in order.
-        report: how the world ended.
+        left: Cases that not every rank completed, in order.
+        findings: Findings of the ranks by case, in order.
+        report: Report of the world.
     """
-    for number, findings in heard.items():
-        if any(finding.wrong for finding in findings):
+    for number, of_case in findings.items():
+        if any(finding.wrong for finding in of_case):
             return number
     verdict = report.verdict
     at_fault = [report.outcomes[rank] for rank in verdict.ranks[:1]] if verdict else []
@@ -226,11 +233,11 @@ def guilty_case(
     return next((number for number in left if number in numbers), left[0])
 
 
-def how_it_ended(outcome: Outcome) -> str:
-    """How a rank ended, if it did so by itself."""
+def _describe_failure(outcome: Outcome) -> str:
+    """Return a line about how a rank failed, or "" if it was stopped."""
     if isinstance(outcome, Died):
         signal = outcome.signal
-        how = f"ended by {f'signal {signal}' if signal else f'exit code {outcome.exit_code}'}"
+        how = f"killed by signal {signal}" if signal else f"exit code {outcome.exit_code}"
     elif isinstance(outcome, Lost):
         how = outcome.why
     elif isinstance(outcome, Raised):

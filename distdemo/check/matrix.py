@@ -1,6 +1,6 @@
-"""The cases of ``check``, made from the ops' declarations: axis by axis, or all across.
+"""The cases of ``check``, generated from the declarations of the ops along or across the axes.
 
-Nothing here names an op: what an op takes, and what a form of it lacks, says which axes it has.
+Nothing here names an op. The axes follow from the settings that an op has and a form lacks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from distdemo.ops.spec import OpSpec
 
 QUICK_SIZES = (1, 2, 3, 4, 5)
 FULL_SIZES = (1, 2, 3, 4, 5, 8)
-LARGE = 70_001  # elements: beyond what any backend sends as a small message, and no round number
+LARGE = 70_001  # elements: more than any backend sends as a small message, and not a round number
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (LARGE,))
-LENGTHS = (3, 0, 7, 1, 2, 5, 0, 4)  # of uneven tensors, repeated over the ranks
-LATE = 0.02  # seconds by which a rank comes late to a barrier; it need not wait them out
+LENGTHS = (3, 0, 7, 1, 2, 5, 0, 4)  # of uneven tensors, repeated across the ranks
+STRAGGLER_DELAY_S = 0.02  # seconds that a late rank waits before a barrier; may end early
 LAYOUTS = ("", "ends", "halves", "strided")
 NESTED = (
     '{"loss": 0.5, "history": [1, 2.5, null, {"best": true}]}',
@@ -34,17 +34,18 @@ NESTED = (
 )
 
 
-# ------------------------------------------------------------------------------------- one case
+# ----------------------------------------------------------------------------------------- cases
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One op in one form with one setting of everything.
+    """One op in one form with one value of every setting.
 
     Attributes:
-        form: of the op.
-        specs: one for each group that runs it at once.
-        world_size: ranks of the world.
+        op: Op to run.
+        form: Form of the op.
+        specs: One spec per group; all groups run at the same time.
+        world_size: Number of ranks.
     """
 
     op: Op
@@ -54,19 +55,19 @@ class Case:
 
     @property
     def spec(self) -> OpSpec:
-        """Of the first group."""
+        """Spec of the first group."""
         return self.specs[0]
 
     @property
     def dtype(self) -> str:
-        """The element type; ``object`` or ``none`` where there are no elements."""
+        """Element type; ``object`` or ``none`` if there are no elements."""
         if self.op.meets:
             return "none"
         return "object" if self.spec.objects else self.spec.dtype
 
     @property
     def id(self) -> str:
-        """Its name, made of all that tells it from other cases."""
+        """Unique ID, made of the settings that differ between cases."""
         spec = self.spec
         words = [self.op.name, form_name(self.form), spec.reduce_op, self.dtype]
         words.append(f"n{self.world_size}")
@@ -89,22 +90,22 @@ class Case:
         return "/".join(word for word in words if word is not None)
 
     def command(self, backend: str, device: str = "") -> str:
-        """A command line that runs this case alone.
+        """Return a command line that runs only this case.
 
         Args:
-            backend: the one that it runs on.
-            device: where its tensors are; empty for the backend's own choice.
+            backend: Backend of the case.
+            device: Device of its tensors; empty for the backend's default.
         """
         has_elements = any(spec.objects or _longest(spec) or self.op.meets for spec in self.specs)
         if has_elements:
             words = list(self._flags())
-        else:  # the op's own command refuses it: there would be no element to show
+        else:  # the op's own command rejects cases without elements
             words = ["check", "--case", self.id, "-n", str(self.world_size)]
         words += ["--backend", backend, *(["--device", device] if device else [])]
         return shlex.join(["distdemo", *words])
 
     def _flags(self) -> Iterator[str]:
-        """The op's command and its flags."""
+        """Yield the op's command and its flags."""
         spec, specs = self.spec, self.specs
         data = not (self.op.meets or spec.objects)
         sizes, splits = self._in_order("sizes"), self._in_order("splits")
@@ -126,7 +127,7 @@ class Case:
             "--group": None if split else spec.members,
         }
         yield self.op.command
-        # --splits comes with its lengths.
+        # --splits is added below with its lengths.
         yield from (flag for flag in self.form.flags.split() if flag != "--splits")
         for flag, value in flags.items():
             if value is not None:
@@ -141,7 +142,7 @@ class Case:
             yield "--inference-mode"
 
     def _in_order(self, field: str) -> list[Any]:
-        """What the groups hold in this field a rank, in the order of the ranks that take part."""
+        """Return the field's values of all groups, one per rank, ordered by rank."""
         pairs: list[tuple[int, Any]] = []
         for spec in self.specs:
             share = getattr(spec, field) or ()
@@ -149,17 +150,17 @@ class Case:
         return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
 
 
-def _listed(value: Any) -> str:  # noqa: ANN401 - of an option
+def _listed(value: Any) -> str:  # noqa: ANN401 - any option's value
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def form_name(form: Form) -> str:
-    """The form as a case's name has it."""
+    """Return the form as part of a case's ID."""
     return form.name.replace(" ", "-")
 
 
 def _longest(spec: OpSpec) -> int:
-    """How many elements the longest tensor of a rank has."""
+    """Return the number of elements of the longest tensor of any rank."""
     lengths = spec.sizes if spec.splits is None else tuple(map(sum, spec.splits))
     return spec.numel if lengths is None else max(lengths)
 
@@ -169,12 +170,12 @@ def _longest(spec: OpSpec) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One point on all axes; a form takes from it what it has.
+    """One value on every axis. A form ignores the settings that it doesn't have.
 
     Attributes:
-        root: the root, or the sender, or who comes late; −1 is the last rank.
-        layout: which groups: none, ``ends`` (the first and last ranks, without those between),
-            ``halves`` or ``strided`` (two groups at once).
+        root: Root, sender or late rank; −1 is the last rank.
+        layout: Groups: none, ``ends`` (all ranks but rank 1), ``halves`` or ``strided`` (two groups
+            at the same time).
     """
 
     world_size: int
@@ -190,12 +191,12 @@ class Setting:
 def quick(
     seed: int = 0, sizes: Collection[int] = QUICK_SIZES, names: Collection[str] = ()
 ) -> list[Case]:
-    """Every form along every axis, the other axes at rest.
+    """Return the cases of every form along every axis, with the other axes fixed.
 
     Args:
-        seed: of the order, and of the values that are reduced.
-        sizes: of the worlds.
-        names: of the ops; none: all.
+        seed: Seed of the order and of the reduced values.
+        sizes: World sizes.
+        names: Names of the ops; empty for all.
     """
     return _shuffled(_cases(_along_axes(tuple(sizes)), names, seed), seed)
 
@@ -203,7 +204,7 @@ def quick(
 def full(
     seed: int = 0, sizes: Collection[int] = FULL_SIZES, names: Collection[str] = ()
 ) -> list[Case]:
-    """Every form × dtype × reduce op × world size, and every form × all the other axes."""
+    """Return every form × dtype × reduce op × world size, and every form × the other axes."""
     settings = [*_along_axes(tuple(sizes)), *_across(sizes)]
     return _shuffled(_cases(settings, names, seed), seed)
 
@@ -217,7 +218,7 @@ def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
     turn = count()
 
     def size(least: int = 1) -> int:
-        """The next of the world sizes that are large enough; the largest if none is."""
+        """Return the next world size that is large enough, or the largest if there is none."""
         fitting = [each for each in sizes if each >= least] or [max(sizes)]
         return fitting[next(turn) % len(fitting)]
 
@@ -237,7 +238,7 @@ def _along_axes(sizes: tuple[int, ...]) -> list[Setting]:
 
 
 def _across(sizes: Collection[int]) -> list[Setting]:
-    """Two products that together meet every pair of values of any two axes."""
+    """Return two products that together cover every pair of values of any two axes."""
     rest = list(product(SHAPES[2:5], (0, -1), ("", "ends"), (False, True), (False, True)))
     settings = []
     for turn, (n, dtype, name) in enumerate(product(sizes, DTYPES, REDUCTIONS)):
@@ -253,19 +254,19 @@ def _across(sizes: Collection[int]) -> list[Setting]:
 def _cases(
     settings: Iterable[Setting], names: Collection[str] = (), seed: int | None = None
 ) -> list[Case]:
-    """The cases that these settings make of every form of every op (of these names), each once.
+    """Return the distinct cases of every form of the named ops with these settings.
 
-    A seed mixes the values that are reduced. Counted values would always make the first or last
-    rank's the smallest or largest.
+    A seed shuffles the values that are reduced. Consecutive values would always make the first or
+    last rank's the smallest or largest.
     """
     chosen = [op for op in ops.REGISTRY.values() if not names or op.name in names]
     forms = [(op, form) for op in chosen for form in op.all_forms]
-    made = (make_case(op, form, each, seed) for each, (op, form) in product(settings, forms))
-    return list({case.id: case for case in made if case is not None}.values())
+    found = (make_case(op, form, each, seed) for each, (op, form) in product(settings, forms))
+    return list({case.id: case for case in found if case is not None}.values())
 
 
 def make_case(op: Op, form: Form, setting: Setting, seed: int | None = None) -> Case | None:
-    """What this setting makes of the form; None where the world is too small for it."""
+    """Return the case of a form and a setting, or None if the world is too small."""
     groups = _groups(setting.layout, setting.world_size)
     if not groups or len(groups[0]) < op.smallest_world:
         return None
@@ -276,7 +277,7 @@ def make_case(op: Op, form: Form, setting: Setting, seed: int | None = None) -> 
 def _spec(
     op: Op, form: Form, setting: Setting, members: tuple[int, ...], seed: int | None
 ) -> OpSpec:
-    """The spec of one group; a single dictionary, as a full matrix has tens of thousands."""
+    """Return the spec of one group. Built once from a dictionary, for speed."""
     n = len(members)
     root = setting.root % n
     has = op.takes - form.lacks
@@ -287,7 +288,7 @@ def _spec(
         "members": members if setting.layout else None,
     }
     if op.meets:
-        given |= {"straggler": root, "straggler_delay_s": LATE} if n > 1 else {}
+        given |= {"straggler": root, "straggler_delay_s": STRAGGLER_DELAY_S} if n > 1 else {}
     elif "dtype" not in form.lacks:
         given["dtype"] = setting.dtype
     if "reduce_op" in has:
@@ -314,7 +315,7 @@ def _spec(
 
 
 def _groups(layout: str, n: int) -> tuple[tuple[int, ...], ...]:
-    """The groups of a layout; () where there are too few ranks."""
+    """Return the groups of a layout, or () if there are too few ranks."""
     if not layout:
         return (tuple(range(n)),)
     if layout == "ends":

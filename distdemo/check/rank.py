@@ -1,7 +1,7 @@
-"""What every rank of a check runs: many cases in one world, one after the other, each verified.
+"""Run and verify the cases of a check in every rank.
 
-The result of a case goes to the launcher right away, so that a case that kills or hangs the
-world takes nothing with it but itself.
+The result of each case is sent to the launcher immediately, so that no result is lost if a later
+case kills or hangs the world.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class CaseFinding:
     """One rank's result of one case.
 
     Attributes:
-        number: the case's place in the whole list.
-        time_s: from when the rank began with it until it had verified it.
-        wrong: what was wrong, in lines; empty if nothing was.
+        number: Index of the case in the list of all cases.
+        time_s: Seconds from the start of the case until it was verified.
+        wrong: Lines about wrong elements; empty if the case passed.
     """
 
     number: int
@@ -37,27 +37,27 @@ class CaseFinding:
 
 
 def case_of(phase: str) -> int | None:
-    """The number of the case that a rank was in when it reached this phase; None: in none."""
+    """Return the number of the case that a phase belongs to, or None."""
     found = re.search(r"\bcase (\d+)$", phase)
     return int(found[1]) if found else None
 
 
 def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
-    """Collective: run these cases in order, and send the result of each.
+    """Collective: run cases in order and send the result of each.
 
     Args:
-        rank: this rank of the world.
-        cases: each with its place in the whole list.
+        rank: Handle of this rank.
+        cases: Cases with their indices in the list of all cases.
 
     Raises:
-        Exception: what a case raised; the world can't be trusted after that.
+        Exception: The exception of a case, after which the world can't be trusted.
     """
     groups = Groups(rank.backend)
     for number, case in cases:
-        place = f"case {number}"  # among the phases of the rank, and where its ranks meet
-        rank.reach(place)
+        name = f"case {number}"  # of the phase and the barrier
+        rank.reach(name)
         entered = time.monotonic()
-        part = part_of(rank.rank, case.op, case.specs, place)
+        part = part_of(rank.rank, case.op, case.specs, name)
         group = groups.of(case.specs, part)
         with inference(part.spec):
             buffers = make_buffers(part.op, part.rank, part.spec, rank.device)
@@ -69,7 +69,7 @@ def run_cases(rank: Rank, cases: Sequence[tuple[int, Case]]) -> None:
             else [f"Rank {rank.rank}: {found.wrong} of {found.checked} elements are wrong."]
         )
         for miss in found.mismatches[:3]:
-            index = ", ".join(map(str, miss.index)) or "of the scalar"
+            index = ", ".join(map(str, miss.index)) or "() of a scalar"
             wrong.append(
                 f"rank {rank.rank}, piece {miss.piece}, index {index}: got {miss.got}, "
                 f"expected {miss.expected}"

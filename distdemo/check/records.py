@@ -1,6 +1,6 @@
-"""Results of ``check`` and ``backends``: frozen; no torch, no rich.
+"""Results of ``check`` and ``backends``. Doesn't import torch or rich.
 
-Field names are those of the JSON documents: ``_s`` is seconds.
+The fields have the same names in the JSON documents; ``_s`` means seconds.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Literal, get_args
 from distdemo.encoding import derived
 
 Status = Literal["passed", "failed", "known wrong", "not supported", "not run"]
-"""Known wrong: by the map it gives a wrong result in this release of torch, and is mended later."""
+"""Known wrong: the result is wrong in this torch and fixed later, according to the map."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """How one case of ``check`` went.
+    """Result of one case of ``check``.
 
     Attributes:
-        id: names the case, ``all_gather/single/int32/n3/2x3/async``; unique in a report.
-        op: torch's name of the operation, ``all_gather``.
-        form: which form of it, ``single``.
-        dtype: the element type; ``object`` for object collectives, ``none`` for a barrier.
-        world_size: ranks of its world.
-        time_s: from the moment the first rank entered it until the last one had verified it; 0
-            for a case that did not run.
-        why: one line: what was wrong, why it is not supported, or why it was not run.
-        reduce_op: empty where there is none.
-        command: a command line that runs this case alone.
-        details: further lines: wrong elements, how each rank ended.
+        id: Unique ID in the report, such as ``all_gather/single/int32/n3/2x3/async``.
+        op: torch's name of the operation, such as ``all_gather``.
+        form: Form of the operation, such as ``single``.
+        dtype: Element type; ``object`` for object collectives, ``none`` for a barrier.
+        world_size: Number of ranks.
+        status: Outcome of the case.
+        time_s: Longest time of a rank until it had verified the case; 0 if the case did not run.
+        why: Reason in one line if the case didn't pass.
+        command: Command line that runs only this case.
+        details: Further lines about wrong elements and failed ranks.
+        reduce_op: Reduce operation, or "".
     """
 
     id: str
@@ -48,14 +48,14 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """How a whole matrix of cases went.
+    """Result of a whole matrix of cases.
 
     Attributes:
         scope: ``quick`` or ``full``.
-        seed: of the order of the cases and of their values.
-        worlds: how many worlds were started for it.
-        interrupted: a signal ended it early; what was left counts as not run.
-        strict: what is known to be wrong in this release counts as a failure.
+        seed: Seed of the order and values of the cases.
+        worlds: Number of worlds that were started.
+        interrupted: True if a signal ended the check early. The remaining cases are not run.
+        strict: True if cases known to be wrong in this release count as failures.
     """
 
     scope: str
@@ -71,20 +71,20 @@ class CheckReport:
 
     @derived
     def counts(self) -> dict[str, int]:
-        """How many cases ended how."""
+        """Number of cases by status."""
         found = Counter(case.status for case in self.cases)
         tallies = {name.replace(" ", "_"): found[name] for name in get_args(Status)}
         return {"total": len(self.cases), **tallies}
 
     def of(self, status: Status) -> list[CaseResult]:
-        """The cases that ended so."""
+        """Return the cases with this status."""
         return [case for case in self.cases if case.status == status]
 
     @property
     def ok(self) -> bool:
-        """Whether at least one case ran, and all that the backend supports ran and passed.
+        """True if at least one case ran, and all cases that the backend supports passed.
 
-        What is known to be wrong in this release does not count, unless it is ``strict``.
+        Cases known to be wrong in this release are ignored unless ``strict`` is set.
         """
         if self.strict and self.of("known wrong"):
             return False
@@ -93,16 +93,16 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """One backend of torch.distributed, as found here.
+    """One backend of torch.distributed on this machine.
 
     Attributes:
-        devices: whose tensors it takes.
-        missing: why this torch or machine can't use it; empty if it can.
-        get: how to get it where it is missing.
-        version: of the library behind it, if it has one of its own.
-        works: whether it did when it was tried; None if it was not.
-        tried: what came of that.
-        implementation: which one its name means in this torch, where there are several.
+        devices: Devices whose tensors it accepts.
+        missing: Reason this torch or machine can't use it; empty if it can.
+        get: Installation instructions if it is missing.
+        version: Version of the underlying library, or "".
+        works: True if the trial succeeded; None if it wasn't tried.
+        tried: Outcome of the trial.
+        implementation: Implementation behind its name if torch has several, else "".
     """
 
     name: str
@@ -118,12 +118,12 @@ class BackendEntry:
 
 @dataclass(frozen=True, slots=True)
 class BackendList:
-    """The backends that are here, and those that are not."""
+    """List of all backends, whether available or not."""
 
     backends: tuple[BackendEntry, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether one works at least, and none that is here fails."""
+        """True if at least one backend works and no available backend fails."""
         works = [each.works for each in self.backends if each.works is not None]
         return bool(works) and all(works)

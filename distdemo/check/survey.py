@@ -1,4 +1,4 @@
-"""Which backends are available, found by an all_reduce over each."""
+"""Try every backend with an all_reduce."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from distdemo.launcher.records import WorldSpec
 from distdemo.ops.spec import OpSpec
 
 BUILT_IN = frozenset({"undefined", "fake", "xccl", "nccl2", "nccl-legacy", *backends.REGISTRY})
-"""What torch brings itself; any other was registered by a third party."""
-PATIENCE = 15.0  # seconds that a backend gets to show that it works
+"""Backends that torch includes; all others are registered by third parties."""
+TRIAL_TIMEOUT_S = 15.0  # for the trial of a backend
 
 
 def survey(start: Start) -> BackendList:
-    """An entry for each backend that torch knows, and for each that a third party registered.
+    """Return one entry per backend of torch and per backend registered by a third party.
 
     Args:
-        start: starts a world.
+        start: Function that starts a world.
     """
     found = []
     for backend in backends.REGISTRY.values():
@@ -50,9 +50,9 @@ def survey(start: Start) -> BackendList:
 
 
 def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
-    """The same with what came of an all_reduce over it."""
+    """Return the entry with the outcome of an all_reduce."""
     ranks = 2 if device == "cpu" else min(2, backends.count_gpus())
-    world = WorldSpec(ranks, entry.name, device, PATIENCE, capture=True)
+    world = WorldSpec(ranks, entry.name, device, TRIAL_TIMEOUT_S, capture=True)
     specs = (OpSpec("all_reduce", ranks, reduce_op="sum"),)
     try:
         report = start(world, run_op, (ops.REGISTRY["all_reduce"], specs))
@@ -61,6 +61,6 @@ def _tried(entry: BackendEntry, device: str, start: Start) -> BackendEntry:
     if report.verdict is not None:
         return replace(entry, works=False, tried=report.verdict.what)
     right = all(result.verification.ok for result in report.values)
-    did = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
+    trial = f"all_reduce on {ranks} rank{'s' if ranks > 1 else ''}"
     how = "verified" if right else "gave a wrong result"
-    return replace(entry, works=right, tried=f"{did} {how}")
+    return replace(entry, works=right, tried=f"{trial} {how}")

@@ -1,4 +1,4 @@
-"""Tables of ``check`` and ``backends``."""
+"""Display of ``check`` and ``backends``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, listing, plural
 from distdemo.view.tables import Column, Grid, fitting, frame, heading, widest
 
-PARTS = 4  # tables one below the other that a wide one is cut into at most
-FAILURES = 20  # shown one by one
-LINES = 10  # of one failure's details
-REASONS = 12  # shown one by one
-NAMES = 6  # ops, and dtypes, listed for one reason
+PARTS = 4  # maximum number of tables that a wide one is split into
+FAILURES = 20  # maximum shown
+LINES = 10  # of details per failure
+REASONS = 12  # maximum shown
+NAMES = 6  # ops and dtypes listed per reason
 
 STYLES: dict[Status, str] = {
     "passed": colours.RIGHT,
@@ -42,18 +42,18 @@ STYLES: dict[Status, str] = {
 }
 Record = CheckReport | BackendList
 Cells = Mapping[str, Mapping[str, Text]]
-"""What to show of each row (``all_gather single``) and dtype."""
+"""Text per row (``all_gather single``) and dtype."""
 
 
 def table(record: Record, console: Console) -> Group:
-    """The whole report."""
+    """Return the whole report."""
     if isinstance(record, BackendList):
         return _backends(record, console)
     return _check(record, console)
 
 
 def summary(record: Record, console: Console) -> Text:
-    """Whether all is well, in one line."""
+    """Return the verdict in one line."""
     sign, style = ("right", colours.RIGHT) if record.ok else ("wrong", colours.WRONG)
     return Text(f"{getattr(signs(console), sign)} {verdict(record)}", style=style)
 
@@ -68,18 +68,18 @@ FILES = {".xml": _junit}
 
 
 def verdict(record: Record) -> str:
-    """Whether all is well, in a sentence or two; a case that did not run is never a pass."""
+    """Return the verdict in a sentence or two. A case that did not run never counts as passed."""
     if isinstance(record, BackendList):
         works = [each.name for each in record.backends if each.works]
         fails = [each.name for each in record.backends if each.works is False]
         good = f"{listing(works)} {'works' if len(works) == 1 else 'work'}." if works else ""
         bad = f"{listing(fails)} {'fails' if len(fails) == 1 else 'fail'}." if fails else ""
-        return f"{good} {bad}".strip() or "No backend is here."
+        return f"{good} {bad}".strip() or "No backend is available."
     counts = record.counts
     passed, failed, left = counts["passed"], counts["failed"], counts["not_run"]
     start = "Interrupted: " if record.interrupted else ""
     if not passed + failed:
-        return f"{start}No case ran: {why_none(record)}."
+        return f"{start}No case ran: {reason_none_ran(record)}."
     due = plural(passed + failed + left, "case")
     if failed:
         return f"{start}{failed:,} of {due} failed{f'; {left:,} not run' if left else ''}."
@@ -88,13 +88,13 @@ def verdict(record: Record) -> str:
     known, skipped = counts["known_wrong"], counts["not_supported"]
     if known and record.strict:
         return f"{start}{known:,} of {plural(passed + known, 'case')} known to be wrong."
-    told = f"{start}{due} passed."
-    told += f" {known:,} known to be wrong in this torch." if known else ""
-    return told + (f" {skipped:,} not supported." if skipped else "")
+    text = f"{start}{due} passed."
+    text += f" {known:,} known to be wrong in this torch." if known else ""
+    return text + (f" {skipped:,} not supported." if skipped else "")
 
 
-def why_none(report: CheckReport) -> str:
-    """Why no case ran."""
+def reason_none_ran(report: CheckReport) -> str:
+    """Return the reason no case ran."""
     if not report.cases:
         return "none was selected"
     reasons = [result.why for result in report.of("not run")]
@@ -112,22 +112,22 @@ def why_none(report: CheckReport) -> str:
 
 
 def _check(report: CheckReport, console: Console) -> Group:
-    """The matrix under its heading; the reasons and failures; counts, time and verdict."""
+    """Return the matrix, the reasons and failures, the counts, times and verdict."""
     sign = signs(console)
     cases = plural(len(report.cases), "case")
     title = f" {sign.dot} ".join(("check", report.scope, cases, report.backend, report.device))
     parts: list[RenderableType] = [heading(title)]
-    # Most releases do nothing wrong: no word of it then.
-    told = [each for each in STYLES if each != "known wrong" or report.of(each)]
+    # Most releases have no wrong results: omit the status then.
+    statuses = [each for each in STYLES if each != "known wrong" or report.of(each)]
     if report.cases:
         parts += _by_dtype(_tallies(report, sign), console)
-        legend = "  ".join(f"{_mark(status, sign)} {status}" for status in told)
+        legend = "  ".join(f"{_mark(status, sign)} {status}" for status in statuses)
         parts.append(Text(f"{legend}  2/12: 2 of 12 cases", style=colours.QUIET))
-    untried: tuple[Status, ...] = ("not supported", "known wrong", "not run")
-    below = [line for status in untried for line in _reasons(report, status, sign)]
-    below += _failures(report, console)
-    parts += [Text(), *below, Text()] if below else []
-    ended = [status for status in get_args(Status) if status in told]
+    not_tried: tuple[Status, ...] = ("not supported", "known wrong", "not run")
+    notes = [line for status in not_tried for line in _reasons(report, status, sign)]
+    notes += _failures(report, console)
+    parts += [Text(), *notes, Text()] if notes else []
+    ended = [status for status in get_args(Status) if status in statuses]
     counts = ", ".join(f"{report.counts[each.replace(' ', '_')]:,} {each}" for each in ended)
     worlds = f"{plural(report.worlds, 'world')} started, {duration(report.time_s)}"
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
@@ -136,7 +136,7 @@ def _check(report: CheckReport, console: Console) -> Group:
 
 
 def _tallies(report: CheckReport, sign: Signs) -> Cells:
-    """Of each form and dtype what is wrong if anything is, else what passed."""
+    """Return the failures of each form and dtype, or else the passed cases."""
     counted: defaultdict[str, defaultdict[str, Counter[Status]]]
     counted = defaultdict(lambda: defaultdict(Counter))
     for result in report.cases:
@@ -161,7 +161,7 @@ def _tallies(report: CheckReport, sign: Signs) -> Cells:
 
 
 def _by_dtype(cells: Cells, console: Console) -> Iterator[RenderableType]:
-    """A table with a column for each dtype; where it is too wide several of them, or a list."""
+    """Yield a table with one column per dtype, or several tables or a list if it is too wide."""
     dtypes = _ordered(dtype for own in cells.values() for dtype in own)
     for parts in range(1, PARTS + 1):
         size = -(-len(dtypes) // parts)
@@ -170,25 +170,25 @@ def _by_dtype(cells: Cells, console: Console) -> Iterator[RenderableType]:
             for start in range(0, len(dtypes), size)
         ]
         if all(widest(console, each) <= console.width for each in tables):
-            for place, each in enumerate(tables):
-                yield from [Text()] if place else []
+            for index, each in enumerate(tables):
+                yield from [Text()] if index else []
                 yield each
             return
     for row, own in cells.items():
         yield Text(row, style="bold")
-        alike: defaultdict[str, list[str]] = defaultdict(list)
+        same: defaultdict[str, list[str]] = defaultdict(list)
         for dtype in (each for each in dtypes if each in own):
-            alike[own[dtype].plain].append(dtype)
-        for names in alike.values():
+            same[own[dtype].plain].append(dtype)
+        for names in same.values():
             line = Text(", ").join(own[names[0]].split("\n"))
             line.append(f": {', '.join(map(short, names))}")
             yield Padding(line, (0, 0, 0, 2))
 
 
 def _dtype_table(cells: Cells, dtypes: Sequence[str]) -> Table:
-    """One table; rows that have nothing of these dtypes are left out."""
+    """Return one table, without rows that are empty for these dtypes."""
     table = frame()
-    # No lines between the columns: there are many of them, and 80 characters.
+    # No lines between the columns, so that many of them fit into 80 characters.
     table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
     table.padding = (0, 1, 0, 0)
     table.add_column("", no_wrap=True)
@@ -206,13 +206,13 @@ def _mark(status: Status, sign: Signs) -> str:
 
 
 def _ordered(dtypes: Iterable[str]) -> list[str]:
-    """The dtypes in the order of their table; what is no element type comes last."""
-    order = {name: place for place, name in enumerate(DTYPES)}
+    """Return the dtypes in the order of ``DTYPES``, then ``none`` and ``object``."""
+    order = {name: index for index, name in enumerate(DTYPES)}
     return sorted(set(dtypes), key=lambda name: (order.get(name, len(order)), name))
 
 
 def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[RenderableType]:
-    """A line for each reason: how many cases, of which ops and dtypes; the commonest first."""
+    """Yield one line per reason with its cases, ops and dtypes, most frequent first."""
     groups: defaultdict[str, list[CaseResult]] = defaultdict(list)
     for result in report.of(status):
         groups[one_line(result.why) or "no reason was given"].append(result)
@@ -235,7 +235,7 @@ def _reasons(report: CheckReport, status: Status, sign: Signs) -> Iterator[Rende
 
 
 def _failures(report: CheckReport, console: Console) -> Iterator[RenderableType]:
-    """For each of the first failures: what and why, the command that repeats it, the details."""
+    """Yield the first failures with their reasons, commands and details."""
     sign, failed = signs(console), report.of("failed")
     for result in failed[:FAILURES]:
         yield Text(f"{sign.wrong} {result.id}: {one_line(result.why)}", style=colours.WRONG)
@@ -250,7 +250,7 @@ def _failures(report: CheckReport, console: Console) -> Iterator[RenderableType]
 
 
 def _wrapped(command: str, width: int) -> str:
-    """The command over as many lines as it needs, still right when it is copied to a shell."""
+    """Wrap a command into lines that can be pasted into a shell."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):
         if lines[-1] and len(lines[-1]) + 1 + len(word) + 2 > width:
@@ -264,10 +264,10 @@ def _wrapped(command: str, width: int) -> str:
 
 
 def _backends(listed: BackendList, console: Console) -> Group:
-    """Which backends are here, why not, and how to get them."""
+    """Return a table of the backends, with installation instructions for missing ones."""
     sign = signs(console)
-    heads = ("Backend", "Here", "Devices", "Version", "What was found")
-    grid = Grid([Column(name, folds=name == "What was found") for name in heads])
+    heads = ("Backend", "Available", "Devices", "Version", "Result")
+    grid = Grid([Column(name, folds=name == "Result") for name in heads])
     for each in listed.backends:
         found = f"{each.missing} {each.get}" if each.missing else f"{each.summary} {each.tried}."
         if each.implementation:
@@ -275,7 +275,7 @@ def _backends(listed: BackendList, console: Console) -> Group:
         grid.rows.append(
             [
                 Text(each.name, style="bold"),
-                _here(each, sign),
+                _available(each, sign),
                 ", ".join(each.devices),
                 each.version or Text(sign.none, style=colours.QUIET),
                 found.strip() if each.missing else found.strip(" ."),
@@ -284,7 +284,7 @@ def _backends(listed: BackendList, console: Console) -> Group:
     return Group(fitting(console, lambda _: grid))
 
 
-def _here(entry: BackendEntry, sign: Signs) -> Text:
+def _available(entry: BackendEntry, sign: Signs) -> Text:
     if entry.missing:
         return Text(f"{sign.none} no", style=colours.QUIET)
     if entry.works is None:

@@ -1,4 +1,4 @@
-"""What on this machine stands in the way of a working world, and a small world to try.
+"""Diagnose a machine: network, limits, torch, MPI, GPUs, and a test world.
 
-What other features may use: ``machine`` and ``system``, which read the machine's state.
+Other features may use ``machine`` and ``system``, which read the machine's state.
 """

@@ -1,4 +1,4 @@
-"""The one list of checks, and the run through all of them. Adding one is a line here."""
+"""The list of all checks, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import NamedTuple
 
 from distdemo.doctor import gpus, machine, mpi, network, torch, variables
 from distdemo.doctor.records import TOPICS, DoctorReport, Finding, broken, warning
-from distdemo.doctor.system import Questions, Surroundings
+from distdemo.doctor.system import ProgramRunner, Surroundings
 from distdemo.doctor.torch import Start
 from distdemo.errors import UsageError
 from distdemo.versions import versions
 
-PATIENCE = 60.0  # seconds until a check that has bounds of its own is given up all the same
-Look = Callable[[Surroundings], Finding | Sequence[Finding]]
+CHECK_TIMEOUT_S = 60.0  # for a check whose own time limits fail
+CheckFunction = Callable[[Surroundings], Finding | Sequence[Finding]]
 
 
 class Check(NamedTuple):
-    """One thing to look at: its name, its topic, its title for people, and how to look."""
+    """A check: its name, topic, title and function."""
 
     name: str
     topic: str
     title: str
-    look: Look
+    function: CheckFunction
 
 
 CHECKS = (
     Check("hostname", "network", "Hostname", network.hostname),
     Check("loopback", "network", "Loopback", network.loopback),
     Check("interfaces", "network", "Interfaces", network.interfaces),
-    Check("gloo-interface", "network", "gloo would take", network.gloo),
-    Check("nccl-interface", "network", "NCCL would take", network.nccl),
-    Check("usual-port", "network", "Usual port", network.usual),
+    Check("gloo-interface", "network", "gloo interface", network.gloo),
+    Check("nccl-interface", "network", "NCCL interface", network.nccl),
+    Check("usual-port", "network", "Default port", network.default_port),
     Check("firewall", "network", "Packet filter", network.firewall),
     Check("shared-memory", "memory", "Shared memory", machine.shared_memory),
     Check("memory", "memory", "Memory", machine.ranks),
@@ -45,7 +45,7 @@ CHECKS = (
     Check("cores", "memory", "Cores", machine.cores),
     Check("torch", "torch", "torch", torch.build),
     Check("backends", "torch", "Backends", torch.built_in),
-    Check("world", "torch", "Proof", lambda _: torch.world(None)),
+    Check("world", "torch", "Test world", lambda _: torch.world(None)),
     Check("mpi-library", "mpi", "Library", mpi.library),
     Check("mpiexec", "mpi", "mpiexec", mpi.mpiexec),
     Check("gpus", "gpus", "GPUs", gpus.gpus),
@@ -60,72 +60,72 @@ NEEDS_TORCH = frozenset({"torch", "backends", "world", "gpus"})
 
 
 def examine(
-    around: Surroundings, topics: Collection[str] = tuple(TOPICS), start: Start | None = None
+    system: Surroundings, topics: Collection[str] = tuple(TOPICS), start: Start | None = None
 ) -> DoctorReport:
-    """Look at everything, at once where nothing stands against it.
+    """Run the checks, in parallel except for the test world.
 
-    The trial world comes first: ranks are forked quickest while this process has one thread.
+    The test world runs first: forking ranks is fastest while this process has one thread.
 
     Args:
-        around: what to look at.
-        topics: only these of ``TOPICS``.
-        start: starts the trial world; None for none.
+        system: System to examine.
+        topics: Keys of ``TOPICS`` to check.
+        start: Function that starts the test world; None to skip it.
     """
     began = time.monotonic()
     checks = [check for check in CHECKS if check.topic in topics]
     found: dict[str, Sequence[Finding]] = {}
-    needy = [check.name for check in checks if check.name in NEEDS_TORCH]
+    needing_torch = [check.name for check in checks if check.name in NEEDS_TORCH]
     try:
-        if needy:
-            around.torch()
-        if "world" in needy:
-            found["world"] = _guarded(lambda _: torch.world(start), around)
-    except UsageError as error:  # one finding says so, and all else that needs torch is left out
-        found = dict.fromkeys(needy, ())
-        told = "torch" if "torch" in needy else needy[0]
-        found[told] = [broken(error.what.rstrip("."), error.why, error.hint)]
+        if needing_torch:
+            system.torch()
+        if "world" in needing_torch:
+            found["world"] = _run_check(lambda _: torch.world(start), system)
+    except UsageError as error:  # report it once and skip every check that needs torch
+        found = dict.fromkeys(needing_torch, ())
+        reporter = "torch" if "torch" in needing_torch else needing_torch[0]
+        found[reporter] = [broken(error.what.rstrip("."), error.why, error.hint)]
     try:
-        found |= _all_at_once([check for check in checks if check.name not in found], around)
+        found |= _run_in_parallel([check for check in checks if check.name not in found], system)
     finally:
-        if isinstance(around.ask, Questions):
-            around.ask.end()
+        if isinstance(system.run, ProgramRunner):
+            system.run.end()
     findings = tuple(
         replace(each, check=check.name, topic=check.topic, title=check.title)
         for check in checks
         for each in found[check.name]
     )
-    return DoctorReport(findings, around.hostname, time.monotonic() - began, versions())
+    return DoctorReport(findings, system.hostname, time.monotonic() - began, versions())
 
 
-def _all_at_once(checks: Sequence[Check], around: Surroundings) -> dict[str, Sequence[Finding]]:
-    """Each check in a thread of its own, so that what waits for an answer holds up no other."""
+def _run_in_parallel(checks: Sequence[Check], system: Surroundings) -> dict[str, Sequence[Finding]]:
+    """Run each check in its own thread, so that a slow one doesn't delay the rest."""
     found: dict[str, Sequence[Finding]] = {}
 
-    def look(check: Check) -> None:
-        found[check.name] = _guarded(check.look, around)
+    def run(check: Check) -> None:
+        found[check.name] = _run_check(check.function, system)
 
-    threads = [threading.Thread(target=look, args=(check,), daemon=True) for check in checks]
+    threads = [threading.Thread(target=run, args=(check,), daemon=True) for check in checks]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + CHECK_TIMEOUT_S
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
-    late = [_failed(f"it took longer than {PATIENCE:g} s")]
+    late = [_failed(f"it took longer than {CHECK_TIMEOUT_S:g} s")]
     return {check.name: found.get(check.name, late) for check in checks}
 
 
-def _guarded(look: Look, around: Surroundings) -> Sequence[Finding]:
-    """What a check found; that it failed if it did."""
+def _run_check(function: CheckFunction, system: Surroundings) -> Sequence[Finding]:
+    """Return the findings of a check, or a warning if it fails."""
     try:
-        found = look(around)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other checks go on
+        found = function(system)
+    except Exception as error:  # noqa: BLE001 - the other checks continue
         return [_failed(f"{type(error).__name__}: {error}")]
     return [found] if isinstance(found, Finding) else found
 
 
 def _failed(reason: str) -> Finding:
     return warning(
-        f"could not be looked at: {reason}",
-        "Whether something is wrong here stays unknown.",
-        "distdemo is at fault, or this system is one that it does not know: please report it.",
+        f"the check failed: {reason}",
+        "distdemo can't tell whether something is wrong here.",
+        "This is a bug in distdemo, or an unsupported system: please report it.",
     )

@@ -1,4 +1,4 @@
-"""``distdemo doctor``: what on this machine stands in the way of worlds."""
+"""``distdemo doctor``: check this machine for problems."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def doctor(
             metavar="TOPIC",
             parser=one_of(TOPICS),
             autocompletion=offer(TOPICS),
-            help=f"Look at one topic, may be repeated: {', '.join(TOPICS)}.",
+            help=f"Check only this topic. Repeatable: {', '.join(TOPICS)}.",
         ),
     ] = None,
     world: Annotated[
-        bool, typer.Option("--world/--no-world", help="Try a world of two ranks.")
+        bool, typer.Option("--world/--no-world", help="Start a two-rank test world.")
     ] = True,
 ) -> Result:
     """Check what worlds need: network, memory, torch, MPI, GPUs, environment variables.
 
-    Looks at what PyTorch's process groups depend on, and tries a world of two ranks over gloo.
-    Nothing is changed. The path to another machine is tested by distdemo hello --nnodes and
+    Checks what PyTorch's process groups depend on, and starts a two-rank test world over gloo.
+    Nothing is changed. To test the connection to another machine, use distdemo hello --nnodes and
     distdemo bench links.
     """
     from distdemo.doctor.checks import examine
@@ -49,13 +49,13 @@ def doctor(
         return run_world(*args)
 
     try:
-        with spinner("looking at this machine", enabled=not session.quiet):
+        with spinner("checking this machine", enabled=not session.quiet):
             report = examine(Surroundings(), only or tuple(TOPICS), start if world else None)
-    except KeyboardInterrupt:  # ``main`` remembers it, for the exit code
+    except KeyboardInterrupt:  # ``main`` sets the exit code
         raise DistdemoError(
             "Interrupted.",
-            "There is no verdict. All processes that it started are gone.",
-            "--only TOPIC looks at less, and --no-world starts no ranks.",
+            "There is no verdict. All processes that doctor started have exited.",
+            "--only TOPIC runs fewer checks, and --no-world starts no ranks.",
         ) from None
     errors = tuple(
         Error(f"{each.title}: {each.seen}.", each.why, each.do)

@@ -1,7 +1,7 @@
-"""What torch sees of the GPUs, as JSON on standard output.
+"""Print the GPUs that torch sees as JSON.
 
-Runs in a process of its own (``python -m distdemo.doctor.gpu_child``), which may initialise CUDA:
-a process that has done so can't fork ranks any more.
+Runs in a separate process (``python -m distdemo.doctor.gpu_child``) because it initialises CUDA,
+after which a process can't fork ranks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from distdemo.launcher.torch_import import load_torch
 
 
-def look() -> dict[str, Any]:
+def gpu_info() -> dict[str, Any]:
     """Return every GPU that torch can use, and torch's warnings."""
-    load_torch()  # what it says of NumPy is none of the GPUs' business
+    load_torch()  # before warnings are recorded: torch may warn about NumPy
     import torch
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         usable = torch.cuda.is_available()
         count = torch.cuda.device_count() if usable else 0
@@ -34,11 +34,11 @@ def look() -> dict[str, Any]:
         "gpus": gpus,
         "archs": torch.cuda.get_arch_list() if usable else [],
         "error": error,
-        "warnings": [str(each.message).strip() for each in told],
+        "warnings": [str(each.message).strip() for each in caught],
     }
 
 
-def _gpu(found: Any) -> dict[str, Any]:  # noqa: ANN401 - a class without a public name
+def _gpu(found: Any) -> dict[str, Any]:  # noqa: ANN401 - its class has no public name
     return {
         "name": found.name,
         "memory": found.total_memory,
@@ -46,4 +46,4 @@ def _gpu(found: Any) -> dict[str, Any]:  # noqa: ANN401 - a class without a publ
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look()) + "\n")
+    sys.stdout.write(json.dumps(gpu_info()) + "\n")

@@ -1,4 +1,4 @@
-"""MPI: the library that mpi4py loads, the mpiexec that a shell starts, and whether they belong."""
+"""Checks of MPI: the library that mpi4py loads, and whether mpiexec on PATH matches it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from distdemo.doctor.records import Finding, broken, fine, skipped, warning
 from distdemo.doctor.system import Surroundings
 
-PATIENCE = 8.0  # seconds for an interpreter to load the library
-BRIEF = 3.0  # seconds for an mpiexec to say its version
-STARTERS = ("mpiexec", "mpirun")
-GET = "pip install 'distdemo[mpi]' brings mpi4py and an MPI."
-# Names the library without starting MPI, which may print and hang where it is broken.
+LOAD_TIMEOUT_S = 8.0  # for a Python process to load the library
+VERSION_TIMEOUT_S = 3.0  # for mpiexec --version
+LAUNCHERS = ("mpiexec", "mpirun")
+INSTALL = "Install mpi4py and an MPI library: pip install 'distdemo[mpi]'"
+# Gets the version without initialising MPI, which could print or hang if it is broken.
 CODE = """
 import json, sys
 try:
@@ -26,7 +26,7 @@ except Exception as error:
 """
 
 _VENDORS = (
-    # what a library or an mpiexec says, in lower case; the vendor; whose ranks its mpiexec starts
+    # text in the version string, in lower case; vendor; process manager
     ("intel(r) mpi", "Intel MPI", "hydra"),
     ("mvapich", "MVAPICH", "hydra"),
     ("cray mpich", "Cray MPICH", "cray"),
@@ -42,12 +42,12 @@ _VENDORS = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Whose MPI it is.
+    """An MPI implementation.
 
     Attributes:
-        vendor: ``MPICH``; empty if it is none that is known.
-        family: the same for those whose mpiexec can start each other's ranks.
-        version: ``5.0.2``; empty if it does not say.
+        vendor: Name such as ``MPICH``; empty if unknown.
+        family: Name shared by the implementations whose mpiexec can start each other's ranks.
+        version: Version such as ``5.0.2``; empty if unknown.
     """
 
     vendor: str = ""
@@ -59,7 +59,7 @@ class Kind:
 
 
 def kind_of(text: str) -> Kind:
-    """Whose text this is, of ``mpiexec --version`` or of ``MPI_Get_library_version``."""
+    """Parse the output of ``mpiexec --version`` or ``MPI_Get_library_version``."""
     low = text.lower()
     for words, vendor, family in _VENDORS:
         if words in low:
@@ -68,26 +68,26 @@ def kind_of(text: str) -> Kind:
     return Kind()
 
 
-def library(around: Surroundings) -> Finding:
-    """What mpi4py loads, asked in a child process."""
-    if not around.installed("mpi4py"):
-        return skipped("mpi4py is not installed", GET)
-    found = loaded(around)
+def library(system: Surroundings) -> Finding:
+    """Check the library that mpi4py loads, in a child process."""
+    if not system.installed("mpi4py"):
+        return skipped("mpi4py is not installed", INSTALL)
+    found = loaded(system)
     if found.get("error"):
         return broken(
-            "mpi4py is installed and can't be loaded",
+            "mpi4py is installed but can't be loaded",
             str(found["error"]).splitlines()[0][:300],
-            f"Install an MPI library beside it. {GET}",
+            f"mpi4py needs an MPI library. {INSTALL}",
         )
     kind = kind_of(str(found["library"]))
-    return fine(f"{kind}, by mpi4py {found['mpi4py']}", library=kind, mpi4py=found["mpi4py"])
+    return fine(f"{kind}, loaded by mpi4py {found['mpi4py']}", library=kind, mpi4py=found["mpi4py"])
 
 
-def loaded(around: Surroundings) -> dict[str, object]:
-    """``mpi4py`` and ``library``, or ``error``."""
-    answer = around.ask([str(around.python), "-c", CODE], PATIENCE)
+def loaded(system: Surroundings) -> dict[str, object]:
+    """Return the keys ``mpi4py`` and ``library``, or ``error``."""
+    answer = system.run([str(system.python), "-c", CODE], LOAD_TIMEOUT_S)
     if answer.late:
-        return {"error": f"It did not load within {PATIENCE:g} s."}
+        return {"error": f"It didn't load within {LOAD_TIMEOUT_S:g} s."}
     lines = answer.text.strip().splitlines()
     try:
         found = json.loads(lines[-1]) if lines else {}
@@ -95,54 +95,55 @@ def loaded(around: Surroundings) -> dict[str, object]:
         found = {}
     if isinstance(found, dict) and ("error" in found or {"library", "mpi4py"} <= set(found)):
         return found
-    return {"error": f"The process that tried it ended with {answer.status}. {lines[-1:]}"}
+    return {"error": f"The child process exited with {answer.status}. {lines[-1:]}"}
 
 
-def mpiexec(around: Surroundings) -> Finding:
-    """Whether the one that a shell starts belongs to the library, and the one beside Python."""
-    if not around.installed("mpi4py"):
-        return skipped("without mpi4py it is of no use", GET)
-    on_path = next(filter(None, map(around.which, STARTERS)), None)
-    beside = [around.python.parent / name for name in STARTERS]
-    found_beside = next((place for place in beside if place.exists()), None)
-    places = [place for place in (on_path, found_beside) if place is not None]
-    if len({place.resolve() for place in places}) < len(places):
-        places = places[:1]
-    if not places:
+def mpiexec(system: Surroundings) -> Finding:
+    """Check that mpiexec on PATH, or else in Python's environment, matches the library."""
+    if not system.installed("mpi4py"):
+        return skipped("not needed without mpi4py", INSTALL)
+    on_path = next(filter(None, map(system.which, LAUNCHERS)), None)
+    candidates = [system.python.parent / name for name in LAUNCHERS]
+    in_environment = next((path for path in candidates if path.exists()), None)
+    paths = [path for path in (on_path, in_environment) if path is not None]
+    if len({path.resolve() for path in paths}) < len(paths):
+        paths = paths[:1]
+    if not paths:
         return warning(
-            "there is no mpiexec on PATH or beside the interpreter",
-            "Ranks over MPI can't be started by hand, nor on several machines.",
-            "Add the MPI's bin folder to PATH.",
+            "there is no mpiexec on PATH or in Python's environment",
+            "Without it, MPI ranks can't be started by hand or on several machines.",
+            "Add the bin directory of the MPI library to PATH.",
         )
-    found = loaded(around)
+    found = loaded(system)
     if found.get("error"):
         return skipped("mpi4py can't be loaded")
     own = kind_of(str(found["library"]))
-    kinds = [kind_of(around.ask([str(place), "--version"], BRIEF).text) for place in places]
-    first, kind = places[0], kinds[0]
-    fitting = [place for place, one in zip(places, kinds, strict=True) if one.vendor == own.vendor]
+    kinds = [
+        kind_of(system.run([str(path), "--version"], VERSION_TIMEOUT_S).text) for path in paths
+    ]
+    first, kind = paths[0], kinds[0]
+    fitting = [path for path, one in zip(paths, kinds, strict=True) if one.vendor == own.vendor]
     do = f"Start ranks with {fitting[0]}." if fitting else f"Install the mpiexec of {own.vendor}."
-    text = f"{first} is {kind}'s, and mpi4py loads {own}"
+    text = f"{first} is from {kind}, but mpi4py loads {own}"
     if not kind.vendor:
         return warning(
-            f"{first} does not say whose it is",
-            f"It may be no mpiexec, or hang: {BRIEF:g} s are enough for --version.",
+            f"{first} --version names no known MPI",
+            f"It may not be an mpiexec, or it took longer than {VERSION_TIMEOUT_S:g} s.",
             do,
         )
     if kind.vendor == own.vendor:
         if kind.version.split(".")[0] == own.version.split(".")[0]:
-            return fine(f"{first} is {kind}'s, as the library is")
+            return fine(f"{first} is from {kind}, like the library")
         return warning(
             text,
-            "They come from two installations; across major releases they don't always fit.",
-            "Use one installation: which -a mpiexec shows what there is.",
+            "They come from two installations, and major releases aren't always compatible.",
+            "Use one installation: which -a mpiexec lists them.",
         )
     if kind.family == own.family:
-        why = "They speak one protocol and mostly work together, without a guarantee."
+        why = "They use the same protocol and usually work together, but it isn't guaranteed."
         return warning(text, why, do)
     return broken(
         text,
-        "It starts ranks that don't find each other: every one says that it is rank 0 of 1, or "
-        "MPI_Init fails.",
-        f"{do} Or put its folder first on PATH.",
+        "It starts ranks that don't find each other: every rank is rank 0 of 1, or MPI_Init fails.",
+        f"{do} Or put its directory first on PATH.",
     )

@@ -1,4 +1,4 @@
-"""Names, interfaces and ports: what ranks meet through."""
+"""Checks of names, interfaces and ports, which ranks need to connect."""
 
 from __future__ import annotations
 
@@ -8,86 +8,86 @@ from distdemo.doctor.records import Finding, broken, fine, warning
 from distdemo.doctor.system import Interface, Surroundings
 from distdemo.launcher.joined.interfaces import numeric
 
-SLOW = 0.5  # seconds of a look-up that show in the start of a world
-PATH = "The path to another machine is tested by distdemo hello --nnodes and distdemo bench links."
-NAME_IT = "Add a line with this machine's address and {name} to /etc/hosts, or mend its DNS."
+SLOW_S = 0.5  # seconds; a lookup this slow delays the start of a world
+OTHER_MACHINES = "Test other machines with distdemo hello --nnodes and distdemo bench links."
+ADD_NAME = "Add a line with this machine's address and {name} to /etc/hosts, or fix its DNS entry."
 
 
-def hostname(around: Surroundings) -> Finding:
-    """Whether the name resolves, and to an address that others could reach."""
-    name = around.hostname
-    found = around.resolve(name)
+def hostname(system: Surroundings) -> Finding:
+    """Check that the hostname resolves to an address that other machines can reach."""
+    name = system.hostname
+    found = system.resolve(name)
     if found.late:
         return broken(
             f"the name service gave no answer for {name} within {found.seconds:g} s",
-            "gloo, TCPStore and torchrun look this name up when a world starts, and wait as long.",
-            NAME_IT.format(name=name),
+            "gloo, TCPStore and torchrun look up this name when a world starts, and wait as long.",
+            ADD_NAME.format(name=name),
         )
     if not found.found:
         return broken(
             f"{name} does not resolve: {found.error}",
-            "torchrun tells its ranks to meet at this name, and they wait until their timeout; "
-            "gloo falls back to loopback, where no other machine reaches it.",
-            NAME_IT.format(name=name),
+            "torchrun's ranks rendezvous at this name and wait until their timeout; gloo falls "
+            "back to loopback, which other machines can't reach.",
+            ADD_NAME.format(name=name),
         )
     text = f"{name} resolves to {', '.join(found.found)}"
-    own = {address for each in around.interfaces() for address in each.addresses}
+    own = {address for each in system.interfaces() for address in each.addresses}
     if all(map(is_loopback, found.found)):
         return warning(
             f"{text}, which is loopback",
-            "Worlds on this machine work. Across machines gloo tells the others this address, "
-            "and they connect to themselves: connectFullMesh failed, connection refused.",
-            "Set GLOO_SOCKET_IFNAME to an interface that the others reach, or give the name its "
-            "real address in /etc/hosts.",
+            "Worlds on this machine work. Across machines, gloo sends this address to its peers, "
+            "which then connect to themselves: connectFullMesh failed, connection refused.",
+            "Set GLOO_SOCKET_IFNAME to an interface that other machines can reach, or give the "
+            "name its real address in /etc/hosts.",
         )
     if not any(address in own or is_loopback(address) for address in found.found):
         return warning(
             f"{text}, which no interface here has",
-            "gloo cannot bind to that address and falls back to loopback; the others may be told "
-            "of another machine.",
-            "Mend the entry in /etc/hosts or DNS, or set GLOO_SOCKET_IFNAME.",
+            "gloo can't bind to that address and falls back to loopback; its peers may connect to "
+            "the wrong machine.",
+            "Fix the entry in /etc/hosts or DNS, or set GLOO_SOCKET_IFNAME.",
         )
-    if found.seconds >= SLOW:
+    if found.seconds >= SLOW_S:
         return warning(
             f"{text}, after {found.seconds:.1f} s",
             "Each rank looks it up when it starts.",
-            "Add the name to /etc/hosts, or mend the first server in /etc/resolv.conf.",
+            "Add the name to /etc/hosts, or fix the first server in /etc/resolv.conf.",
         )
     return fine(text, addresses=found.found)
 
 
-def loopback(around: Surroundings) -> Finding:
-    """Whether two ends on this machine can talk at all."""
-    reason = around.loopback()
+def loopback(system: Surroundings) -> Finding:
+    """Check that a TCP connection over loopback works."""
+    reason = system.loopback()
     if not reason:
-        return fine("two ends on 127.0.0.1 talk to each other")
+        return fine("a connection over 127.0.0.1 works")
     return broken(
-        f"two ends on 127.0.0.1 can't talk: {reason}",
-        "The ranks of one machine meet there.",
+        f"a connection over 127.0.0.1 fails: {reason}",
+        "The ranks on one machine connect to each other there.",
         "Bring it up: ip link set lo up. In a container, give it a network.",
     )
 
 
-def firewall(around: Surroundings) -> Finding:
-    """Signs of a packet filter that refuses connections by default."""
+def firewall(system: Surroundings) -> Finding:
+    """Look for a packet filter that rejects connections by default."""
     active = {
-        "ufw": "ENABLED=yes" in around.text("etc/ufw/ufw.conf").replace(" ", ""),
-        "firewalld": around.exists("run/firewalld") or around.exists("var/run/firewalld"),
+        "ufw": "ENABLED=yes" in system.text("etc/ufw/ufw.conf").replace(" ", ""),
+        "firewalld": system.exists("run/firewalld") or system.exists("var/run/firewalld"),
     }
     if any(active.values()):
         return warning(
             f"{' and '.join(name for name, is_on in active.items() if is_on)} is enabled",
-            "Ranks on other machines connect to ports that are chosen anew for each world, which "
-            "such a filter refuses by default.",
-            f"Allow all TCP between the machines of a world. {PATH}",
+            "Ranks on other machines connect to ports that are chosen per world, which such a "
+            "filter rejects by default.",
+            f"Allow all TCP traffic between the machines of a world. {OTHER_MACHINES}",
         )
-    tables = around.text("proc/net/ip_tables_names").split()
-    seen = f"tables are loaded ({', '.join(tables)})" if tables else "none is seen from here"
-    return fine(f"{seen}. {PATH.removesuffix('.')}")
+    tables = system.text("proc/net/ip_tables_names").split()
+    seen = f"tables are loaded ({', '.join(tables)})" if tables else "no packet filter found"
+    return fine(f"{seen}. {OTHER_MACHINES.removesuffix('.')}")
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody else reaches this address: 127.0.0.0/8 or ::1."""
+    """Return True for an address in 127.0.0.0/8, or ::1."""
     number = numeric(address)
     return number is not None and number.is_loopback
 
@@ -98,40 +98,40 @@ def is_loopback(address: str) -> bool:
 VIRTUAL = ("docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tun", "tap", "ifb", "dummy")
 
 
-def interfaces(around: Surroundings) -> Finding:
-    """Those that are up and have an address."""
-    outward = [each for each in _usable(around) if not each.loopback]
+def interfaces(system: Surroundings) -> Finding:
+    """Check for interfaces that are up and have an address."""
+    outward = [each for each in _usable(system) if not each.loopback]
     if not outward:
         return warning(
-            "none but loopback is up and has an address",
-            "Worlds on this machine work; no other machine can be reached.",
-            "Bring an interface up, or run the container with a network.",
+            "only loopback is up and has an address",
+            "Worlds on this machine work, but no other machine can be reached.",
+            "Bring up an interface, or run the container with a network.",
         )
     facts = {each.name: each.addresses for each in outward}
     return fine(", ".join(f"{each.name} {each.addresses[0]}" for each in outward), **facts)
 
 
-def gloo(around: Surroundings) -> Finding:
-    """What gloo takes: the interfaces that a variable names, else what the hostname leads to."""
-    named = around.environ.get("GLOO_SOCKET_IFNAME", "")
-    usable = _usable(around)
+def gloo(system: Surroundings) -> Finding:
+    """Check gloo's interface: GLOO_SOCKET_IFNAME, else the one with the hostname's address."""
+    named = system.environ.get("GLOO_SOCKET_IFNAME", "")
+    usable = _usable(system)
     if not named:
-        addresses = around.resolve(around.hostname).found
+        addresses = system.resolve(system.hostname).found
         fits = [each for each in usable if set(each.addresses) & set(addresses)]
         if not fits and any(map(is_loopback, addresses)):
             fits = [each for each in usable if each.loopback]
         if not fits:
-            none = "loopback, because the hostname leads to no address of this machine"
-            return fine(none, takes="lo")
-        return fine(f"{fits[0].name}, to which the hostname leads", takes=fits[0].name)
-    known = {each.name: each for each in around.interfaces()}
+            reason = "the hostname resolves to no address of this machine"
+            return fine(f"loopback, because {reason}", takes="lo")
+        return fine(f"{fits[0].name}, which has the hostname's address", takes=fits[0].name)
+    known = {each.name: each for each in system.interfaces()}
     names = [name.strip() for name in named.split(",")]
-    do = f"Name one of {_names(usable)}, or unset it."
+    do = f"Set it to one of {_names(usable)}, or unset it."
     missing = [name for name in names if name not in known]
     if missing:
-        why = 'Every rank over gloo ends when it joins: "Unable to find address for".'
+        why = 'Every gloo rank fails when it joins: "Unable to find address for".'
         if any(name.startswith(("^", "=")) for name in missing):
-            why = "^ and = are NCCL's syntax; gloo takes plain names and ends every rank otherwise."
+            why = "^ and = are NCCL's syntax. gloo accepts only plain names, else every rank fails."
         quoted = " or ".join(map(repr, missing))
         return broken(f"GLOO_SOCKET_IFNAME={named}: there is no interface {quoted}", why, do)
     unusable = [name for name in names if known[name] not in usable]
@@ -139,45 +139,45 @@ def gloo(around: Surroundings) -> Finding:
         return broken(
             f"GLOO_SOCKET_IFNAME={named}: {' or '.join(map(repr, unusable))} is down or has no "
             "address",
-            "Every rank ends when it joins: gloo has nothing to bind to there.",
+            "Every rank fails when it joins: gloo has no address to bind to.",
             do,
         )
     if all(known[name].loopback for name in names):
         return _loopback_only(f"GLOO_SOCKET_IFNAME={named}")
-    return fine(f"{named}, by GLOO_SOCKET_IFNAME", takes=named)
+    return fine(f"{named}, set by GLOO_SOCKET_IFNAME", takes=named)
 
 
 def _loopback_only(setting: str) -> Finding:
     return warning(
         f"{setting}: loopback only",
         "Worlds on this machine work; ranks on other machines can't connect.",
-        "Unset it, or name an interface that the others reach.",
+        "Unset it, or set it to an interface that other machines can reach.",
     )
 
 
-def nccl(around: Surroundings) -> Finding:
-    """What NCCL takes, by its rules: a pattern, else anything before docker and loopback."""
-    pattern = around.environ.get("NCCL_SOCKET_IFNAME", "")
-    usable = _usable(around)
+def nccl(system: Surroundings) -> Finding:
+    """Check NCCL's interface: the pattern's, else any before docker and loopback."""
+    pattern = system.environ.get("NCCL_SOCKET_IFNAME", "")
+    usable = _usable(system)
     if not pattern:
         taken = sorted(usable, key=_last_resort)[:1]
-        why = "the first that is neither loopback nor a container's"
+        why = "the first except loopback and container interfaces"
         return fine(f"{taken[0].name}, {why}" if taken else "none", takes=_names(taken))
     taken = [each for each in usable if matches(pattern, each.name)]
     if not taken:
         return broken(
-            f"NCCL_SOCKET_IFNAME={pattern} leaves no interface",
-            "Worlds over NCCL end when they start: no socket interface found.",
-            f"Here are {_names(usable)}. eth takes all that begin so, =eth0 that one, ^docker all "
-            "but those.",
+            f"NCCL_SOCKET_IFNAME={pattern} matches no interface",
+            "NCCL worlds fail when they start: no socket interface found.",
+            f"Choices: {_names(usable)}. eth matches a prefix, =eth0 a full name, and ^docker "
+            "excludes a prefix.",
         )
     if all(each.loopback for each in taken):
         return _loopback_only(f"NCCL_SOCKET_IFNAME={pattern}")
-    return fine(f"{_names(taken)}, by NCCL_SOCKET_IFNAME={pattern}", takes=_names(taken))
+    return fine(f"{_names(taken)}, set by NCCL_SOCKET_IFNAME={pattern}", takes=_names(taken))
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether NCCL's pattern takes the interface: ``eth,ib``, ``=eth0``, ``^docker``, ``^=lo``."""
+    """Return True if NCCL's pattern (``eth,ib``, ``=eth0``, ``^docker``, ``^=lo``) matches."""
     excludes = pattern.startswith("^")
     rest = pattern.removeprefix("^")
     exact = rest.startswith("=")
@@ -187,7 +187,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def _last_resort(interface: Interface) -> int:
-    """InfiniBand's first, then any other, then those of containers, then loopback."""
+    """Return the sort key: InfiniBand, other, container, then loopback interfaces."""
     if interface.loopback:
         return 3
     if interface.name.startswith("ib"):
@@ -195,8 +195,8 @@ def _last_resort(interface: Interface) -> int:
     return 2 if interface.name.startswith(VIRTUAL) else 1
 
 
-def _usable(around: Surroundings) -> list[Interface]:
-    return [each for each in around.interfaces() if each.up and each.addresses]
+def _usable(system: Surroundings) -> list[Interface]:
+    return [each for each in system.interfaces() if each.up and each.addresses]
 
 
 def _names(found: Sequence[Interface]) -> str:
@@ -206,18 +206,18 @@ def _names(found: Sequence[Interface]) -> str:
 # ------------------------------------------------------------------------------------------ ports
 
 
-USUAL = 29500  # torch's and torchrun's default
+DEFAULT_PORT = 29500  # torch's and torchrun's default
 
 
-def usual(around: Surroundings) -> Finding:
-    """Whether the port that everybody uses is free."""
-    reason = around.bind(USUAL)
+def default_port(system: Surroundings) -> Finding:
+    """Check that torch's default port is free."""
+    reason = system.bind(DEFAULT_PORT)
     if not reason:
-        return fine(f"{USUAL} is free")
+        return fine(f"{DEFAULT_PORT} is free")
     return warning(
-        f"{USUAL} is {reason}",
-        "It is the default of torchrun and of init_process_group: the second world on a machine "
+        f"{DEFAULT_PORT} is {reason}",
+        "It is the default of torchrun and init_process_group: a second world on this machine "
         "fails with EADDRINUSE, or joins the first.",
-        "Give worlds a port of their own (torchrun --rdzv-endpoint HOST:0, MASTER_PORT), or end "
-        f"what holds it: ss -ltnp 'sport = :{USUAL}'.",
+        "Give each world its own port (torchrun --rdzv-endpoint HOST:0, MASTER_PORT), or stop the "
+        f"process that uses it: ss -ltnp 'sport = :{DEFAULT_PORT}'.",
     )

@@ -1,4 +1,4 @@
-"""What ``doctor`` found: a finding a check, and the report. Frozen; no torch, rich or typer."""
+"""Results of ``doctor``: findings and the report. Doesn't import torch, rich or typer."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ TOPICS = {
     "gpus": "GPUs",
     "environment": "Environment",
 }
-"""Every topic and its heading, in the order in which they are shown."""
+"""Every topic and its heading, in display order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """A finding of one check.
 
     Attributes:
-        level: ``fine``; ``warning``, it costs time or stands in the way of some worlds;
-            ``broken``, worlds that people commonly start fail by it; ``skipped``, there was
-            nothing to look at.
-        seen: what was found, without a full stop.
-        why: why it matters, in sentences; empty where it is fine.
-        do: what to do about it, likewise.
-        facts: names and values, for programs that read the report.
-        check: names the check, ``hostname``; several findings may come from one.
-        topic: one of ``TOPICS``.
-        title: the same for people, ``Hostname``.
+        level: ``fine``; ``warning`` if worlds are slow or some fail; ``broken`` if common worlds
+            fail; ``skipped`` if there was nothing to check.
+        seen: Observation, without a full stop.
+        why: Explanation in sentences; empty if the level is fine.
+        do: Suggested fix; empty if the level is fine.
+        facts: Names and values for programs that read the report.
+        check: Name of the check, such as ``hostname``. A check may have several findings.
+        topic: Key of ``TOPICS``.
+        title: Display name of the check, such as ``Hostname``.
     """
 
     level: Level
@@ -49,10 +48,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """All findings, in the order of ``TOPICS``.
+    """Report with all findings, in the order of ``TOPICS``.
 
     Attributes:
-        host: the name of this machine.
+        host: Name of this machine.
     """
 
     findings: tuple[Finding, ...]
@@ -61,43 +60,43 @@ class DoctorReport:
     versions: dict[str, str] = field(default_factory=dict)
 
     def count(self, level: Level) -> int:
-        """How many findings are of this level."""
+        """Return the number of findings with this level."""
         return sum(finding.level == level for finding in self.findings)
 
     @derived
     def counts(self) -> dict[str, int]:
-        """Findings by level."""
+        """Number of findings by level."""
         levels: tuple[Level, ...] = ("broken", "warning", "fine", "skipped")
         return {level: self.count(level) for level in levels}
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is broken."""
+        """True if nothing is broken."""
         return not self.count("broken")
 
 
 def fine(seen: str, /, **facts: object) -> Finding:
-    """Nothing stands in the way."""
+    """Return a finding without a problem."""
     return Finding("fine", seen, facts=_texts(facts))
 
 
 def warning(seen: str, why: str, do: str, /, **facts: object) -> Finding:
-    """It costs time, or stands in the way of some worlds."""
+    """Return a finding that slows worlds down or makes some fail."""
     return Finding("warning", seen, why, do, _texts(facts))
 
 
 def broken(seen: str, why: str, do: str, /, **facts: object) -> Finding:
-    """Worlds that people commonly start fail by it."""
+    """Return a finding that makes common worlds fail."""
     return Finding("broken", seen, why, do, _texts(facts))
 
 
 def bad(seen: str, why: str, do: str, *, is_broken: bool) -> Finding:
-    """Broken, or only a warning."""
+    """Return a broken finding or a warning."""
     return Finding("broken" if is_broken else "warning", seen, why, do)
 
 
 def skipped(seen: str, do: str = "") -> Finding:
-    """There is nothing to look at."""
+    """Return a finding of a check that doesn't apply."""
     return Finding("skipped", seen, do=do)
 
 

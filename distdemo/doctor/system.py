@@ -1,6 +1,6 @@
-"""The machine that the checks look at, and the means to ask it. All of it is bounded in time.
+"""The machine that the checks examine. Every query has a time limit.
 
-A test makes up a machine by handing other answers to ``Surroundings``.
+Tests simulate a machine by passing other functions to ``Surroundings``.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from distdemo.launcher.joined.interfaces import addresses
 from distdemo.launcher.limits import Limit
 from distdemo.launcher.records import WorldSpec
 
-PATIENCE = 2.0  # seconds that a name service gets
-ENOUGH = 1 << 20  # characters that are read of a program's answer
+NETWORK_TIMEOUT_S = 2.0  # for a name service, or a connection over loopback
+MAX_OUTPUT = 1 << 20  # characters of a program's output that are kept
 
-# ---------------------------------------------------------------------------------- what is seen
+# ---------------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a name service answered.
+    """Result of a name lookup.
 
     Attributes:
-        found: addresses; empty if it knows none.
-        seconds: until it answered.
-        error: what it said instead; empty if it found something or did not answer.
-        late: it had not answered when its time was over.
+        found: Addresses; empty if there are none.
+        seconds: Seconds until the answer.
+        error: Error message; empty on success or timeout.
+        late: True if the lookup timed out.
     """
 
     found: tuple[str, ...] = ()
@@ -57,8 +57,8 @@ class Interface:
     """One network interface.
 
     Attributes:
-        addresses: IPv4 first, second ones too; then IPv6 without those that hold on one link only.
-        up: switched on, and with a cable.
+        addresses: IPv4 addresses, including secondary ones, then IPv6 except link-local ones.
+        up: True if it is enabled and has a link.
     """
 
     name: str
@@ -68,8 +68,8 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """A file system's size and what of it is free, in bytes."""
+class DiskSpace:
+    """Total and free bytes of a file system."""
 
     total: int
     free: int
@@ -77,11 +77,11 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a program wrote, on both streams.
+    """Output of a program on stdout and stderr.
 
     Attributes:
-        status: its exit code; None if it did not end in time or could not be started.
-        error: why it could not be started; empty if it was.
+        status: Exit code; None if it timed out or couldn't be started.
+        error: Reason it couldn't be started; empty if it was started.
     """
 
     status: int | None
@@ -90,19 +90,20 @@ class Answer:
 
     @property
     def late(self) -> bool:
-        """Whether it was started and had not ended when its time was over."""
+        """True if the program timed out."""
         return self.status is None and not self.error
 
 
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
-    """What the installed torch says of itself.
+    """Facts about the installed torch.
 
     Attributes:
-        cuda: the CUDA release that it was built for; empty for none; ``rocm`` likewise.
-        distributed: torch.distributed is part of it.
-        backends: those that it was built with, each with the version of the library behind it.
-        implementations: what the name of one of them means in this torch, where that has changed.
+        cuda: CUDA release that it was built for, or "".
+        rocm: ROCm release that it was built for, or "".
+        distributed: True if it includes torch.distributed.
+        backends: Versions of the underlying libraries, by built-in backend.
+        implementations: Implementation by backend name, if torch has several.
     """
 
     version: str
@@ -113,13 +114,13 @@ class TorchFacts:
     implementations: Mapping[str, str] = field(default_factory=dict)
 
 
-# -------------------------------------------------------------------------------- how it is asked
+# ---------------------------------------------------------------------------------------- queries
 
 
 def resolve(name: str) -> Lookup:
     """Look up the addresses of a name, in the system's order.
 
-    The lookup has its own thread, which is abandoned after ``PATIENCE``.
+    The lookup has its own thread, which is abandoned after ``NETWORK_TIMEOUT_S``.
     """
     found: list[Lookup] = []
     began = time.monotonic()
@@ -136,22 +137,22 @@ def resolve(name: str) -> Lookup:
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    return found[0] if found else Lookup(seconds=PATIENCE, late=True)
+    thread.join(NETWORK_TIMEOUT_S)
+    return found[0] if found else Lookup(seconds=NETWORK_TIMEOUT_S, late=True)
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """All of them, in the kernel's order, which is the order in which gloo and NCCL look."""
+    """Return all interfaces in the kernel's order, which gloo and NCCL also use."""
     known = addresses()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return tuple(_interface(probe, name, known) for _, name in socket.if_nameindex())
 
 
 def _interface(probe: socket.socket, name: str, known: Mapping[str, tuple[str, ...]]) -> Interface:
-    """One of them, with the addresses under a label of it (``eth0:1``) too."""
+    """Return an interface, including the addresses of its labels (``eth0:1``)."""
 
     def ask(number: int) -> bytes:
-        """What the kernel writes behind the name in ``struct ifreq``; zeros if it refuses."""
+        """Return the bytes after the name in ``struct ifreq``, or zeros on error."""
         try:
             import fcntl
 
@@ -173,19 +174,19 @@ def _interface(probe: socket.socket, name: str, known: Mapping[str, tuple[str, .
 
 
 def loopback() -> str:
-    """Why two ends on 127.0.0.1 can't talk; empty if they can."""
+    """Return the reason a connection over 127.0.0.1 fails, or "" if it works."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            server.settimeout(PATIENCE)
-            place = server.getsockname()
-            with socket.create_connection(place, PATIENCE), server.accept()[0]:
+            server.settimeout(NETWORK_TIMEOUT_S)
+            address = server.getsockname()
+            with socket.create_connection(address, NETWORK_TIMEOUT_S), server.accept()[0]:
                 return ""
     except OSError as error:
         return error.strerror or str(error)
 
 
 def bind(port: int) -> str:
-    """Return why this port can't be bound, or "" if it is free. Never listens on it."""
+    """Return the reason this port can't be bound, or "" if it is free. Never listens on it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -195,17 +196,17 @@ def bind(port: int) -> str:
     return ""
 
 
-def room(path: Path) -> Room | None:
-    """The size of the file system that holds this directory; None where there is none."""
+def disk_space(path: Path) -> DiskSpace | None:
+    """Return the size of the directory's file system, or None if it doesn't exist."""
     try:
         found = os.statvfs(path)
     except (OSError, AttributeError):
         return None
-    return Room(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
 def writable(path: Path) -> bool:
-    """Whether files can be made in this directory, by making one."""
+    """Return True if a file can be created in this directory."""
     try:
         with tempfile.TemporaryFile(dir=path):
             return True
@@ -214,7 +215,7 @@ def writable(path: Path) -> bool:
 
 
 def rlimit(name: str) -> tuple[int, int] | None:
-    """A soft and a hard limit, -1 for unlimited; None where the system has none of that name."""
+    """Return a soft and a hard limit (-1: unlimited), or None if there is no such limit."""
     try:
         import resource
 
@@ -226,12 +227,12 @@ def rlimit(name: str) -> tuple[int, int] | None:
 
 
 def limits(start_method: str) -> Sequence[Limit]:
-    """How many ranks memory, processes and open files allow, in this order."""
+    """Return the limits on ranks by memory, processes and open files, in this order."""
     return launcher_limits.limits(WorldSpec(1, start_method=start_method))
 
 
 def cores() -> tuple[int, int]:
-    """How many cores this process may use, and how many there are."""
+    """Return the number of cores that this process may use, and the total."""
     total = os.cpu_count() or 1
     try:
         return len(os.sched_getaffinity(0)), total
@@ -240,7 +241,7 @@ def cores() -> tuple[int, int]:
 
 
 def installed(name: str) -> bool:
-    """Whether this Python has a distribution of that name."""
+    """Return True if a distribution of this name is installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -251,10 +252,10 @@ def installed(name: str) -> bool:
 
 
 def torch() -> TorchFacts:
-    """Of the torch that is loaded; no GPU is initialised.
+    """Return the facts about the installed torch. Doesn't initialise a GPU.
 
     Raises:
-        UsageError: it is not installed, or broken.
+        UsageError: torch is not installed, or broken.
     """
     from distdemo.launcher.torch_import import load_torch
 
@@ -276,36 +277,36 @@ def torch() -> TorchFacts:
     )
 
 
-class Questions:
-    """Asks programs, each question once, also where several checks ask it at the same time."""
+class ProgramRunner:
+    """Cached, thread-safe runner for external programs."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()  # no program starts while all are ended
+        self._lock = threading.Lock()  # held while programs are started or the runner ends
         self._answers: dict[tuple[str, ...], Future[Answer]] = {}
-        self._over = False
+        self._ended = False
         self.running: set[subprocess.Popen[str]] = set()
 
     def __call__(self, command: Sequence[str], seconds: float) -> Answer:
-        """What a program answers to a command line, as soon as it is known."""
-        question = tuple(command)
-        with self._guard:
-            is_new = question not in self._answers
-            answer = self._answers.setdefault(question, Future())
+        """Run a command, or return the cached output of an earlier run."""
+        key = tuple(command)
+        with self._lock:
+            is_new = key not in self._answers
+            answer = self._answers.setdefault(key, Future())
         if is_new:
             try:
-                answer.set_result(self._ask(question, seconds))
-            except BaseException as error:  # every check that asks this gets to know
+                answer.set_result(self._run(key, seconds))
+            except BaseException as error:  # every waiting check receives it
                 answer.set_exception(error)
                 raise
         return answer.result()
 
-    def _ask(self, command: Sequence[str], seconds: float) -> Answer:
-        """The answer; the program and its children are gone at the end."""
-        with self._guard:
-            if self._over:
-                return Answer(None, error="the doctor was stopped")
+    def _run(self, command: Sequence[str], seconds: float) -> Answer:
+        """Run a command; after a timeout, kill it and its children."""
+        with self._lock:
+            if self._ended:
+                return Answer(None, error="doctor was stopped")
             try:
-                process = subprocess.Popen(  # noqa: S603 - programs found on PATH or beside the interpreter
+                process = subprocess.Popen(  # noqa: S603 - on PATH or in Python's environment
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -325,12 +326,12 @@ class Questions:
             return Answer(None)
         finally:
             self.running.discard(process)
-        return Answer(process.returncode, text[:ENOUGH])
+        return Answer(process.returncode, text[:MAX_OUTPUT])
 
     def end(self) -> None:
-        """Kill every program that is still being asked, after Ctrl-C perhaps; start no other."""
-        with self._guard:
-            self._over = True
+        """Kill all running programs and start no more."""
+        with self._lock:
+            self._ended = True
         for process in tuple(self.running):
             _kill(process)
 
@@ -342,13 +343,13 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The machine, its settings, and the means to ask it.
+    """The machine: its environment and functions that query it.
 
     Attributes:
-        hostname: what this machine calls itself.
-        root: below which /proc, /sys, /dev and /etc are read.
-        python: the interpreter that ranks run on.
-        ask: what a command answers within a number of seconds.
+        hostname: Hostname of this machine.
+        root: Directory that contains /proc, /sys, /dev and /etc.
+        python: Python interpreter of the ranks.
+        run: Function that runs a command with a time limit in seconds.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -359,24 +360,24 @@ class Surroundings:
     interfaces: Callable[[], tuple[Interface, ...]] = interfaces
     loopback: Callable[[], str] = loopback
     bind: Callable[[int], str] = bind
-    room: Callable[[Path], Room | None] = room
+    disk_space: Callable[[Path], DiskSpace | None] = disk_space
     writable: Callable[[Path], bool] = writable
     rlimit: Callable[[str], tuple[int, int] | None] = rlimit
     limits: Callable[[str], Sequence[Limit]] = limits
     cores: Callable[[], tuple[int, int]] = cores
-    ask: Callable[[Sequence[str], float], Answer] = field(default_factory=Questions)
+    run: Callable[[Sequence[str], float], Answer] = field(default_factory=ProgramRunner)
     installed: Callable[[str], bool] = installed
     torch: Callable[[], TorchFacts] = torch
 
     def text(self, path: str) -> str:
-        """What a file holds, ``proc/meminfo``; empty if it can't be read."""
+        """Return the contents of a file such as ``proc/meminfo``, or "" if it is unreadable."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
 
     def number(self, path: str) -> int | None:
-        """The whole number that a file begins with; None if there is none."""
+        """Return the integer at the start of a file, or None."""
         words = self.text(path).split()
         try:
             return int(words[0]) if words else None
@@ -384,10 +385,10 @@ class Surroundings:
             return None
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Return True if the file or directory exists."""
         return (self.root / path).exists()
 
     def which(self, name: str) -> Path | None:
-        """The program that a shell would run."""
+        """Return the path of the program that a shell would run, or None."""
         found = shutil.which(name, path=self.environ.get("PATH", ""))
         return Path(found) if found else None

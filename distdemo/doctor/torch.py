@@ -1,4 +1,4 @@
-"""torch: which release, built for what, with which backends; and whether a world of it works."""
+"""Checks of torch: its release, build and backends, and a test world."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from distdemo.versions import release_of
 if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
 
-OLDEST = (2, 8)  # pyproject.toml says why
-TRIAL = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
+OLDEST = (2, 8)  # see pyproject.toml
+TEST_WORLD = WorldSpec(2, deadline=10.0, capture=True, lazy=True)
 INSTALL = "Install a wheel of torch for Linux: pip install torch."
 
 Start = Callable[..., WorldReport]
 
 
-def build(around: Surroundings) -> Finding:
-    """The release, and what it was built for."""
-    found = around.torch()
-    made_for = f"CUDA {found.cuda}" if found.cuda else f"ROCm {found.rocm}" if found.rocm else "CPU"
-    text = f"{found.version}, for {made_for}"
+def build(system: Surroundings) -> Finding:
+    """Check torch's release and build."""
+    found = system.torch()
+    platform = f"CUDA {found.cuda}" if found.cuda else f"ROCm {found.rocm}" if found.rocm else "CPU"
+    text = f"{found.version}, for {platform}"
     if not found.distributed:
-        why = "Nothing of torch.distributed is in this build."
+        why = "This build doesn't include torch.distributed."
         return broken(f"{text}, without torch.distributed", why, INSTALL)
     if (0, 0) < release_of(found.version) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        why = f"distdemo is made for torch {oldest} and later."
+        why = f"distdemo supports torch {oldest} and later."
         return warning(text, why, f"pip install 'torch>={oldest}'")
     return fine(text, version=found.version, cuda=found.cuda, rocm=found.rocm)
 
 
-def built_in(around: Surroundings) -> Finding:
-    """The backends that this torch was built with."""
-    found = around.torch().backends
-    meant = around.torch().implementations
+def built_in(system: Surroundings) -> Finding:
+    """Check the backends that torch was built with."""
+    found = system.torch().backends
+    meant = system.torch().implementations
     listed = ", ".join(
         f"{name} {version}".strip() + (f" ({name} means {meant[name]})" if name in meant else "")
         for name, version in found.items()
@@ -48,25 +48,27 @@ def built_in(around: Surroundings) -> Finding:
     usual = backends.automatic(1, "cpu").name
     if usual not in found:
         return broken(
-            f"built in: {listed or 'none'}; {usual} is not",
-            f"CPU tensors, objects and most examples travel over {usual}.",
+            f"built in: {listed or 'none'}; {usual} is missing",
+            f"CPU tensors, objects and most examples need {usual}.",
             INSTALL,
         )
-    return fine(f"built in: {listed} (distdemo backends tries each)", backends=tuple(found))
+    return fine(f"built in: {listed} (distdemo backends tests each)", backends=tuple(found))
 
 
 def world(start: Start | None) -> Finding:
-    """The proof: two ranks over gloo add up a number each.
+    """Run an all_reduce in a two-rank world over gloo.
 
     Args:
-        start: starts a world; None to leave it.
+        start: Function that starts a world; None to skip the check.
     """
     if start is None:
-        return skipped("no world was tried (--no-world)")
+        return skipped("no test world was started (--no-world)")
     try:
-        report = start(TRIAL, add_up)
+        report = start(TEST_WORLD, sum_ranks)
     except UsageError as error:
-        return broken(f"no world could be started: {error.what.rstrip('.')}", error.why, error.hint)
+        return broken(
+            f"the test world couldn't be started: {error.what.rstrip('.')}", error.why, error.hint
+        )
     size = report.world.world_size
     name = f"a world of {size} ranks over {report.world.backend}"
     if report.verdict is not None:
@@ -75,16 +77,15 @@ def world(start: Start | None) -> Finding:
     wanted = float(size * (size + 1) // 2)
     if any(value != wanted for value in report.values):
         return broken(
-            f"{name} added up to {report.values[0]:g} instead of {wanted:g}",
-            "A library under torch computes or carries data wrongly.",
-            "distdemo check shows which operations are wrong; look at LD_PRELOAD and "
-            "LD_LIBRARY_PATH.",
+            f"{name} computed the sum {report.values[0]:g} instead of {wanted:g}",
+            "A library that torch uses computes or transfers data incorrectly.",
+            "distdemo check shows the wrong operations. Check LD_PRELOAD and LD_LIBRARY_PATH.",
         )
     return fine(f"{name}: verified in {report.seconds:.1f} s")
 
 
-def add_up(rank: Rank) -> float:
-    """Collective: the sum over all ranks of each rank's number + 1. Runs in the ranks."""
+def sum_ranks(rank: Rank) -> float:
+    """Collective: return the sum of rank + 1 over all ranks."""
     import torch
     import torch.distributed as dist
 

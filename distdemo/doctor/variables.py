@@ -1,4 +1,4 @@
-"""Environment variables that change what worlds do, and the engine that may be around us."""
+"""Checks of environment variables that affect worlds, and of the surrounding engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ PREFIXES = (
 
 
 class Trap(NamedTuple):
-    """A variable that people forget, what it does, and which values do no harm.
+    """An environment variable that is easily forgotten and causes problems.
 
     Attributes:
-        harmless: beside none at all; None: every value does harm.
-        harmful: the only values that do.
-        do: what to do; by default unset it.
+        why: Explanation of its effect.
+        harmless: Values without an effect; None if every value has one.
+        harmful: The only values with an effect; empty for all except ``harmless``.
+        do: Suggested fix; empty for unsetting it.
     """
 
     name: str
@@ -35,58 +36,62 @@ class Trap(NamedTuple):
     do: str = ""
 
     def catches(self, environ: Mapping[str, str]) -> bool:
-        """Whether it is set and does harm."""
+        """Return True if the variable is set to a harmful value."""
         value = environ.get(self.name, "").strip().lower()
         if self.harmful:
             return value in self.harmful
         return value != "" and value not in (self.harmless or ())
 
 
-BLOCKS = "wait() blocks the host until the GPU is done: nothing overlaps any more."
+BLOCKS = "wait() blocks the host until the GPU is done, so nothing overlaps."
 TRAPS = (
     Trap(
         "NCCL_P2P_DISABLE",
-        "GPUs of one machine no longer copy straight to each other (NVLink, PCIe), but through "
-        "host memory: several times slower.",
+        "GPUs on one machine copy through host memory instead of directly (NVLink, PCIe), which is "
+        "several times slower.",
     ),
     Trap(
         "NCCL_SHM_DISABLE",
-        "GPUs of one machine that can't copy straight to each other then talk over the network.",
+        "GPUs on one machine that can't copy directly use the network instead of shared memory.",
     ),
-    Trap("NCCL_IB_DISABLE", "NCCL leaves InfiniBand and RoCE alone and takes TCP."),
-    Trap("NCCL_ALGO", "It forces an algorithm for every size.", None),
+    Trap("NCCL_IB_DISABLE", "NCCL uses TCP instead of InfiniBand and RoCE."),
+    Trap("NCCL_ALGO", "It forces one algorithm for all sizes.", None),
     Trap(
-        "NCCL_PROTO", "It forces a protocol for every size; LL128 is wrong on some machines.", None
+        "NCCL_PROTO",
+        "It forces one protocol for all sizes, and LL128 gives wrong results on some machines.",
+        None,
     ),
-    Trap("NCCL_COMM_ID", "All communicators meet at this one address, unrelated ones too.", None),
-    Trap("NCCL_DEBUG", "Every call is logged; it is slow.", harmful=("trace",)),
+    Trap(
+        "NCCL_COMM_ID", "All communicators rendezvous at this address, even unrelated ones.", None
+    ),
+    Trap("NCCL_DEBUG", "It logs every call, which is slow.", harmful=("trace",)),
     Trap(
         "NCCL_ASYNC_ERROR_HANDLING",
-        "It is an old name, which a later torch may not read any more.",
+        "It is a deprecated name that newer releases of torch may ignore.",
         None,
         do="Set TORCH_NCCL_ASYNC_ERROR_HANDLING instead.",
     ),
-    Trap("NCCL_BLOCKING_WAIT", f"{BLOCKS} It is an old name, too."),
+    Trap("NCCL_BLOCKING_WAIT", f"{BLOCKS} The name is also deprecated."),
     Trap("TORCH_NCCL_BLOCKING_WAIT", BLOCKS),
     Trap(
         "TORCH_DISTRIBUTED_DEBUG",
-        "Every collective is compared between all ranks before it runs: much slower, and it still "
+        "Every collective is compared across ranks before it runs, which is much slower and still "
         "misses a different ReduceOp.",
         harmful=("detail",),
     ),
-    Trap("CUDA_LAUNCH_BLOCKING", "Every kernel is waited for: nothing overlaps any more."),
+    Trap("CUDA_LAUNCH_BLOCKING", "The host waits for every kernel, so nothing overlaps."),
     Trap(
         "GLOO_DEVICE_TRANSPORT",
-        "The CPU wheels of torch have TCP alone; a transport that a build lacks ends every rank "
-        "that joins.",
+        "The CPU wheels of torch have only TCP. With a transport that is missing from the build, "
+        "every rank fails when it joins.",
         ("tcp",),
     ),
 )
 
 
-def traps(around: Surroundings) -> Sequence[Finding]:
-    """A warning for each that does harm, and a line with all the others that are set."""
-    environ = around.environ
+def traps(system: Surroundings) -> Sequence[Finding]:
+    """Return one warning per harmful variable, and a list of the other variables."""
+    environ = system.environ
     caught = [trap for trap in TRAPS if trap.catches(environ)]
     names = {trap.name for trap in caught}
     others = {
@@ -100,11 +105,11 @@ def traps(around: Surroundings) -> Sequence[Finding]:
             warning(
                 f"{trap.name}={environ[trap.name]}",
                 trap.why,
-                trap.do or f"unset {trap.name}, unless you mean it.",
+                trap.do or f"Unset {trap.name}, unless it is intended.",
             )
             for trap in caught
         ),
-        fine(f"set: {listed}" if others else "none that changes worlds is set", **others),
+        fine(f"set: {listed}" if others else "no variable that affects worlds is set", **others),
     ]
 
 
@@ -112,32 +117,32 @@ def _short(value: str) -> str:
     return value if len(value) <= 40 else f"{value[:37]}..."
 
 
-def libraries(around: Surroundings) -> Finding:
-    """LD_PRELOAD and LD_LIBRARY_PATH, which slip other libraries under torch's and MPI's."""
-    preload = around.environ.get("LD_PRELOAD", "").strip()
+def libraries(system: Surroundings) -> Finding:
+    """Check LD_PRELOAD and LD_LIBRARY_PATH, which can replace libraries of torch and MPI."""
+    preload = system.environ.get("LD_PRELOAD", "").strip()
     if preload:
         return warning(
             f"LD_PRELOAD={_short(preload)}",
-            "Every rank loads it before its own libraries; an NCCL or MPI in it replaces the one "
-            "that torch or mpi4py was made with.",
-            "unset LD_PRELOAD, unless you mean it.",
+            "Every rank loads it before its own libraries. An NCCL or MPI library in it replaces "
+            "the one that torch or mpi4py was built with.",
+            "Unset LD_PRELOAD, unless it is intended.",
         )
-    folders = filter(None, around.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    folders = filter(None, system.environ.get("LD_LIBRARY_PATH", "").split(":"))
     kinds = ("libnccl.so*", "libtorch*.so*", "libc10*.so*", "libcudart.so*", "libmpi.so*")
     found = [str(one) for folder in folders for kind in kinds for one in Path(folder).glob(kind)]
     if found:
         return warning(
-            f"LD_LIBRARY_PATH leads to {', '.join(found[:3])}",
-            "It comes before the libraries that torch and mpi4py bring: their versions mix.",
-            "unset LD_LIBRARY_PATH, unless you mean it.",
+            f"LD_LIBRARY_PATH contains {', '.join(found[:3])}",
+            "It takes precedence over the libraries of torch and mpi4py, which mixes versions.",
+            "Unset LD_LIBRARY_PATH, unless it is intended.",
         )
-    return fine("no variable slips libraries under torch or MPI")
+    return fine("no variable replaces libraries of torch or MPI")
 
 
-def engine(around: Surroundings) -> Finding:
-    """Whether an engine started this process as one rank of a world."""
+def engine(system: Surroundings) -> Finding:
+    """Check for an engine that started this process as a rank."""
     try:
-        here = engines.detect(around.environ)
+        here = engines.detect(system.environ)
     except UsageError as error:
         return broken(error.what.rstrip("."), error.why, error.hint)
     if here is None:
@@ -146,36 +151,36 @@ def engine(around: Surroundings) -> Finding:
     return fine(text)
 
 
-def master(around: Surroundings) -> Finding:
-    """MASTER_ADDR and MASTER_PORT: set by an engine around us, or left behind by an old session."""
-    address, port = (around.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+def master(system: Surroundings) -> Finding:
+    """Check whether MASTER_ADDR and MASTER_PORT are left over from an old session."""
+    address, port = (system.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not (address or port):
         return skipped("MASTER_ADDR and MASTER_PORT are not set")
-    place = f"{address or '(no MASTER_ADDR)'}:{port or '(no MASTER_PORT)'}"
+    endpoint = f"{address or '(no MASTER_ADDR)'}:{port or '(no MASTER_PORT)'}"
     if port and not (port.isdigit() and 0 < int(port) < 65536):
         return broken(
             f"MASTER_PORT={port} is not a port",
             "init_process_group reads it and fails.",
             "Unset it, or set a number from 1 to 65535.",
         )
-    if address and not around.resolve(address).found:
+    if address and not system.resolve(address).found:
         return broken(
             f"MASTER_ADDR={address} does not resolve",
             "Every rank that reads it waits for the store until its timeout.",
-            "Unset it, or name the machine of rank 0.",
+            "Unset it, or set it to the host of rank 0.",
         )
-    with suppress(UsageError):  # the check of the engine tells of it
-        here = engines.detect(around.environ)
+    with suppress(UsageError):  # reported by ``engine``
+        here = engines.detect(system.environ)
         if here is not None:
-            return fine(f"{place}, for rank {here.rank} of {here.world_size} ({here.engine})")
-    own = {one for each in around.interfaces() for one in each.addresses}
-    addresses = around.resolve(address).found if address else ()
+            return fine(f"{endpoint}, for rank {here.rank} of {here.world_size} ({here.engine})")
+    own = {one for each in system.interfaces() for one in each.addresses}
+    addresses = system.resolve(address).found if address else ()
     ours = bool(port) and any(one in own or is_loopback(one) for one in addresses)
-    taken = around.bind(int(port)) if ours else ""
+    taken = system.bind(int(port)) if ours else ""
     held = f", and that port is {taken} here" if taken else ""
     return warning(
-        f"{place} is set, and no engine started this process{held}",
+        f"{endpoint} is set, and no engine started this process{held}",
         "A shell profile, a batch script or an old session set it. A program that reads it joins, "
-        "or waits for, a world that it may not belong to.",
-        "unset MASTER_ADDR MASTER_PORT, unless you mean them.",
+        "or waits for, the wrong world.",
+        "Unset MASTER_ADDR and MASTER_PORT, unless they are intended.",
     )

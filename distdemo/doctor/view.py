@@ -1,4 +1,4 @@
-"""What ``doctor`` found, as people read it: a line for what is fine, more for what is not."""
+"""Display of ``doctor``: one line per finding, plus explanation and fix for problems."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STYLES: dict[Level, str] = {
     "fine": colours.RIGHT,
     "skipped": colours.QUIET,
 }
-"""The worst first."""
+"""Levels, worst first."""
 
 
 def table(report: DoctorReport, console: Console) -> RenderableType:
-    """The findings by topic, and the verdict."""
+    """Return the findings by topic, and the verdict."""
     sign = signs(console)
     parts: list[RenderableType] = []
     for topic, title in TOPICS.items():
@@ -37,21 +37,21 @@ def table(report: DoctorReport, console: Console) -> RenderableType:
 
 
 def summary(report: DoctorReport, console: Console) -> RenderableType:
-    """What is wrong, and the verdict."""
+    """Return the problems and the verdict."""
     sign = signs(console)
     wrong = [each for each in report.findings if each.level in ("broken", "warning")]
     return Group(*(_finding(each, sign) for each in wrong), _verdict(report, sign))
 
 
 def _verdict(report: DoctorReport, sign: Signs) -> Text:
-    """``1 broken, 2 warnings, 21 fine, 3 skipped.``: those that there are."""
+    """Return the counts by level, such as ``1 broken, 2 warnings, 21 fine``."""
     counts = {level: count for level in STYLES if (count := report.count(level))}
     worst: Level = next(iter(counts), "skipped")
-    told = ", ".join(
+    counted = ", ".join(
         f"{count} {level}{'s' if level == 'warning' and count > 1 else ''}"
         for level, count in counts.items()
     )
-    text = f"{_mark(worst, sign)} {told or 'Nothing was looked at'}."
+    text = f"{_mark(worst, sign)} {counted or 'Nothing was checked'}."
     return Text(text, style=STYLES[worst])
 
 
@@ -60,7 +60,7 @@ def _mark(level: Level, sign: Signs) -> str:
 
 
 def _finding(finding: Finding, sign: Signs) -> Table:
-    """The sign and, beside it, a line; where something is wrong, why and what to do below."""
+    """Return the sign and the observation, with explanation and fix below a problem."""
     style = STYLES[finding.level]
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)

@@ -1,4 +1,4 @@
-"""The built-in maps are true for the torch and the MPI that are installed."""
+"""The built-in maps match the installed torch and MPI."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from distdemo.versions import release_of, torch_version
 
 
 def kind_of(finding: str) -> str:
-    """The finding without the names of reduce ops, dtypes and ops."""
+    """Return the finding without the names of reduce ops, dtypes and ops."""
     return re.sub(r"[A-Z_]{3,}|(?<=output type )\w+|\w+_\w+|(?<=: )reduce ", "", finding)
 
 
-def test_the_map_of_the_installed_release_is_true():
-    # All that works; of what fails, which takes a world of its own, one of each kind.
+def test_the_map_matches_the_installed_release():
+    # Every working case, but only one failing case per kind: each failure costs a new world.
     known = capabilities("gloo")
     assert known is not None
     if release_of(known.torch) != release_of(torch_version()):
-        pytest.skip(f"nobody has probed torch {torch_version()} yet: the map is of {known.torch}")
+        pytest.skip(f"torch {torch_version()} isn't probed yet; the map is for {known.torch}")
     works: list[Case] = []
     fails: dict[str, Case] = {}
     for case in (each for each in cases() if each.form.lacking() is None):
@@ -45,7 +45,7 @@ def test_the_map_of_the_installed_release_is_true():
     assert {each.status for each in report.cases[len(works) :]} == {"failed"}
 
 
-def test_what_works_by_the_map_of_mpi_works():
+def test_the_map_of_mpi_matches():
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("needs mpi4py: pip install 'distdemo[mpi]'")
 
@@ -56,7 +56,7 @@ def test_what_works_by_the_map_of_mpi_works():
         works = [each for each in there if not refusal(known, each.op, each.spec)]
         assert len(works) > 700
         world = WorldSpec(RANKS, "mpi", stall=30.0)
-        # Every fifth: of the 17 dtypes and 9 reduce ops each is met in each form.
+        # Every fifth case still covers each of the 17 dtypes and 9 reduce ops in each form.
         report = check(CheckPlan(works[::5], world, skip_refused=False), run_prepared)
         assert [each.id for each in report.cases if each.status != "passed"] == []
 

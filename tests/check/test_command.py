@@ -1,4 +1,4 @@
-"""``check`` and ``backends`` from the command line: what they refuse, write and exit with."""
+"""Command lines of ``check`` and ``backends``: errors, output and exit codes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ REFUSED = {
     "check --dtype float31": "--dtype float31: there is no such dtype.",
     "check --case nothing/at/all": "There is no case 'nothing/at/all'.",
     "check --case all_gather/list/no": "There is no case 'all_gather/list/no'.",
-    "check --op barrier --dtype int8": "No case is left to check.",
-    "check -n 2,x": "--world-size 2,x: these are not numbers of ranks.",
+    "check --op barrier --dtype int8": "No case matches.",
+    "check -n 2,x": "--world-size 2,x: not a list of world sizes.",
     "check --junit-xml out.json": "--junit-xml out.json: unknown suffix.",
     "check --backend nccl": "--backend nccl needs a GPU.",
 }
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_t_be_carried_out_is_refused(command):
+def test_invalid_command_lines_are_rejected(command):
     for line, first in REFUSED.items():
         code, out, err = command(*line.split())
         assert (code, out, err.splitlines()[0]) == (2, "", first)
 
 
-def test_a_check_writes_what_ci_reads(command, tmp_path):
+def test_a_check_writes_reports_for_ci(command, tmp_path):
     xml, file = tmp_path / "report.xml", tmp_path / "report.json"
     words = ["check", "--op", "broadcast,scatter/objects", "-n", "2", "-q"]
     code, out, err = command(*words, "--junit-xml", str(xml), "--output", str(file))
@@ -42,7 +42,7 @@ def test_a_check_writes_what_ci_reads(command, tmp_path):
     assert root.get("tests") == str(found["counts"]["total"])
 
 
-def test_a_single_case_is_run_by_its_name_and_reported_to_github(command, monkeypatch):
+def test_a_single_case_runs_by_id_with_a_github_annotation(command, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     name = "all_gather/list/float32/n2/empty"
     code, out, err = command("check", "--case", name, "-n", "2", "--format", "json")
@@ -53,7 +53,7 @@ def test_a_single_case_is_run_by_its_name_and_reported_to_github(command, monkey
     assert err.startswith("::notice title=distdemo check%3A gloo on cpu::1 case passed.")
 
 
-def test_what_a_backend_does_not_take_is_no_success(command):
+def test_only_unsupported_cases_is_a_failure(command):
     code, out, _ = command("check", "--op", "broadcast", "--dtype", "int16", "--format", "json")
     found = json.loads(out)
     assert code == 1

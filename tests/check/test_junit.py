@@ -16,7 +16,7 @@ from distdemo.check.records import CaseResult, CheckReport, Status
 
 @cache
 def schema() -> Any:
-    """The schema of Jenkins' xunit plugin, the strictest of the readers. Its licence is in it."""
+    """Return the schema of Jenkins' xunit plugin, the strictest reader. It includes its licence."""
     xmlschema = pytest.importorskip("xmlschema")  # takes as long to import as all of these tests
 
     return xmlschema.XMLSchema(Path(__file__).parents[1] / "schemas" / "junit-10.xsd")
@@ -68,7 +68,7 @@ def case(number: int, status: Status = "passed", **more: Any) -> CaseResult:
 
 
 def read(*results: CaseResult) -> ET.Element:
-    """The report of these cases as a reader gets it, after a look at the schema."""
+    """Return the parsed report of these cases, validated against the schema."""
     return valid(CheckReport("quick", "gloo", "cpu", 7, results, 1.5, 2, {"torch": "2.13"}))
 
 
@@ -84,7 +84,7 @@ def only(root: ET.Element, path: str) -> ET.Element:
     return found[0]
 
 
-def test_every_op_is_a_suite_that_says_where_it_ran() -> None:
+def test_every_op_is_a_suite_with_properties() -> None:
     assert not schema().is_valid("<testsuites><testsuite name='no counts'/></testsuites>")
     root = read(case(1), case(2, op="scatter"), case(3))
     assert [suite.get("name") for suite in root] == ["all_gather", "scatter"]
@@ -107,7 +107,7 @@ def test_every_op_is_a_suite_that_says_where_it_ran() -> None:
     assert list(passed) == []
 
 
-def test_a_failure_tells_all_in_its_text_for_some_readers_show_nothing_else() -> None:
+def test_the_text_of_a_failure_is_complete() -> None:
     bad = case(1, "failed", why="2 wrong", command="distdemo check --only x", details=("a", "b"))
     failure = only(read(bad), ".//failure")
     assert (failure.get("message"), failure.get("type")) == ("2 wrong", "failed")
@@ -118,7 +118,7 @@ def test_a_failure_tells_all_in_its_text_for_some_readers_show_nothing_else() ->
     assert failure.get("message") == f"{shown} 雪 \U0001f600\t."
 
 
-def test_a_case_that_did_not_run_is_an_error_and_an_unsupported_one_is_skipped() -> None:
+def test_not_run_is_an_error_and_unsupported_is_skipped() -> None:
     root = read(
         case(1), case(2, "not run", why="the world died"), case(3, "not supported", why="no AVG")
     )
@@ -127,7 +127,7 @@ def test_a_case_that_did_not_run_is_an_error_and_an_unsupported_one_is_skipped()
     assert only(root, ".//skipped").attrib == {"message": "no AVG"}
 
 
-def test_what_is_known_to_be_wrong_is_skipped_and_under_strict_a_failure() -> None:
+def test_known_wrong_is_skipped_or_a_failure_with_strict() -> None:
     known = case(1, "known wrong", why="wrong in torch 2.8")
     root = read(known, case(2))
     assert only(root, ".//skipped").attrib == {"message": "wrong in torch 2.8"}
@@ -137,7 +137,7 @@ def test_what_is_known_to_be_wrong_is_skipped_and_under_strict_a_failure() -> No
 
 
 @pytest.mark.parametrize("status", [None, "not supported"])
-def test_a_check_in_which_nothing_ran_is_no_success(status: Status | None) -> None:
+def test_a_check_without_a_run_is_a_failure(status: Status | None) -> None:
     root = read(*[case(1, status)] if status else [])
     assert root.get("errors") == "1"
     assert str(only(root, ".//error").get("message")).startswith("not run: ")

@@ -1,4 +1,4 @@
-"""The matrix has every value of every axis, in an order of the seed's."""
+"""The matrix covers every value of every axis, in an order given by the seed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LAYOUTS = {None, ((0, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3))}
 
 
 def groups(case: Case) -> tuple[tuple[int, ...], ...] | None:
-    """Who is in which group; None: all are in one."""
+    """Return the members of each group, or None for the whole world."""
     return tuple(spec.members for spec in case.specs if spec.members is not None) or None
 
 
 def values(cases: list[Case], *axes: Any) -> dict[str, set[Any]]:
-    """By form the values that these axes have together."""
+    """Return the combined values of these axes by form."""
     found: defaultdict[str, set[Any]] = defaultdict(set)
     for case in cases:
         found[form_key(case.op, case.spec)].add(tuple(axis(case) for axis in axes))
@@ -62,7 +62,9 @@ def test_every_form_has_every_value_of_every_axis(make: Any, sizes: Any, least: 
         assert max(longest) >= 1000, key
         assert any(0 < length < 100 for length in longest), key
     sizes_given = [case.spec.sizes or () for case in uneven]
-    assert any(0 in lengths and any(lengths) for lengths in sizes_given), "none is empty alone"
+    assert any(0 in lengths and any(lengths) for lengths in sizes_given), (
+        "no tensor is empty while others aren't"
+    )
     for key, found in values(every, lambda case: case.spec.inference).items():
         assert found == {(False,), (True,)}, key
     four = [case for case in taken if case.world_size == 4]
@@ -90,7 +92,7 @@ def test_every_form_has_every_value_of_every_axis(make: Any, sizes: Any, least: 
             assert one[0] == other[0] or pairs[one, other], (one, other)
 
 
-def test_quick_has_every_reduce_op_root_pair_late_rank_and_kind_of_object() -> None:
+def test_quick_covers_reduce_ops_roots_pairs_stragglers_and_objects() -> None:
     every = matrix.quick()
     for name in ("all_reduce", "reduce", "reduce_scatter"):
         mine = [case for case in every if case.op.name == name]
@@ -109,7 +111,7 @@ def test_quick_has_every_reduce_op_root_pair_late_rank_and_kind_of_object() -> N
     assert objects == set(product(named, (False, True)))
 
 
-def test_the_seed_makes_the_order_and_the_sizes_narrow_it() -> None:
+def test_the_seed_sets_the_order_and_sizes_filter() -> None:
     three, four = ([case.id for case in matrix.quick(seed=seed)] for seed in (3, 4))
     assert three == [case.id for case in matrix.quick(seed=3)]
     assert three != four
@@ -122,7 +124,7 @@ def test_the_seed_makes_the_order_and_the_sizes_narrow_it() -> None:
         )
 
 
-def test_the_probe_tries_each_form_with_each_dtype_reduce_op_and_shape_once() -> None:
+def test_the_probe_covers_each_form_dtype_reduce_op_and_shape_once() -> None:
     found = Counter(
         (form_key(case.op, case.spec), case.spec.reduce_op, case.dtype, len(case.spec.shape))
         if case.spec.shape in ((), (0,)) and case.dtype in DTYPES
@@ -143,13 +145,13 @@ def test_the_probe_tries_each_form_with_each_dtype_reduce_op_and_shape_once() ->
     assert {case.op.name for case in cases(1)} == set(ops.REGISTRY) - {"p2p"}
 
 
-def test_a_world_too_small_for_its_groups_makes_no_case() -> None:
+def test_too_few_ranks_for_the_groups_give_no_case() -> None:
     op = ops.REGISTRY["all_reduce"]
     for layout, size in (("ends", 2), ("halves", 2), ("halves", 5), ("strided", 3)):
         assert make_case(op, op.all_forms[0], Setting(size, layout=layout)) is None
 
 
-def test_a_form_takes_of_a_setting_only_what_it_has() -> None:
+def test_a_form_ignores_settings_that_it_lacks() -> None:
     setting = Setting(3, "int8", "max", (3, 5), 1, async_op=True)
     op = ops.REGISTRY["broadcast"]
     tensor, objects = (make_case(op, form, setting) for form in op.all_forms)

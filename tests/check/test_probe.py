@@ -1,4 +1,4 @@
-"""What the probe makes of what it saw: findings in words, the map, and where two maps differ."""
+"""Findings and maps of the probe, and differences between maps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pairs() -> tuple[Case, ...]:
 
 
 def result(case: Case, why: str = "", *details: str) -> CaseResult:
-    """That it passed; with a reason, that it failed for that."""
+    """Return a passed result, or a failed one if there is a reason."""
     status: Any = "failed" if why else "passed"
     return CaseResult(
         case.id,
@@ -43,7 +43,7 @@ def result(case: Case, why: str = "", *details: str) -> CaseResult:
 
 
 def some(name: str, **more: Any) -> list[Case]:
-    """The probe's cases of this op, with these fields."""
+    """Return the probe's cases of an op with these fields."""
     return [
         case
         for case in pairs()
@@ -52,7 +52,7 @@ def some(name: str, **more: Any) -> list[Case]:
 
 
 def mapped(cases: list[Case], why: Mapping[str, str] | None = None) -> CapabilityMap:
-    """The map that these cases make, where those of the named ids fail."""
+    """Return the map of these cases; the IDs in ``why`` fail."""
     reasons = why or {}
     return map_of(WORLD, [(case, result(case, reasons.get(case.id, ""))) for case in cases])
 
@@ -90,7 +90,7 @@ FINDINGS: list[tuple[str, list[str], str]] = [
 ]
 
 
-def test_a_finding_says_what_happened_and_nothing_of_the_run() -> None:
+def test_findings_contain_nothing_specific_to_the_run() -> None:
     for why, details, finding in FINDINGS:
         assert finding_of(result(pairs()[0], why, *details)) == finding
     long = finding_of(result(pairs()[0], "Rank 0 raised ValueError: " + "long\n" * 100))
@@ -101,7 +101,7 @@ def test_a_finding_says_what_happened_and_nothing_of_the_run() -> None:
 # -------------------------------------------------------------------------------------- the map
 
 
-def test_it_has_a_row_of_zeros_for_each_form_and_reduce_op_in_the_order_of_the_ops() -> None:
+def test_rows_are_in_the_order_of_the_ops_and_zero_if_all_passed() -> None:
     found = mapped(list(reversed(pairs())))
     assert (found.backend, found.device) == ("gloo", "cpu")
     assert found.dtypes == tuple(DTYPES)
@@ -119,7 +119,7 @@ def test_it_has_a_row_of_zeros_for_each_form_and_reduce_op_in_the_order_of_the_o
     ]
 
 
-def test_a_failure_is_a_number_in_the_column_of_its_dtype() -> None:
+def test_a_failure_is_an_index_in_the_column_of_its_dtype() -> None:
     cases = some("all_reduce", reduce_op="max", shape=(7,))
     of = {case.dtype: case.id for case in cases}
     wrong, raised = "Rank 0: 1 of 7 elements are wrong.", "Rank 0 raised ValueError: no"
@@ -134,7 +134,7 @@ def test_a_failure_is_a_number_in_the_column_of_its_dtype() -> None:
     assert len(found.findings) == 3, "the same finding has one number"
 
 
-def test_what_has_no_element_type_fails_for_all() -> None:
+def test_a_failure_without_a_dtype_fills_the_row() -> None:
     for name, row in (("barrier", "barrier/monitored"), ("gather", "gather/objects")):
         cases = [case for case in some(name) if case.id.startswith(row)]
         found = mapped(cases, {cases[0].id: "No progress for 1 s."})
@@ -142,7 +142,7 @@ def test_what_has_no_element_type_fails_for_all() -> None:
         assert found.findings == ("", "hangs")
 
 
-def test_shapes_that_fail_are_named_by_the_form_and_have_no_row() -> None:
+def test_failing_shapes_are_keyed_by_form() -> None:
     cases = some("all_gather", shape=()) + some("all_gather", shape=(0,))
     cases = [case for case in cases if not case.spec.objects]
     failing = {case.id: "Rank 1 was killed by SIGSEGV." for case in cases if case.spec.shape == ()}
@@ -175,7 +175,7 @@ MAP = CapabilityMap(
 )
 
 
-def test_two_maps_differ_in_what_works_by_the_names_of_rows_and_columns() -> None:
+def test_differences_are_matched_by_row_and_column_names() -> None:
     other = replace(MAP, rows={"reduce/tensor sum": (0, 0), "scatter/list": (2, 0)})
     assert differences(other, MAP) == [
         "reduce/tensor sum, bool: works; on the map: hangs",
@@ -189,7 +189,7 @@ def test_two_maps_differ_in_what_works_by_the_names_of_rows_and_columns() -> Non
     for same in (
         MAP,
         replace(MAP, rows={"reduce/tensor sum": (0, 2)}),  # another way to fail
-        replace(MAP, rows={**MAP.rows, "broadcast/tensor": (1, 1)}),  # known to one of them
+        replace(MAP, rows={**MAP.rows, "broadcast/tensor": (1, 1)}),  # only in one map
         replace(MAP, dtypes=("float32", "bool", "int8"), rows={"scatter/list": (0, 0, 1)}),
         replace(
             MAP,
@@ -200,7 +200,7 @@ def test_two_maps_differ_in_what_works_by_the_names_of_rows_and_columns() -> Non
         assert differences(same, MAP) == differences(MAP, same) == []
 
 
-def test_the_documentation_is_too_careful_or_promises_too_much() -> None:
+def test_differences_from_the_documentation() -> None:
     lines = undocumented(mapped(list(pairs())), [*pairs(), *pairs()])
     (avg,) = [line for line in lines if line.startswith("all_reduce avg")]
     assert "documented as not supported, works here for float32, float64" in avg
@@ -210,11 +210,11 @@ def test_the_documentation_is_too_careful_or_promises_too_much() -> None:
     nothing = mapped(list(pairs()), {case.id: "No progress for 1 s." for case in pairs()})
     lines = undocumented(nothing, pairs())
     assert "broadcast: documented as supported, does not work here for float32." in lines
-    assert not [line for line in lines if "avg" in line], "nobody said that it works"
+    assert not [line for line in lines if "avg" in line], "not documented as supported"
     assert undocumented(mapped([]), pairs()) == []
 
 
-def test_a_probe_tries_what_is_wanted_on_real_ranks() -> None:
+def test_a_probe_runs_the_wanted_cases_on_real_ranks() -> None:
     found = probe(
         replace(WORLD, start_method="fork", stall=30.0),
         run_world,
@@ -228,7 +228,7 @@ def test_a_probe_tries_what_is_wanted_on_real_ranks() -> None:
     assert "Invalid scalar type" in found.findings[row["int16"]]
 
 
-def test_a_wrong_entry_of_the_map_is_found_by_the_probe() -> None:
+def test_the_probe_finds_a_wrong_entry_of_the_map() -> None:
     known = capabilities("gloo")
     assert known is not None
     float32 = known.dtypes.index("float32")
@@ -245,5 +245,5 @@ def test_a_wrong_entry_of_the_map_is_found_by_the_probe() -> None:
         (known, []),
         (planted, ["broadcast/tensor, float32: works; on the map: gives a wrong result"]),
     ):
-        # The other dtypes were not tried here.
+        # The other dtypes weren't tried.
         assert [line for line in differences(found, built_in) if ", float32: " in line] == lines

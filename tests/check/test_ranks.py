@@ -1,4 +1,4 @@
-"""Cases on real ranks: each that fails is found, fails alone, and is the one to blame."""
+"""Cases on real ranks: every failure is found, isolated and attributed to its case."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from broken import broken
 
 from distdemo.check import matrix
-from distdemo.check.controller import CheckPlan, check, guilty_case
+from distdemo.check.controller import CheckPlan, check, failed_case
 from distdemo.check.rank import CaseFinding
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Phase, Raised, Returned, Verdict, WorldReport, WorldSpec
 
-STALL = 4.0  # seconds without progress: enough for a slow machine, and waited for only once
+STALL = 4.0  # seconds without progress; enough for a slow machine, and only one case waits
 
 
 def checked(cases, stall=20.0, progress=None, **more):
@@ -27,13 +27,13 @@ def checked(cases, stall=20.0, progress=None, **more):
 
 @cache
 def sound():
-    """Cases of three ranks that pass."""
+    """Return passing cases of three ranks."""
     known = matrix.quick(sizes=(3,), names=("scatter", "all_reduce"))
     return [each for each in known if each.dtype == "float32" and each.spec.members is None]
 
 
 def injected(how):
-    """A case of three ranks that is broken like this."""
+    """Return a case of three ranks with this fault."""
     case = next(each for each in sound() if each.op.name == "all_reduce" and each.spec.numel == 7)
     return replace(case, op=broken("all_reduce", how))
 
@@ -46,14 +46,14 @@ def wrong(call, buffers, spec, rank):
 
 def aborting(call, buffers, spec, rank):
     if rank == 1:
-        faulthandler.disable()  # what it would write is of no interest here
+        faulthandler.disable()  # its traceback would only clutter the output
         os.abort()
     return call(buffers, spec)
 
 
 def hanging(call, buffers, spec, rank):
     if rank == 2:
-        signal.pause()  # until the launcher ends it
+        signal.pause()  # until the launcher kills it
     return call(buffers, spec)
 
 
@@ -67,13 +67,13 @@ def statuses(report):
     return [each.status for each in report.cases]
 
 
-def test_a_case_that_fails_in_any_way_fails_alone() -> None:
+def test_every_kind_of_failure_is_isolated() -> None:
     good = sound()[:5]
     bad = map(injected, (wrong, aborting, raising, hanging))
     cases = [each for pair in zip(good, bad, strict=False) for each in pair] + good[4:]
     cases = [replace(each, specs=(replace(each.spec, seed=n),)) for n, each in enumerate(cases)]
-    told: list[Any] = []
-    report = checked(cases, STALL, lambda *progress: told.append(progress))
+    calls: list[Any] = []
+    report = checked(cases, STALL, lambda *progress: calls.append(progress))
     assert statuses(report) == [*["passed", "failed"] * 4, "passed"]
     assert report.worlds == 5
     assert not report.ok
@@ -87,10 +87,10 @@ def test_a_case_that_fails_in_any_way_fails_alone() -> None:
         assert why in failed.why
         assert failed.command.startswith("distdemo all-reduce -n 3")
     assert "rank 1, piece 0, index 3: got" in report.cases[1].details[0]
-    assert [progress[:2] for progress in told][-1] == (9, 4)
+    assert [progress[:2] for progress in calls][-1] == (9, 4)
 
 
-def test_after_a_failure_nothing_runs_if_so_asked_and_each_may_have_its_own_world() -> None:
+def test_fail_fast_and_isolate() -> None:
     good = sound()[:3]
     report = checked([good[0], injected(wrong), *good[1:]], fail_fast=True)
     assert statuses(report) == ["passed", "failed", "not run", "not run"]
@@ -98,7 +98,7 @@ def test_after_a_failure_nothing_runs_if_so_asked_and_each_may_have_its_own_worl
     assert (report.ok, report.worlds) == (True, 2)
 
 
-def test_a_case_is_not_blamed_for_the_failure_of_the_next_one() -> None:
+def test_a_failure_in_the_next_case_is_attributed_to_it() -> None:
     # Rank 2 was still in case 4 when rank 0, which was ahead, failed in case 5.
     def raised(rank: int, phase: str, type_: str = "RuntimeError") -> Any:
         where = Phase(0, phase)
@@ -111,18 +111,18 @@ def test_a_case_is_not_blamed_for_the_failure_of_the_next_one() -> None:
     )
     verdict = Verdict("Rank 0 raised ValueError.", "no", "", (0,), (1, 2))
     ended = WorldReport(WorldSpec(3), outcomes, verdict, 1.0, "fork", "")
-    heard: dict[int, list[CaseFinding]] = {4: [CaseFinding(4, 0.1)] * 2, 5: [], 6: []}
-    assert guilty_case([4, 5, 6], heard, ended) == 5
-    # A wrong element is reason enough, wherever the others were when their world was ended.
-    heard[4].append(CaseFinding(4, 0.1, ("Rank 2: 1 of 7 elements are wrong.",)))
-    assert guilty_case([4, 5, 6], heard, ended) == 4
-    # Nobody raised: those that did not return say where it was.
+    findings: dict[int, list[CaseFinding]] = {4: [CaseFinding(4, 0.1)] * 2, 5: [], 6: []}
+    assert failed_case([4, 5, 6], findings, ended) == 5
+    # A wrong element decides, whatever the other ranks were doing when their world ended.
+    findings[4].append(CaseFinding(4, 0.1, ("Rank 2: 1 of 7 elements are wrong.",)))
+    assert failed_case([4, 5, 6], findings, ended) == 4
+    # No rank raised: the phases of the ranks that did not return decide.
     late = (Returned(rank=0), replace(outcomes[1], phase=Phase(0, "case 6")))
     stalled = replace(ended, outcomes=late, verdict=replace(verdict, ranks=(1,)))
-    assert guilty_case([5, 6], {5: [], 6: []}, stalled) == 6
+    assert failed_case([5, 6], {5: [], 6: []}, stalled) == 6
 
 
-def test_what_a_backend_refuses_is_not_run_and_has_its_reason() -> None:
+def test_unsupported_cases_are_not_run_and_have_a_reason() -> None:
     cases = [
         each
         for each in matrix.quick(sizes=(2,), names=("all_reduce",))

@@ -9,12 +9,12 @@ from distdemo.check.survey import survey
 from distdemo.launcher.local import run_world
 
 
-def test_backends_of_third_parties_are_found_and_tried():
+def test_third_party_backends_are_tried():
     def work():
         import torch.distributed as dist
 
         def create(store, rank, size, timeout: timedelta):
-            """gloo under another name: all that a third party needs to bring."""
+            """Return gloo under a different name."""
             return dist.ProcessGroupGloo(store, rank, size, timeout)
 
         def fail(store, rank, size, timeout: timedelta):

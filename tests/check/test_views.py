@@ -1,4 +1,4 @@
-"""A check and the backends as people and CI read them."""
+"""Display of ``check`` and ``backends`` for people and CI."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(*cases: CaseResult, **more: Any) -> CheckReport:
     return CheckReport("quick", "gloo", "cpu", 3, cases, 1.25, 2, {"torch": "2.13"}, **more)
 
 
-KNOWN = "Known to be wrong in torch 2.8: gives a wrong result. Mended in 2.9 (PyTorch issue 1)."
+KNOWN = "Known to be wrong in torch 2.8: gives a wrong result. Fixed in 2.9 (PyTorch issue 1)."
 WHY = "Rank 1: 3 of 7 elements are wrong."
 MIXED = report(
     case(1),
@@ -84,13 +84,13 @@ def test_the_table(name: str, record: Any) -> None:
     golden(GOLDEN / f"{name}-quiet.txt", lambda console: summary(record, console))
 
 
-def test_many_failures_are_told_in_part() -> None:
+def test_many_failures_are_truncated() -> None:
     many = report(*(case(number, "failed", why=f"why {number}") for number in range(30)))
     golden(GOLDEN / "many.txt", lambda console: table(many, console))
 
 
-def test_a_case_that_did_not_run_is_never_a_pass() -> None:
-    for record, ok, told in (
+def test_a_case_that_did_not_run_never_counts_as_passed() -> None:
+    for record, ok, start in (
         (report(case(1)), True, "1 case passed."),
         (report(case(1), case(2, "not supported")), True, "1 case passed. 1 not supported."),
         (report(case(1), case(2, "failed")), False, "1 of 2 cases failed."),
@@ -106,13 +106,13 @@ def test_a_case_that_did_not_run_is_never_a_pass() -> None:
         (report(), False, "No case ran: none was selected."),
         (report(case(1), case(2, "not run"), interrupted=True), False, "Interrupted: 1 of 2"),
         (FOUND, False, "gloo works. odd fails."),
-        (BackendList(()), False, "No backend is here."),
+        (BackendList(()), False, "No backend is available."),
     ):
         assert record.ok is ok
-        assert verdict(record).startswith(told)
+        assert verdict(record).startswith(start)
 
 
-def test_the_document_counts_how_cases_ended() -> None:
+def test_the_document_counts_cases_by_status() -> None:
     found = encode(MIXED)
     assert found["counts"] == {
         "total": 8,
@@ -137,17 +137,17 @@ def test_annotations_name_each_failure() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, LIMIT, LIMIT + 1, 200])
-def test_annotations_are_never_more_than_github_shows(failures: int) -> None:
+def test_annotations_stay_within_the_limit_of_github(failures: int) -> None:
     lines = github_annotations(report(*(case(n, "failed", why="a\n%") for n in range(failures))))
     assert len(lines) == min(failures, LIMIT)
     assert all(line.startswith("::error title=") and "\n" not in line for line in lines)
     assert ("in the log" in lines[-1]) == (failures > LIMIT)
 
 
-def test_nothing_that_a_message_holds_moves_the_cursor() -> None:
+def test_control_characters_are_escaped() -> None:
     bad = report(case(1, "failed", why="a\x1b[2Jb\rc", details=("d\x07e",)))
     assert not set(drawn(lambda console: table(bad, console))) & {"\x1b", "\r", "\x07"}
 
 
-def test_on_the_narrowest_terminals_a_matrix_is_a_list() -> None:
+def test_the_matrix_is_a_list_on_narrow_terminals() -> None:
     matches(GOLDEN / "narrow.txt", drawn(lambda console: table(MIXED, console), 20))

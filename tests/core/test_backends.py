@@ -98,18 +98,18 @@ def ring(**fields: object) -> tuple[Op, OpSpec]:
 
 def test_what_is_refused_and_why() -> None:
     for backend, request, device, words in (
-        (GLOO, asked("gather", dtype="complex64"), None, "no complex"),
+        (GLOO, asked("gather", dtype="complex64"), None, "complex tensors"),
         (GLOO, asked("all_gather", dtype="complex64"), None, None),
         (GLOO, all_reduce("bool", "sum"), None, "as bytes"),
         (GLOO, all_reduce("bool", "max"), None, None),
         (GLOO, all_reduce("int16", "sum"), None, "int16"),
         (GLOO, all_reduce("float32", "premul_sum"), None, "NCCL"),
         (GLOO, asked("p2p", dtype="int16"), None, None),
-        (GLOO, asked("p2p"), "cuda", "CPU tensors alone"),
+        (GLOO, asked("p2p"), "cuda", "only CPU tensors"),
         (GLOO, all_reduce("float32", "sum"), "cuda", None),
         (NCCL, ring(), None, None),
         (NCCL, ring(async_op=True), None, "--pattern exchange"),
-        (NCCL, asked("p2p", dtype="int16"), None, "no int16"),
+        (NCCL, asked("p2p", dtype="int16"), None, "support int16"),
         (NCCL, all_reduce("bfloat16", "premul_sum"), None, "float16"),
         (NCCL, all_reduce("float16", "premul_sum"), None, None),
         (NCCL, all_reduce("int32", "bor"), None, "bitwise"),
@@ -262,12 +262,12 @@ def test_what_is_mended_later_is_wrong_in_this_release_or_not_supported_by_it(
     missing, scalar = asked("gather"), asked("broadcast", shape=())
     keep(old, new, installed="2.9.1", notes=(NOTE,))
     assert GLOO.wrong(*wrong) == (
-        "Known to be wrong in torch 2.9: gives a wrong result. Mended in 2.10 (PyTorch issue 1)."
+        "Known to be wrong in torch 2.9: gives a wrong result. Fixed in 2.10 (PyTorch issue 1)."
     )
     assert GLOO.refuses(*wrong) is None
     assert GLOO.refuses(*never) == "Tried with torch 2.9: gives a wrong result"
     assert "average" in (GLOO.refuses(*undefined) or "")
-    later = "Not supported by gloo in torch 2.9; torch 2.10 takes it."
+    later = "gloo doesn't support it in torch 2.9; torch 2.10 does."
     keep(old, replace(new, rows={**rows, "broadcast/tensor": [0, 0]}), installed="2.9.1")
     assert [GLOO.refuses(*each) for each in (missing, scalar)] == [later, later]
     for request in (never, undefined, missing, scalar):
@@ -278,7 +278,7 @@ def test_what_is_mended_later_is_wrong_in_this_release_or_not_supported_by_it(
     assert (GLOO.wrong(*wrong), GLOO.refuses(*wrong)) == (
         None,
         "Tried with torch 2.9: gives a wrong result",
-    ), "nobody knows yet whether it will be mended"
+    ), "nobody knows yet whether it will be fixed"
 
 
 def test_of_torch_2_8_gloo_reduces_wrongly_in_reduce_scatter_and_has_no_all_to_all_of_lists(
@@ -354,7 +354,7 @@ def test_where_the_system_shows_no_gpu_torch_is_not_asked(monkeypatch: pytest.Mo
     monkeypatch.setattr(gpus, "NODES", ("/dev/no-such-gpu",))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)
     assert gpus.count_gpus() == 0
-    assert "shows no GPU" in gpus.why_none()[0]
+    assert "has no GPU" in gpus.why_none()[0]
     assert backends.automatic(4, None) is GLOO
 
 
@@ -376,7 +376,7 @@ def test_nccl_takes_a_rank_a_gpu_and_gloo_any_number(machine: Machine) -> None:
 
 def test_it_is_said_why_there_is_no_gpu(machine: Machine) -> None:
     for warned, cuda, hidden, why, hint in (
-        ("", None, "", "built for the CPU alone", "wheel for CUDA"),
+        ("", None, "", "built only for the CPU", "CUDA wheel"),
         ("", "12.8", "GPU-8932f937", "CUDA_VISIBLE_DEVICES=GPU-8932f937", "Unset it"),
         ("The driver\n is too old (Triggered at x.cpp)", "12.8", "", "is too old", "nvidia-smi"),
         ("CUDA unknown error", "12.8", "1", "unknown error", "nvidia-smi"),
@@ -480,5 +480,5 @@ def test_without_mpi4py_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     mpi_library.library.cache_clear()
     missing = MPI.missing() or ""
     mpi_library.library.cache_clear()
-    assert missing.startswith("There is no MPI for Python here.")
+    assert missing.startswith("mpi4py is missing or finds no MPI library.")
     assert "distdemo[mpi]" in MPI.get

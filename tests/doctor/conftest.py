@@ -1,4 +1,4 @@
-"""Made-up surroundings: a healthy machine, of which a test spoils what it is about."""
+"""A simulated healthy machine, to which each test adds its own fault."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from distdemo.doctor.records import Finding
 from distdemo.doctor.system import (
     Answer,
+    DiskSpace,
     Interface,
     Lookup,
-    Room,
     Surroundings,
     TorchFacts,
 )
 from distdemo.launcher.limits import Limit
 
-Made = Callable[..., Surroundings]
+MakeSystem = Callable[..., Surroundings]
 
 LO = Interface("lo", ("127.0.0.1", "::1"), loopback=True)
 ETH = Interface("eth0", ("10.0.0.1", "fd00::1"))
@@ -28,8 +28,8 @@ NAMES = {"node": ("10.0.0.1",), "other": ("10.0.0.2",), "localhost": ("127.0.0.1
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
-    """Surroundings with these files, variables and answers, healthy in everything else."""
+def make_system(tmp_path: Path) -> MakeSystem:
+    """Return a function that builds a system with the given files, variables and answers."""
 
     numbers = itertools.count()
 
@@ -52,12 +52,12 @@ def made(tmp_path: Path) -> Made:
             "interfaces": lambda: (LO, ETH),
             "loopback": lambda: "",
             "bind": lambda port: "",
-            "room": lambda path: Room(1 << 34, 1 << 33),
+            "disk_space": lambda path: DiskSpace(1 << 34, 1 << 33),
             "writable": lambda path: True,
             "rlimit": lambda name: (65536, 65536),
             "limits": lambda method: (Limit(1000, "Memory."), Limit(30000, "Processes.")),
             "cores": lambda: (8, 8),
-            "ask": lambda command, seconds: Answer(None, error="no such program"),
+            "run": lambda command, seconds: Answer(None, error="no such program"),
             "installed": lambda name: False,
             "torch": lambda: TorchFacts("2.13.0"),
         }
@@ -67,7 +67,7 @@ def made(tmp_path: Path) -> Made:
 
 
 def resolve(name: str) -> Lookup:
-    """A name service that knows three names, and every address."""
+    """Resolve three names and any address."""
     if name in NAMES:
         return Lookup(NAMES[name], 0.001)
     if name.replace(".", "").isdigit():
@@ -76,8 +76,8 @@ def resolve(name: str) -> Lookup:
 
 
 @pytest.fixture
-def explained() -> Callable[[Any, str, str], None]:
-    """Assert that it is of this level, says these words, and why and what to do if it is bad."""
+def assert_finding() -> Callable[[Any, str, str], None]:
+    """Assert a finding's level and words, and an explanation and fix for a problem."""
 
     def check(found: Any, level: str, words: str = "") -> None:
         assert isinstance(found, Finding)

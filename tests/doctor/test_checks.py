@@ -1,4 +1,4 @@
-"""The run through all checks, and what the real system answers."""
+"""Running all checks, and queries of the real system."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from helpers import wait_until
 from distdemo.doctor import checks, system
 from distdemo.doctor.checks import CHECKS, Check, examine
 from distdemo.doctor.records import TOPICS, fine
-from distdemo.doctor.system import Answer, Questions
+from distdemo.doctor.system import Answer, ProgramRunner
 from distdemo.errors import UsageError
 
 
-def test_a_healthy_machine_has_no_warning(made: Any) -> None:
-    report = examine(made())
+def test_a_healthy_machine_has_no_warning(make_system: Any) -> None:
+    report = examine(make_system())
     assert report.ok
     assert report.host == "node"
     assert [f for f in report.findings if f.level in ("warning", "broken")] == []
@@ -26,19 +26,19 @@ def test_a_healthy_machine_has_no_warning(made: Any) -> None:
     assert list(dict.fromkeys(check.topic for check in CHECKS)) == list(TOPICS)
 
 
-def test_only_the_named_topics_are_looked_at(made: Any) -> None:
+def test_only_selected_topics_are_checked(make_system: Any) -> None:
     def no_torch() -> Any:
         raise AssertionError("torch is not needed for this")
 
-    report = examine(made(torch=no_torch), ("network", "memory"))
+    report = examine(make_system(torch=no_torch), ("network", "memory"))
     assert {finding.topic for finding in report.findings} == {"network", "memory"}
 
 
-def test_without_torch_one_finding_says_so(made: Any) -> None:
+def test_missing_torch_is_one_finding(make_system: Any) -> None:
     def no_torch() -> Any:
         raise UsageError("torch can't be imported.", "No module named 'torch'.", "Install it.")
 
-    report = examine(made(torch=no_torch))
+    report = examine(make_system(torch=no_torch))
     (broken,) = [finding for finding in report.findings if finding.level == "broken"]
     assert broken.check == "torch"
     assert broken.why == "No module named 'torch'."
@@ -46,7 +46,7 @@ def test_without_torch_one_finding_says_so(made: Any) -> None:
     assert "hostname" in [finding.check for finding in report.findings]
 
 
-def test_a_check_that_raises_or_hangs_is_a_warning(made: Any, monkeypatch: Any) -> None:
+def test_a_check_that_raises_or_hangs_becomes_a_warning(make_system: Any, monkeypatch: Any) -> None:
     never = threading.Event()
 
     def fail(_: Any) -> Any:
@@ -62,8 +62,8 @@ def test_a_check_that_raises_or_hangs_is_a_warning(made: Any, monkeypatch: Any) 
         Check("good", "network", "Good", lambda _: fine("well")),
     )
     monkeypatch.setattr(checks, "CHECKS", some)
-    monkeypatch.setattr(checks, "PATIENCE", 2.0)
-    failing, hanging, good = examine(made()).findings
+    monkeypatch.setattr(checks, "CHECK_TIMEOUT_S", 2.0)
+    failing, hanging, good = examine(make_system()).findings
     never.set()
     assert failing.level == hanging.level == "warning"
     assert "KeyError: 'odd'" in failing.seen
@@ -74,47 +74,47 @@ def test_a_check_that_raises_or_hangs_is_a_warning(made: Any, monkeypatch: Any) 
 # --------------------------------------------------------------------------------- the real system
 
 
-def test_a_question_is_asked_once_however_many_want_to_know(tmp_path: Any) -> None:
-    ask, file = Questions(), tmp_path / "asked"
+def test_a_command_runs_once_for_concurrent_callers(tmp_path: Any) -> None:
+    run, file = ProgramRunner(), tmp_path / "asked"
     command = ["sh", "-c", f"echo x >> {file}; echo hello"]
-    threads = [threading.Thread(target=ask, args=(command, 30.0)) for _ in range(8)]
+    threads = [threading.Thread(target=run, args=(command, 30.0)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert ask(command, 30.0) == Answer(0, "hello\n")
+    assert run(command, 30.0) == Answer(0, "hello\n")
     assert file.read_text() == "x\n"
 
 
-def test_a_program_is_asked_and_killed_when_its_time_is_over() -> None:
-    ask = Questions()
-    assert ask(["sleep", "60"], 0.05).late
-    missing = ask(["/no/such/program"], 30.0)
+def test_a_program_is_killed_after_its_timeout() -> None:
+    run = ProgramRunner()
+    assert run(["sleep", "60"], 0.05).late
+    missing = run(["/no/such/program"], 30.0)
     assert missing.error
     assert not missing.late
-    asking = threading.Thread(target=ask, args=(["sleep", "61"], 30.0))
-    asking.start()
-    assert wait_until(lambda: bool(ask.running))
-    ask.end()  # as after Ctrl-C
-    asking.join(10)
-    assert not asking.is_alive()
-    assert "was stopped" in ask(["sleep", "62"], 30.0).error
+    thread = threading.Thread(target=run, args=(["sleep", "61"], 30.0))
+    thread.start()
+    assert wait_until(lambda: bool(run.running))
+    run.end()  # as after Ctrl-C
+    thread.join(10)
+    assert not thread.is_alive()
+    assert "was stopped" in run(["sleep", "62"], 30.0).error
 
 
-def test_a_name_service_that_does_not_answer_is_left_alone(monkeypatch: Any) -> None:
+def test_a_hanging_name_lookup_is_abandoned(monkeypatch: Any) -> None:
     never = threading.Event()
 
     def wait(*_: Any, **__: Any) -> Any:
         never.wait()
         return []
 
-    monkeypatch.setattr(system, "PATIENCE", 0.05)
+    monkeypatch.setattr(system, "NETWORK_TIMEOUT_S", 0.05)
     monkeypatch.setattr(socket, "getaddrinfo", wait)
     assert system.resolve("node").late
     never.set()
 
 
-def test_this_machine_answers() -> None:
+def test_queries_of_this_machine() -> None:
     assert system.resolve("127.0.0.1").found == ("127.0.0.1",)
     assert system.resolve("no such name").error
     assert system.loopback() == ""

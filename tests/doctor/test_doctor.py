@@ -1,4 +1,4 @@
-"""``distdemo doctor`` on this machine: as it is, and with faults planted."""
+"""``distdemo doctor`` on this machine, with and without injected faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from forked import in_a_child
 from helpers import PATIENCE, commanded, wait_until, warmed
 
-from distdemo.doctor.gpus import _judged
+from distdemo.doctor.gpus import _judge
 
 
 def finding(found: Any, check: str) -> Any:
@@ -24,7 +24,7 @@ def finding(found: Any, check: str) -> Any:
 
 
 def assert_explained(found: Any, check: str, *words: str) -> None:
-    """Broken, said in these words, with why and what to do, and the run is not ok."""
+    """Assert a broken finding with these words, an explanation, a fix and an error."""
     one = finding(found, check)
     assert one["level"] == "broken", one
     assert one["why"]
@@ -38,35 +38,35 @@ def assert_explained(found: Any, check: str, *words: str) -> None:
 # --------------------------------------------------------------------------------- this machine
 
 
-def test_it_looks_at_everything_and_tries_a_world(tmp_path):
+def test_all_checks_and_the_test_world_run(tmp_path):
     with commanded(["doctor", "--format", "json"], tmp_path) as run:
         code, out, err = run.finish()
         run.leaves_nothing()
     found = json.loads(out)
     assert (code, err) == (0 if found["ok"] else 1, "")
     assert "a world of 2 ranks over gloo: verified" in finding(found, "world")["seen"]
-    unlooked = [each for each in found["findings"] if "could not be looked at" in each["seen"]]
-    assert unlooked == []
+    failed = [each for each in found["findings"] if "the check failed" in each["seen"]]
+    assert failed == []
     assert {each["topic"] for each in found["findings"]} >= {"network", "mpi", "gpus"}
     assert sum(found["counts"].values()) == len(found["findings"])
 
 
-def test_the_child_that_asks_for_gpus_answers_what_is_read_of_it(tmp_path):
+def test_the_gpu_child_prints_the_expected_fields(tmp_path):
     with warmed(["-m", "distdemo.doctor.gpu_child"], tmp_path) as run:
         code, out, err = run.finish()
     assert code == 0, err
     found = json.loads(out)
     assert set(found) == {"gpus", "archs", "error", "warnings"}
-    level = _judged(found).level
+    level = _judge(found).level
     assert level == "fine" if found["gpus"] else level == "broken"
 
 
-# --------------------------------------------------------------------------------- planted faults
+# -------------------------------------------------------------------------------- injected faults
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting and renaming this machine need root")
-def test_planted_faults_are_found_and_explained(command, monkeypatch):
-    """In namespaces of its own: a name that nobody knows, a tiny /dev/shm; and few open files."""
+def test_injected_faults_are_found_and_explained(command, monkeypatch):
+    """Check an unknown hostname, a tiny /dev/shm and few open files, in new namespaces."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nonexistent0")
 
     def look():
@@ -75,7 +75,7 @@ def test_planted_faults_are_found_and_explained(command, monkeypatch):
             return
         private = 1 << 18 | 1 << 14  # MS_PRIVATE and MS_REC of linux/mount.h
         assert libc.mount(b"none", b"/", None, private, None) == 0
-        assert libc.mount(b"none", b"/dev/shm", b"tmpfs", 0, b"size=1m") == 0  # noqa: S108 - its place
+        assert libc.mount(b"none", b"/dev/shm", b"tmpfs", 0, b"size=1m") == 0  # noqa: S108 - its path
         socket.sethostname("no-such-host-of-ours")
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
         line = ["doctor", "--only", "network", "--only", "memory", "--format", "json"]
@@ -90,8 +90,8 @@ def test_planted_faults_are_found_and_explained(command, monkeypatch):
     in_a_child(look)
 
 
-def test_an_mpiexec_of_another_mpi(command, tmp_path, monkeypatch):
-    pytest.importorskip("mpi4py", reason="without mpi4py no mpiexec is the wrong one")
+def test_mpiexec_of_a_different_mpi(command, tmp_path, monkeypatch):
+    pytest.importorskip("mpi4py", reason="needs mpi4py")
     other = tmp_path / "mpiexec"
     other.write_text("#!/bin/sh\necho 'Microsoft MPI Startup Program 10.1'\n")
     other.chmod(0o755)
@@ -101,11 +101,11 @@ def test_an_mpiexec_of_another_mpi(command, tmp_path, monkeypatch):
     if finding(found, "mpi-library")["level"] != "fine":
         pytest.skip("mpi4py has no MPI here")
     assert code == 1
-    assert_explained(found, "mpiexec", str(other), "and mpi4py loads")
+    assert_explained(found, "mpiexec", str(other), "but mpi4py loads")
 
 
-def test_interrupted_it_says_that_there_is_no_verdict_and_leaves_nothing(tmp_path):
-    pytest.importorskip("mpi4py", reason="without mpi4py no mpiexec is asked")
+def test_ctrl_c_gives_no_verdict_and_leaves_no_process(tmp_path):
+    pytest.importorskip("mpi4py", reason="needs mpi4py")
     asked, slow = tmp_path / "asked", tmp_path / "mpiexec"
     slow.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(asked))}\nexec sleep 60\n")
     slow.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Memory, limits and cores of machines that never were."""
+"""Memory, limits and cores of simulated machines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from distdemo.doctor import machine
 from distdemo.doctor.records import Finding
-from distdemo.doctor.system import Room, Surroundings
+from distdemo.doctor.system import DiskSpace, Surroundings
 from distdemo.launcher.limits import MIB, Limit
 
 Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
 
 
 def free(mib: float) -> dict[str, Any]:
-    return {"room": lambda path: Room(64 * MIB, int(mib * MIB))}
+    return {"disk_space": lambda path: DiskSpace(64 * MIB, int(mib * MIB))}
 
 
 def room_for(forked: int, spawned: int) -> dict[str, Any]:
@@ -43,27 +43,30 @@ def locked(*, rdma: bool, soft: int) -> dict[str, Any]:
     return {"files": {"sys/class/infiniband/x/y": ""} if rdma else {}, **ulimit(soft, soft)}
 
 
-def shut(*places: str, **variables: str) -> dict[str, Any]:
-    """Files can't be made in these; without any, nowhere."""
-    held = set(places)
-    return {"environ": variables, "writable": lambda path: bool(held) and str(path) not in held}
+def read_only(*paths: str, **variables: str) -> dict[str, Any]:
+    """Make these directories read-only, or all if none is given."""
+    locked_paths = set(paths)
+    return {
+        "environ": variables,
+        "writable": lambda path: bool(locked_paths) and str(path) not in locked_paths,
+    }
 
 
 CASES: list[Case] = [
     (machine.shared_memory, free(1), "broken", "1 MiB free"),
     (machine.shared_memory, free(64), "warning", "64 MiB free"),
     (machine.shared_memory, free(1024), "fine", "1 GiB free"),
-    (machine.shared_memory, {"room": lambda path: None}, "skipped", ""),
-    (machine.shared_memory, shut(), "broken", "can't be written to"),
-    (machine.shared_memory, {**shut(), **free(0)}, "broken", "is full"),
+    (machine.shared_memory, {"disk_space": lambda path: None}, "skipped", ""),
+    (machine.shared_memory, read_only(), "broken", "can't be written to"),
+    (machine.shared_memory, {**read_only(), **free(0)}, "broken", "is full"),
     (machine.ranks, room_for(1000, 50), "fine", "1,000 forked"),
     (machine.ranks, room_for(50, 3), "warning", "3 spawned"),
     (machine.ranks, room_for(1, 0), "broken", ""),
     (machine.temporary, {}, "fine", "tmp"),
-    (machine.temporary, shut(), "broken", "tmp"),
-    (machine.temporary, shut("/gone", TMPDIR="/gone"), "warning", "which TMPDIR names"),
-    (machine.temporary, shut(TMPDIR="/gone"), "broken", "/gone"),
-    (machine.temporary, {"room": lambda path: Room(100, 100)}, "warning", "100 B free"),
+    (machine.temporary, read_only(), "broken", "tmp"),
+    (machine.temporary, read_only("/gone", TMPDIR="/gone"), "warning", "set by TMPDIR"),
+    (machine.temporary, read_only(TMPDIR="/gone"), "broken", "/gone"),
+    (machine.temporary, {"disk_space": lambda path: DiskSpace(100, 100)}, "warning", "100 B free"),
     (machine.open_files, ulimit(1024, 524288), "fine", "1,024 at most, 524,288 on request"),
     (machine.open_files, ulimit(256, 4096), "warning", "256"),
     (machine.open_files, ulimit(64, 64), "broken", "64"),
@@ -80,6 +83,6 @@ CASES: list[Case] = [
 ]
 
 
-def test_what_a_machine_has_is_judged(made: Any, explained: Any) -> None:
-    for look, spoiled, level, words in CASES:
-        explained(look(made(**spoiled)), level, words)
+def test_resources_of_a_machine(make_system: Any, assert_finding: Any) -> None:
+    for check, changes, level, words in CASES:
+        assert_finding(check(make_system(**changes)), level, words)

@@ -1,4 +1,4 @@
-"""Names, interfaces and ports of machines that never were."""
+"""Names, interfaces and ports of simulated machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Case = tuple[Callable[[Surroundings], Finding], dict[str, Any], str, str]
 
 
 def named(*found: str, seconds: float = 0.001, **more: Any) -> dict[str, Any]:
-    """A name service that answers this to whatever it is asked."""
+    """Return a name service that always gives this answer."""
 
     def answer(_: str) -> Lookup:
         return Lookup(found, seconds, **more)
@@ -59,27 +59,27 @@ CASES: list[Case] = [
     (network.hostname, named(late=True, seconds=2.0), "broken", "no answer for node within 2 s"),
     (network.loopback, {}, "fine", ""),
     (network.loopback, {"loopback": lambda: "Network is unreachable"}, "broken", "Netw"),
-    (network.firewall, {}, "fine", "none is seen"),
+    (network.firewall, {}, "fine", "no packet filter found"),
     (network.firewall, {"files": {"proc/net/ip_tables_names": "a\nb\n"}}, "fine", "a, b"),
     (network.firewall, {"files": {UFW: "# x\nENABLED=yes\n"}}, "warning", "ufw is enabled"),
     (network.firewall, {"files": {"run/firewalld/x": ""}}, "warning", "firewalld is enabled"),
     (network.interfaces, with_interfaces(ETH, DOWN, BARE), "fine", "eth0 10.0.0.1"),
-    (network.interfaces, with_interfaces(DOWN), "warning", "none but"),
-    (network.gloo, gloo("eth0"), "fine", "eth0, by GLOO_SOCKET_IFNAME"),
+    (network.interfaces, with_interfaces(DOWN), "warning", "only loopback"),
+    (network.gloo, gloo("eth0"), "fine", "eth0, set by GLOO_SOCKET_IFNAME"),
     (network.gloo, gloo("lo"), "warning", "loopback only"),
     (network.gloo, gloo("eth0,wlan0"), "broken", "no interface 'wlan0'"),
     (network.gloo, gloo("^lo"), "broken", "no interface '^lo'"),
     (network.gloo, gloo("eth1"), "broken", "'eth1' is down or has no address"),
-    (network.gloo, named("10.0.0.1"), "fine", "eth0, to which the hostname leads"),
-    (network.gloo, named("127.0.1.1"), "fine", "lo, to which"),
+    (network.gloo, named("10.0.0.1"), "fine", "eth0, which has the hostname's address"),
+    (network.gloo, named("127.0.1.1"), "fine", "lo, which has"),
     (network.gloo, named("10.9.9.9"), "fine", "loopback, because"),
     (network.nccl, nccl(""), "fine", "eth0, the first"),
-    (network.nccl, nccl("=eth0"), "fine", "eth0, by NCCL"),
+    (network.nccl, nccl("=eth0"), "fine", "eth0, set by NCCL"),
     (network.nccl, nccl("lo"), "warning", "loopback only"),
-    (network.nccl, nccl("ib"), "broken", "leaves no interface"),
-    (network.nccl, nccl("^eth,lo,docker"), "broken", "leaves no interface"),
-    (network.usual, {}, "fine", "29500 is free"),
-    (network.usual, HELD, "warning", "29500 is in use"),
+    (network.nccl, nccl("ib"), "broken", "matches no interface"),
+    (network.nccl, nccl("^eth,lo,docker"), "broken", "matches no interface"),
+    (network.default_port, {}, "fine", "29500 is free"),
+    (network.default_port, HELD, "warning", "29500 is in use"),
     (variables.master, {}, "skipped", "not set"),
     (variables.master, master("node", "1", RANK="1", WORLD_SIZE="2"), "fine", "for rank 1 of 2"),
     (variables.master, master("node", "1", SLURM_JOB_ID="7"), "warning", "no engine started"),
@@ -91,16 +91,16 @@ CASES: list[Case] = [
 ]
 
 
-def test_what_ranks_meet_through_is_judged(made: Any, explained: Any) -> None:
-    for look, spoiled, level, words in CASES:
-        explained(look(made(**spoiled)), level, words)
+def test_network_of_a_machine(make_system: Any, assert_finding: Any) -> None:
+    for check, changes, level, words in CASES:
+        assert_finding(check(make_system(**changes)), level, words)
 
 
-def test_the_syntax_of_nccl_is_not_that_of_gloo(made: Any) -> None:
-    assert "NCCL's syntax" in network.gloo(made(**gloo("=eth0"))).why
+def test_gloo_rejects_the_pattern_syntax_of_nccl(make_system: Any) -> None:
+    assert "NCCL's syntax" in network.gloo(make_system(**gloo("=eth0"))).why
 
 
-def test_an_interface_has_all_addresses_but_those_of_one_link(monkeypatch: Any) -> None:
+def test_interface_addresses_exclude_link_local_ones(monkeypatch: Any) -> None:
     name = "lo"
     known = {
         "eth0": ("10.9.9.9",),
@@ -113,7 +113,7 @@ def test_an_interface_has_all_addresses_but_those_of_one_link(monkeypatch: Any) 
     assert found.addresses == ("127.0.0.1", "10.0.0.1", "10.0.0.2", "::1")
 
 
-def test_the_interfaces_of_this_machine_are_told() -> None:
+def test_interfaces_of_this_machine() -> None:
     found = system.interfaces()
     assert [each.name for each in found] == [name for _, name in socket.if_nameindex()]
     for each in found:
@@ -121,7 +121,7 @@ def test_the_interfaces_of_this_machine_are_told() -> None:
         assert each.loopback is any(map(network.is_loopback, each.addresses)) or not each.addresses
 
 
-def test_a_pattern_of_nccl() -> None:
+def test_patterns_of_nccl() -> None:
     taken = (("eth", "eth0"), ("eth,ib", "ib0"), ("=eth0,ib0", "ib0"), ("^eth", "ib0"))
     left = (("=eth", "eth0"), ("^eth", "eth0"), ("^=eth0", "eth0"), ("ib", "eth0"))
     assert all(network.matches(*each) for each in (*taken, ("^=eth0", "eth01")))
@@ -131,7 +131,7 @@ def test_a_pattern_of_nccl() -> None:
 # ------------------------------------------------------------------------------------------ ports
 
 
-def test_whether_a_port_is_free_is_seen_without_listening_on_it(monkeypatch: Any) -> None:
+def test_a_port_is_tested_without_listening_on_it(monkeypatch: Any) -> None:
     def listen(*_: Any) -> None:
         raise AssertionError("this port would be open to others for a moment")
 

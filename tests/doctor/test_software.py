@@ -1,4 +1,4 @@
-"""torch, MPI, GPUs and variables of machines that never were."""
+"""torch, MPI, GPUs and variables of simulated machines."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def env(**variables: str) -> dict[str, Any]:
 
 
 def with_gpus(answer: Answer | dict[str, Any], cuda: str = "13.0") -> Any:
-    told = answer if isinstance(answer, Answer) else Answer(0, f"noise\n{json.dumps(answer)}\n")
-    return {"files": NODE, "ask": lambda command, seconds: told, **facts(cuda=cuda)}
+    output = answer if isinstance(answer, Answer) else Answer(0, f"noise\n{json.dumps(answer)}\n")
+    return {"files": NODE, "run": lambda command, seconds: output, **facts(cuda=cuda)}
 
 
 def world(*values: float, verdict: Verdict | None = None) -> Any:
@@ -75,7 +75,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
         "fine",
         "nccl 2.3 (nccl means nccl2), gloo",
     ),
-    (torch.built_in, facts(backends={"mpi": ""}), "broken", "gloo is not"),
+    (torch.built_in, facts(backends={"mpi": ""}), "broken", "gloo is missing"),
     (world(3.0, 3.0), {}, "fine", "a world of 2 ranks over gloo: verified in 0.2 s"),
     (world(3.0, 4.0), {}, "broken", "instead of 3"),
     (world(verdict=DIED), {}, "broken", "Rank 1 died"),
@@ -88,7 +88,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
     (gpus.gpus, with_gpus(FOUND | {"error": "CUDA error: no image."}), "broken", "first kernel"),
     (gpus.gpus, with_gpus(OLD_DRIVER), "broken", "torch can use none"),
     (gpus.gpus, with_gpus(Answer(None)), "broken", "did not start within"),
-    (gpus.gpus, with_gpus(Answer(-11, "Segmentation fault.")), "broken", "ended the process"),
+    (gpus.gpus, with_gpus(Answer(-11, "Segmentation fault.")), "broken", "crashed the child"),
     (gpus.gpus, with_gpus(FOUND, cuda=""), "warning", "without CUDA"),
     (gpus.gpus, {}, "skipped", "no GPU"),
     (gpus.driver, {}, "skipped", ""),
@@ -110,15 +110,15 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_software_there_is_is_judged(made: Any, explained: Any) -> None:
-    for look, spoiled, level, words in CASES:
-        explained(look(made(**spoiled)), level, words)
+def test_software_of_a_machine(make_system: Any, assert_finding: Any) -> None:
+    for check, changes, level, words in CASES:
+        assert_finding(check(make_system(**changes)), level, words)
 
 
 # -------------------------------------------------------------------------------------------- MPI
 
 
-def test_an_mpi_is_known_by_what_it_says() -> None:
+def test_an_mpi_is_recognized_by_its_version_string() -> None:
     for text, words in (
         (HYDRA, "MPICH 5.0.2"),
         (MPICH, "MPICH 5.0.2"),
@@ -130,8 +130,8 @@ def test_an_mpi_is_known_by_what_it_says() -> None:
         assert str(mpi.kind_of(text)) == words
 
 
-def with_mpi(made: Any, root: Path, library: str, *texts: str, **more: Any) -> Any:
-    """mpi4py loads one MPI, and others' mpiexec are on PATH and beside Python."""
+def with_mpi(make_system: Any, root: Path, library: str, *texts: str, **more: Any) -> Any:
+    """Return a system with this MPI library, and these mpiexec on PATH and in Python's bin."""
     answers = {}
     for folder, text in zip(("path", "bin"), texts, strict=False):
         program = root / folder / "mpiexec"
@@ -141,43 +141,43 @@ def with_mpi(made: Any, root: Path, library: str, *texts: str, **more: Any) -> A
             program.touch(0o755)
             answers[str(program)] = text
 
-    def ask(command: Any, seconds: float) -> Answer:
+    def run(command: Any, seconds: float) -> Answer:
         if command[0] in answers:
             return Answer(0, answers[command[0]])
         return Answer(0, json.dumps({"mpi4py": "4.1.2", "library": library}) + "\n")
 
     python = root / "bin" / "python"
-    return made(
-        **{**env(PATH=str(root / "path")), **has("mpi4py"), "ask": ask, "python": python, **more}
+    return make_system(
+        **{**env(PATH=str(root / "path")), **has("mpi4py"), "run": run, "python": python, **more}
     )
 
 
-def test_mpiexec_belongs_to_the_library(made: Any, explained: Any, tmp_path: Path) -> None:
-    around = partial(with_mpi, made, tmp_path)
-    for library, on_path, beside, level, words in (
-        (MPICH, HYDRA, "", "fine", "is MPICH 5.0.2's, as the library is"),
-        (MPICH, "", HYDRA, "fine", "bin/mpiexec is MPICH 5.0.2's"),
-        (MPICH, OPENMPI, HYDRA, "broken", "is Open MPI 5.0.11's, and mpi4py loads MPICH 5.0.2"),
-        (MPICH, INTEL, "", "warning", "is Intel MPI 2021.18.1's"),
-        (MPICH, HYDRA.replace("5.0", "3.4"), "", "warning", "is MPICH 3.4.2's"),
-        (MPICH, "what?", "", "warning", "does not say whose it is"),
+def test_mpiexec_matches_the_library(make_system: Any, assert_finding: Any, tmp_path: Path) -> None:
+    system = partial(with_mpi, make_system, tmp_path)
+    for library, on_path, in_bin, level, words in (
+        (MPICH, HYDRA, "", "fine", "is from MPICH 5.0.2, like the library"),
+        (MPICH, "", HYDRA, "fine", "bin/mpiexec is from MPICH 5.0.2"),
+        (MPICH, OPENMPI, HYDRA, "broken", "is from Open MPI 5.0.11, but mpi4py loads MPICH 5.0.2"),
+        (MPICH, INTEL, "", "warning", "is from Intel MPI 2021.18.1"),
+        (MPICH, HYDRA.replace("5.0", "3.4"), "", "warning", "is from MPICH 3.4.2"),
+        (MPICH, "what?", "", "warning", "names no known MPI"),
         (MPICH, "", "", "warning", "no mpiexec on PATH"),
     ):
-        seen = mpi.mpiexec(around(library, on_path, beside))
-        explained(seen, level, words)
-        assert level != "broken" or "bin/mpiexec" in seen.do, "it names the one that fits"
-    explained(mpi.library(around(MPICH)), "fine", "MPICH 5.0.2, by mpi4py 4.1.2")
+        seen = mpi.mpiexec(system(library, on_path, in_bin))
+        assert_finding(seen, level, words)
+        assert level != "broken" or "bin/mpiexec" in seen.do, "it names the matching mpiexec"
+    assert_finding(mpi.library(system(MPICH)), "fine", "MPICH 5.0.2, loaded by mpi4py 4.1.2")
     for answer, why in (
         (Answer(0, '{"error": "RuntimeError: cannot load MPI library"}'), "cannot load MPI"),
-        (Answer(None), "did not load within"),
-        (Answer(-11, ""), "ended with -11"),
-        (Answer(0, "null"), "ended with 0"),
+        (Answer(None), "didn't load within"),
+        (Answer(-11, ""), "exited with -11"),
+        (Answer(0, "null"), "exited with 0"),
     ):
-        broken = around(MPICH, HYDRA, ask=lambda command, seconds, answer=answer: answer)
+        broken = system(MPICH, HYDRA, run=lambda command, seconds, answer=answer: answer)
         seen = mpi.library(broken)
         assert seen.level == "broken"
         assert why in seen.why
-        explained(mpi.mpiexec(broken), "skipped", "can't be loaded")
+        assert_finding(mpi.mpiexec(broken), "skipped", "can't be loaded")
 
 
 # ------------------------------------------------------------------------------ GPUs and variables
@@ -192,15 +192,15 @@ def test_mpiexec_belongs_to_the_library(made: Any, explained: Any, tmp_path: Pat
         ("No devices were found", "skipped", ""),
     ],
 )
-def test_the_driver_and_its_modes(  # noqa: PLR0917 - one case a row
-    made: Any, explained: Any, tmp_path: Path, line: str, level: str, words: str
+def test_driver_and_gpu_modes(  # noqa: PLR0917 - one case per row
+    make_system: Any, assert_finding: Any, tmp_path: Path, line: str, level: str, words: str
 ) -> None:
     (tmp_path / "nvidia-smi").touch(0o755)
-    around = made(**with_gpus(Answer(0, f"{line}\n")), **env(PATH=str(tmp_path)))
-    explained(gpus.driver(around), level, words)
+    system = make_system(**with_gpus(Answer(0, f"{line}\n")), **env(PATH=str(tmp_path)))
+    assert_finding(gpus.driver(system), level, words)
 
 
-def test_each_trap_is_told_only_where_it_is_set(made: Any, explained: Any) -> None:
+def test_harmful_variables_are_reported_if_set(make_system: Any, assert_finding: Any) -> None:
     bad = {
         "NCCL_DEBUG": "TRACE",
         "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
@@ -208,18 +208,20 @@ def test_each_trap_is_told_only_where_it_is_set(made: Any, explained: Any) -> No
     }
     for trap in variables.TRAPS:
         value = bad.get(trap.name, "1")
-        caught, rest = variables.traps(made(**env(**{trap.name: value})))
-        explained(caught, "warning", f"{trap.name}={value}")
+        caught, rest = variables.traps(make_system(**env(**{trap.name: value})))
+        assert_finding(caught, "warning", f"{trap.name}={value}")
         assert trap.name not in rest.seen
     environ = {"NCCL_P2P_DISABLE": "0", "NCCL_DEBUG": "INFO", "FI_PROVIDER": "tcp", "HOME": "/x"}
-    (seen,) = variables.traps(made(**env(**environ)))
-    explained(seen, "fine", "FI_PROVIDER=tcp, NCCL_DEBUG=INFO, NCCL_P2P_DISABLE=0")
+    (seen,) = variables.traps(make_system(**env(**environ)))
+    assert_finding(seen, "fine", "FI_PROVIDER=tcp, NCCL_DEBUG=INFO, NCCL_P2P_DISABLE=0")
     assert seen.facts == {name: environ[name] for name in environ if name != "HOME"}
 
 
-def test_libraries_that_slip_under_others(made: Any, explained: Any, tmp_path: Path) -> None:
+def test_libraries_on_ld_library_path(
+    make_system: Any, assert_finding: Any, tmp_path: Path
+) -> None:
     environ = env(LD_LIBRARY_PATH=f":{tmp_path}/lib")
-    explained(variables.libraries(made(**environ)), "fine")
+    assert_finding(variables.libraries(make_system(**environ)), "fine")
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libnccl.so.2").touch()
-    explained(variables.libraries(made(**environ)), "warning", "libnccl.so.2")
+    assert_finding(variables.libraries(make_system(**environ)), "warning", "libnccl.so.2")

@@ -1,4 +1,4 @@
-"""What doctor found, as people read it."""
+"""Display of doctor's report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REPORT = DoctorReport(
             "warning",
             "29500 is in use",
             "It is the default of torchrun.",
-            "Give worlds a port of their own.",
+            "Give each world its own port.",
             topic="network",
-            title="Usual port",
+            title="Default port",
         ),
         Finding(
             "broken",
@@ -30,7 +30,7 @@ REPORT = DoctorReport(
             topic="memory",
             title="Shared memory",
         ),
-        Finding("skipped", "this system shows no GPU", topic="gpus", title="GPUs"),
+        Finding("skipped", "this system has no GPU", topic="gpus", title="GPUs"),
     ),
     "node",
     1.5,
@@ -38,7 +38,7 @@ REPORT = DoctorReport(
 )
 
 
-def test_the_report_reads_as_it_should() -> None:
+def test_table_and_summary() -> None:
     golden(GOLDEN / "table.txt", partial(view.table, REPORT))
     golden(GOLDEN / "summary.txt", partial(view.summary, REPORT))
 
