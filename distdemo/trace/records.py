@@ -350,7 +350,7 @@ class TraceReport:
         return sum(t.elements > 0 for each in self.rounds for t in each.transfers)
 
     def states(self) -> Iterator[tuple[dict[int, Cell], ...]]:
-        """Yield each rank's cells by chunk, before the first and after every round (new objects)."""
+        """Yield each rank's cells by chunk, before the first round and after each; new objects."""
         now = tuple({cell.chunk: cell for cell in cells} for cells in self.start)
         yield now
         for each in self.rounds:
