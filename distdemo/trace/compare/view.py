@@ -128,7 +128,7 @@ QUANTITIES = (
     Quantity("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
     Quantity("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
     Quantity("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), room=60),
-    Quantity("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), room=17),
+    Quantity("Total", _of_counts(lambda counts: short_size(counts.total_bytes)), room=17),
     Quantity("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
     Quantity("Median", _median),
     Quantity("±", _interval, room=22),
