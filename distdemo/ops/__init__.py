@@ -28,7 +28,7 @@ _ALL: tuple[Op, ...] = (
 )
 
 REGISTRY: dict[str, Op] = {op.name: op for op in _ALL}
-"""All ops by torch's own name, in display order."""
+"""Registry of ops by torch's own name, in display order."""
 
 if len(REGISTRY) != len(_ALL):
     raise RuntimeError("two ops of the registry have the same name")

@@ -99,7 +99,7 @@ class AllGather(Op):
         used = sum(spec.bytes_of(_shape(rank, spec)) for rank in range(spec.group_size))
         share = f" ({(whole - used) / whole:.0%})" if whole else ""
         wasted = f"{whole - used:,} of {whole:,} bytes{share}"
-        return (f"Padding: every rank discards {wasted} that it gathers.",)
+        return (f"Padding: {wasted} that every rank gathers are discarded.",)
 
     # ------------------------------------------------------------------------- execution
 

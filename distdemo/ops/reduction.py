@@ -59,7 +59,7 @@ _TABLE = (
 )
 
 REDUCTIONS = {reduction.name: reduction for reduction in _TABLE}
-"""All reduce operations by command-line name."""
+"""Reduce operations by command-line name."""
 
 NAMES = {alias: r.name for r in _TABLE for alias in (r.name, *r.aliases)}
 """Command-line name by name or alias."""

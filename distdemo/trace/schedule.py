@@ -1,6 +1,6 @@
 """Schedules: rounds in which ranks send chunks to each other.
 
-In a round a rank sends at most one message and receives at most one. A bidirectional link can do
+Per round, a rank sends at most one message and receives at most one. A bidirectional link can do
 both at once, so a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of
 Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 3).
 

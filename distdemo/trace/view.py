@@ -111,7 +111,7 @@ def preamble(report: TraceReport, console: Console) -> Iterator[RenderableType]:
 
 
 class Rounds:
-    """All frames of a trace, drawn in the same columns.
+    """Frames of a trace, drawn in the same columns.
 
     Attributes:
         frames: Frames of the start and of each round.

@@ -32,7 +32,7 @@ REGISTRY: tuple[Algorithm, ...] = (
     *gather.ALGORITHMS,
     *all_to_all.ALGORITHMS,
 )
-"""All algorithms. The first one of each op is its default."""
+"""Registry of algorithms. The first one of each op is its default."""
 
 if len({(each.op, each.name) for each in REGISTRY}) != len(REGISTRY):
     raise RuntimeError("two algorithms of one op have the same name")

@@ -90,7 +90,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSize:
-    """All candidates at one size.
+    """Candidates at one size.
 
     Attributes:
         spec: Op with its shape.
