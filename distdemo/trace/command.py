@@ -89,7 +89,7 @@ Factor = Annotated[
 # ------------------------------------------------------------------------------------- --spoil
 
 
-class Spoil(NamedTuple):
+class FaultSpec(NamedTuple):
     """The message to corrupt: kind of fault, round and sender."""
 
     kind: FaultKind
@@ -97,7 +97,7 @@ class Spoil(NamedTuple):
     rank: int | None = None
 
 
-def parse_spoil(text: Any) -> Spoil:  # noqa: ANN401 - a text or a default
+def parse_fault(text: Any) -> FaultSpec:  # noqa: ANN401 - a text or a default
     """Parse ``drop``, ``drop:2`` (in round 2) or ``drop:2:1`` (of rank 1)."""
     if not isinstance(text, str):
         return text  # type: ignore[no-any-return]  # typer's default
@@ -106,7 +106,7 @@ def parse_spoil(text: Any) -> Spoil:  # noqa: ANN401 - a text or a default
     if known is None or len(rest) > 2 or not all(part.isdecimal() for part in rest):
         why = f"Write KIND, KIND:ROUND or KIND:ROUND:RANK; KIND is one of {', '.join(FAULTS)}."
         raise BadValue(text, "this is not a fault.", why, "drop:2:1")
-    return Spoil(known, *map(int, rest))
+    return FaultSpec(known, *map(int, rest))
 
 
 # ------------------------------------------------------------------------------------ the commands
@@ -148,10 +148,10 @@ def trace(  # noqa: PLR0913 - each is an option
         ),
     ] = None,
     spoil: Annotated[
-        Spoil | None,
+        FaultSpec | None,
         typer.Option(
             metavar="KIND[:ROUND[:RANK]]",
-            parser=parse_spoil,
+            parser=parse_fault,
             autocompletion=offer(FAULTS),
             help="Inject a fault into one message: drop, neighbour (wrong rank) or twice.",
         ),

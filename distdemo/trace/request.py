@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distdemo.cli.session import Session
     from distdemo.launcher.records import WorldSpec
     from distdemo.trace.algorithms.contract import Algorithm
-    from distdemo.trace.command import Spoil
+    from distdemo.trace.command import FaultSpec
     from distdemo.trace.records import TraceSpec
 
 MOST_SIZES = 50
@@ -251,7 +251,7 @@ def with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]
 
 
 def make_spec(
-    op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: Spoil | None
+    op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: FaultSpec | None
 ) -> TraceSpec:
     """Return the run with its fault; raise `UsageError` if it is too large to show."""
     from distdemo.trace.play import find_fault

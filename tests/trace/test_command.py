@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distdemo.cli.types import BadValue
-from distdemo.trace.command import Spoil, parse_spoil
+from distdemo.trace.command import FaultSpec, parse_fault
 from distdemo.trace.compare.command import parse_alpha, parse_beta
 
 REFUSED = [
@@ -65,9 +65,9 @@ def test_bad_command_lines_are_rejected(command: Any) -> None:
 
 
 def test_a_fault_is_a_kind_a_round_and_a_rank() -> None:
-    assert parse_spoil("drop") == Spoil("drop")
-    assert parse_spoil("Twice:2") == Spoil("twice", 2)
-    assert parse_spoil("neighbour:2:1") == Spoil("neighbour", 2, 1)
+    assert parse_fault("drop") == FaultSpec("drop")
+    assert parse_fault("Twice:2") == FaultSpec("twice", 2)
+    assert parse_fault("neighbour:2:1") == FaultSpec("neighbour", 2, 1)
 
 
 def test_alpha_and_beta_have_units() -> None:
