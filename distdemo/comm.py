@@ -1,26 +1,27 @@
-"""Helpers for distributed programs of your own: who am I, gather and broadcast whatever there is.
+"""Helpers for distributed programs: rank, barrier, and collectives on objects and uneven tensors.
 
-Each is safe to call in a program that was started alone: where no process group is initialised,
-or ``torch.distributed`` is not there at all, this process is rank 0 of a world of one. (Until
-``init_process_group`` that holds under torchrun too.) Importing this module doesn't import torch.
+All of them also work in a single process: without an initialized process group, or if
+``torch.distributed`` isn't available, this process is rank 0 of a world of one. (Before
+``init_process_group`` this is also true under torchrun.) Importing this module doesn't import
+torch.
 
 **Groups.** ``group=None`` is the default group. ``src`` and ``dst`` are ranks *of the group*,
-0 to its size - 1; those of ``torch.distributed`` itself count in the default group.
+0 to its size - 1, whereas those of ``torch.distributed`` are ranks of the default group.
 
-**Mistakes.** A call begins with one small all_gather of what each rank is about to do. Where ranks
-disagree (other calls, another root, tensors that don't fit together, a value that can't be
-pickled) every rank raises the same error, rather than hang, abort or return garbage.
+**Mistakes.** Each call begins with a small all_gather that describes what each rank is about to do.
+If ranks disagree (different calls or roots, incompatible tensors, a value that can't be pickled),
+every rank raises the same error instead of hanging, aborting or returning garbage.
 
-**The CPU group.** Objects travel over the CPU. Where the default group takes no CPU tensors
-(nccl), a gloo group over the same ranks is made at the first call that needs it, and serves as
-long as that default group lives. Making it is collective, like any ``new_group``: that first call
-stands at the same place in the order in which all ranks make groups. A smaller group that takes
-no CPU tensors carries the bytes on its device, as torch's own object collectives do.
+**The CPU group.** Objects are sent over the CPU. If the default group takes no CPU tensors (nccl),
+the first call that needs it creates a gloo group of the same ranks, which is used as long as that
+default group exists. Creating it is collective, like any ``new_group``, so this first call must
+have the same position among the ``new_group`` calls of every rank. A subgroup that takes no CPU
+tensors sends the bytes on its device, like torch's own object collectives.
 
 .. warning::
-    Objects travel by pickle, and **unpickling runs code**: a sender in the group can run code
-    on all of its ranks. Call the three object functions only among processes that you trust, over a
-    network that you trust.
+    Objects are sent with pickle, and **unpickling runs code**: a sender in the group can run code
+    on all of its ranks. Use the three object functions only among processes and over a network
+    that you trust.
 """
 
 from __future__ import annotations
@@ -53,26 +54,26 @@ T = TypeVar("T")
 
 
 def get_rank() -> int:
-    """This process's rank in the default group; 0 without one."""
+    """Return this process's rank in the default group; 0 without one."""
     dist = _distributed()
     return 0 if dist is None else int(dist.get_rank())
 
 
 def get_world_size() -> int:
-    """The number of ranks in the default group; 1 without one."""
+    """Return the number of ranks in the default group; 1 without one."""
     dist = _distributed()
     return 1 if dist is None else int(dist.get_world_size())
 
 
 def is_main() -> bool:
-    """Whether this process is rank 0: the one that prints and saves."""
+    """Return True on rank 0, which usually prints and saves."""
     return get_rank() == 0
 
 
 def synchronize() -> None:
-    """Collective: return once every rank has called this; at once in a world of one.
+    """Collective: return when every rank has called this; immediately in a world of one.
 
-    The processes meet on the CPU; what a GPU still computes is not waited for.
+    It synchronizes processes on the CPU and doesn't wait for work on a GPU.
     """
     route = _find_route(None)
     if route.size > 1:
@@ -85,22 +86,22 @@ def synchronize() -> None:
 
 
 def all_gather_objects(value: T, group: ProcessGroup | None = None) -> list[T]:
-    """Collective: every rank's value, in the order of the ranks, on every rank.
+    """Collective: return every rank's value, in rank order, on every rank.
 
     ::
 
         {"loss": 0.5}  # rank 0    ->    [{"loss": 0.5}, None]  # rank 0
         None           # rank 1    ->    [{"loss": 0.5}, None]  # rank 1
 
-    In a world of one the list holds the value itself, else copies, this rank's own included.
+    In a world of one the list holds the value itself; otherwise copies, even of this rank's value.
 
     Args:
-        value: anything that pickles. Tensors arrive on the device that they came from.
-        group: None for the default group.
+        value: Picklable object. Tensors in it arrive on the same device.
+        group: Process group; None for the default group.
 
     Raises:
-        DistdemoError: this rank is not a member of the group; or, on every rank, a value doesn't
-            pickle, or the ranks called different functions.
+        DistdemoError: This rank isn't a member of the group; or, on every rank, a value can't be
+            pickled, or the ranks called different functions.
 
     .. warning:: Unpickling runs code: a sender in the group can run code on this rank.
     """
@@ -111,24 +112,24 @@ def all_gather_objects(value: T, group: ProcessGroup | None = None) -> list[T]:
 
 
 def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) -> list[T] | None:
-    """Collective: every rank's value, in the order of the ranks, on rank ``dst``; None elsewhere.
+    """Collective: return every rank's value, in rank order, on rank ``dst``; None elsewhere.
 
     ::
 
         "a"  # rank 0          ->    None        # rank 0
         "b"  # rank 1 = dst    ->    ["a", "b"]  # rank 1 = dst
 
-    In a world of one the list holds the value itself, else copies, this rank's own included.
+    In a world of one the list holds the value itself; otherwise copies, even of this rank's value.
 
     Args:
-        value: anything that pickles. Tensors arrive on the device that they came from.
-        dst: a rank of the group (torch's own ``dst`` counts in the default group).
-        group: None for the default group.
+        value: Picklable object. Tensors in it arrive on the same device.
+        dst: Rank in the group (torch's own ``dst`` is a rank of the default group).
+        group: Process group; None for the default group.
 
     Raises:
-        DistdemoError: this rank is not a member of the group; or, on every rank,
-            ``dst`` is not a rank of the group or not the same everywhere, a value doesn't
-            pickle, or the ranks called different functions.
+        DistdemoError: This rank isn't a member of the group; or, on every rank, ``dst`` isn't a
+            rank of the group or differs between ranks, a value can't be pickled, or the ranks
+            called different functions.
 
     .. warning:: Unpickling runs code: a sender in the group can run code on rank ``dst``.
     """
@@ -145,7 +146,7 @@ def gather_objects(value: T, dst: int = 0, group: ProcessGroup | None = None) ->
 
 
 def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) -> T:
-    """Collective: rank ``src``'s value on every rank; what the others give is not looked at.
+    """Collective: return rank ``src``'s value on every rank; other ranks' values are ignored.
 
     ::
 
@@ -153,14 +154,14 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
         None         # rank 1          ->    {"lr": 0.1}  # rank 1, a copy
 
     Args:
-        value: on ``src`` anything that pickles. Tensors arrive on the device that they came from.
-        src: a rank of the group (torch's own ``src`` counts in the default group).
-        group: None for the default group.
+        value: Picklable object on ``src``. Tensors in it arrive on the same device.
+        src: Rank in the group (torch's own ``src`` is a rank of the default group).
+        group: Process group; None for the default group.
 
     Raises:
-        DistdemoError: this rank is not a member of the group; or, on every rank,
-            ``src`` is not a rank of the group or not the same everywhere, the value doesn't
-            pickle, or the ranks called different functions.
+        DistdemoError: This rank isn't a member of the group; or, on every rank, ``src`` isn't a
+            rank of the group or differs between ranks, the value can't be pickled, or the ranks
+            called different functions.
 
     .. warning:: Unpickling runs code: a sender in the group can run code on this rank.
     """
@@ -178,9 +179,9 @@ def broadcast_object(value: T, src: int = 0, group: ProcessGroup | None = None) 
 def _pickled(
     call: str, value: object, group: ProcessGroup | None, root: int | None = None
 ) -> tuple[_Route, bytes, list[int]]:
-    """Collective: this rank's pickle, and the bytes of every rank's, once all ranks agree.
+    """Collective: check that all ranks agree; return this rank's pickle and all pickle sizes.
 
-    In a world of one nothing is pickled; nor what ranks other than the source of a broadcast give.
+    Nothing is pickled in a world of one, or on a broadcast's ranks other than the source.
     """
     route = _find_route(group)
     data, mistake = b"", ""
@@ -189,38 +190,38 @@ def _pickled(
     elif route.size > 1 and (call != "broadcast_object" or route.rank == root):
         try:
             data = pickle.dumps(value)
-        except Exception as error:  # noqa: BLE001 - pickling runs the value's own code; all must hear
+        except Exception as error:  # noqa: BLE001 - pickling runs user code; all ranks must know
             mistake = f"its value can't be pickled, {type(error).__name__}: {error}"
     call += "" if root is None else f" with root {root!r}"
     return route, data, _agree(route, call, len(data), mistake)
 
 
 def _bytes(data: bytes, size: int) -> Tensor:
-    """A tensor of this size that begins with the data."""
+    """Return the data as a tensor padded to this size."""
     import torch
 
     return torch.frombuffer(bytearray(data[:size].ljust(size, b"\0")), dtype=torch.uint8)
 
 
 def _unpickled(parts: list[Tensor], sizes: list[int]) -> list[Any]:
-    """The values again.
+    """Return the unpickled values.
 
     Raises:
-        DistdemoError: one can't be read on this rank (its class is not there, its device is not).
+        DistdemoError: A value can't be read on this rank (its class or device is missing).
     """
     import torch
 
     values = []
     for part, size in zip(parts, sizes, strict=True):
-        data = bytearray(size)  # the way to bytes that needs no NumPy
+        data = bytearray(size)  # converts to bytes without NumPy
         torch.frombuffer(data, dtype=torch.uint8).copy_(part[:size])
         try:
-            values.append(pickle.loads(data))  # noqa: S301 - what the warnings above are about
+            values.append(pickle.loads(data))  # noqa: S301 - see the warnings above
         except Exception as error:
             raise DistdemoError(
-                "A value that arrived can't be read on this rank.",
+                "A received value can't be read on this rank.",
                 f"{type(error).__name__}: {error}.",
-                "Its class has to be importable on every rank, and its device has to be there.",
+                "Its class must be importable, and its device available, on every rank.",
             ) from error
     return values
 
@@ -234,7 +235,7 @@ def all_gather_uneven(
     *,
     note: Callable[[str, list[Tensor], int], None] | None = None,
 ) -> list[Tensor]:
-    """Collective: every rank's tensor on every rank, where first dimensions differ.
+    """Collective: return every rank's tensor on every rank; first dimensions may differ.
 
     ::
 
@@ -242,48 +243,49 @@ def all_gather_uneven(
         []       # rank 1    ->    [[0 1 2], [], [20 21]]  # rank 1
         [20 21]  # rank 2    ->    [[0 1 2], [], [20 21]]  # rank 2
 
-    all_gather wants one shape, so: gather the sizes, pad to the largest, all_gather, trim. Bytes
-    travel, so any dtype does. The results are new tensors without gradients, in a world of one too.
+    all_gather requires equal shapes, so this function gathers the sizes, pads to the largest, calls
+    all_gather and trims. It sends bytes, so any dtype works. The results are new tensors without
+    gradients, even in a world of one.
 
     Args:
-        tensor: its other dimensions, dtype and kind of device are the same on all ranks.
-        group: None for the default group.
-        note: called after each step with its name ("all_gather the sizes", "pad to the largest",
-            "all_gather", "trim"), the tensors that this rank has then, and the bytes that it
-            handed to the backend in the step.
+        tensor: Tensor whose other dimensions, dtype and device type are the same on all ranks.
+        group: Process group; None for the default group.
+        note: Callback after each step that receives its name ("all_gather the sizes", "pad to the
+            largest", "all_gather", "trim"), this rank's tensors at that point, and the bytes that
+            it handed to the backend in the step.
 
     Raises:
-        DistdemoError: this rank is not a member of the group; or, on every rank, the tensors don't
-            fit together, or the ranks called different functions.
+        DistdemoError: This rank isn't a member of the group; or, on every rank, the tensors are
+            incompatible, or the ranks called different functions.
     """
     import torch
 
-    tell = note or (lambda *_: None)
+    report = note or (lambda *_: None)
     route = _find_route(group)
     dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and tensor.dim() > 0
-    mistake = "" if dense else f"all_gather_uneven takes no {_kind(tensor)}"
+    mistake = "" if dense else f"all_gather_uneven doesn't take {_kind(tensor)}"
     call = f"all_gather_uneven of {_kind(tensor)}"
     sizes = _agree(route, call, len(tensor) if dense else 0, mistake)
-    tell("all_gather the sizes", [torch.tensor(sizes)], 0 if route.size == 1 else _HEADER_BYTES)
+    report("all_gather the sizes", [torch.tensor(sizes)], 0 if route.size == 1 else _HEADER_BYTES)
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
     padded = plain.new_zeros((max(sizes), *plain.shape[1:]))
     padded[: len(plain)] = plain
-    tell("pad to the largest", [padded], 0)
+    report("pad to the largest", [padded], 0)
     on_device = replace(route, carrier=route.group, device=str(tensor.device))
     mine = padded.reshape(-1).view(torch.uint8)
     parts = _all_gather(route if tensor.device.type == "cpu" else on_device, mine)
     received = [part.view(padded.dtype).view(padded.shape) for part in parts]
-    tell("all_gather", received, 0 if route.size == 1 else padded.nbytes)
+    report("all_gather", received, 0 if route.size == 1 else padded.nbytes)
     trimmed = [
-        part if len(part) == size else part[:size].clone()  # without the memory of the others
+        part if len(part) == size else part[:size].clone()  # a clone frees the padding's memory
         for part, size in zip(received, sizes, strict=True)
     ]
-    tell("trim", trimmed, 0)
+    report("trim", trimmed, 0)
     return trimmed
 
 
 def _kind(value: object) -> str:
-    """All that has to be the same on all ranks: ``float32 [*, 4] on cpu``."""
+    """Return what must be the same on all ranks, such as ``float32 [*, 4] on cpu``."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -294,24 +296,24 @@ def _kind(value: object) -> str:
     return f"{layout}{dtype} [{shape}] on {value.device.type}"
 
 
-# ---------------------------------------------------------------------------- how bytes travel
+# ---------------------------------------------------------------------------------- transport
 
-_HEADER_BYTES = 256  # of what a rank says before a call: longer texts are cut
+_HEADER_BYTES = 256  # size of the description that precedes a call; longer ones are truncated
 
 _cpu_groups: WeakKeyDictionary[ProcessGroup, ProcessGroup] = WeakKeyDictionary()
-"""The gloo group beside a default group; forgotten with the default group that it was made for."""
+"""Gloo group by default group; an entry is dropped together with its default group."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """The way from this rank to all ranks of a group.
+    """Route from this rank to all ranks of a group.
 
     Attributes:
-        rank: this rank's number in the group.
-        size: how many ranks the group has. In a world of one the rest has no meaning.
-        group: as the caller means it.
-        carrier: a group of the same ranks in the same order, over which bytes go.
-        device: where the carrier takes its tensors.
+        rank: This rank's number in the group.
+        size: Number of ranks in the group. If it is 1, the other fields are unused.
+        group: Group that the caller passed.
+        carrier: Group of the same ranks in the same order that carries the bytes.
+        device: Device of the carrier's tensors.
     """
 
     rank: int = 0
@@ -322,9 +324,9 @@ class _Route:
 
 
 def _distributed() -> Any | None:  # noqa: ANN401 - a module
-    """The module torch.distributed if a default group is initialised, else None.
+    """Return the module torch.distributed if a default group is initialized, else None.
 
-    A program that has not imported it can't have initialised it, so nothing is imported here.
+    A program that hasn't imported it can't have initialized it, so this function doesn't either.
     """
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
@@ -333,10 +335,10 @@ def _distributed() -> Any | None:  # noqa: ANN401 - a module
 
 
 def _find_route(group: ProcessGroup | None) -> _Route:
-    """Collective: the way to the ranks of this group; makes the CPU group where one is needed.
+    """Collective: return the route to the ranks of this group; create the CPU group if needed.
 
     Raises:
-        DistdemoError: this rank is not a member of the group, or the group was destroyed.
+        DistdemoError: This rank isn't a member of the group, or the group was destroyed.
     """
     if group is None and _distributed() is None:
         return _Route()
@@ -345,13 +347,13 @@ def _find_route(group: ProcessGroup | None) -> _Route:
     try:
         me, rank, size = dist.get_rank(), dist.get_rank(group), dist.get_world_size(group)
     except ValueError as error:
-        hint = "A group lives until destroy_process_group. Make a new one."
-        raise DistdemoError("The group is not there any more.", f"{error}.", hint) from error
+        hint = "destroy_process_group destroyed it. Create a new group."
+        raise DistdemoError("The group no longer exists.", f"{error}.", hint) from error
     if rank < 0:
         raise DistdemoError(
-            f"Rank {me} is not in the group that it was given.",
-            "torch's new_group gives GroupMember.NON_GROUP_MEMBER to ranks outside the new group.",
-            "Make this call on the group's members only.",
+            f"Rank {me} is not a member of this group.",
+            "new_group returns GroupMember.NON_GROUP_MEMBER on ranks outside the new group.",
+            "Make this call only on the group's members.",
         )
     own = cast("ProcessGroup", dist.group.WORLD if group is None else group)
     if size == 1:
@@ -360,9 +362,9 @@ def _find_route(group: ProcessGroup | None) -> _Route:
     if "cpu" in devices:  # of cpu:gloo,cuda:nccl
         return _Route(rank, size, own, own)
     if own is not dist.group.WORLD or not dist.is_gloo_available():
-        # A subgroup can't get a gloo group from its members alone: new_group's
-        # use_local_synchronization names the group by how many groups each rank is in, so ranks
-        # that are in different numbers of them would wait for each other for ever.
+        # The members of a subgroup alone can't create a gloo group: new_group's
+        # use_local_synchronization derives the name from the number of groups that each rank is
+        # in, so ranks in different numbers of groups would deadlock.
         return _Route(rank, size, own, own, devices[0])
     if own not in _cpu_groups:
         _cpu_groups[own] = dist.new_group(backend="gloo")
@@ -370,19 +372,19 @@ def _find_route(group: ProcessGroup | None) -> _Route:
 
 
 def _agree(route: _Route, call: str, size: int, mistake: str) -> list[int]:
-    """Collective: every rank's size, in the order of the ranks.
+    """Collective: return every rank's size, in rank order.
 
-    One header of fixed size a rank tells all ranks what the others are about to do, before anything
-    is done that could hang or abort.
+    Every rank first sends a header of fixed size that describes its call, before anything that
+    could hang or abort.
 
     Args:
-        route: to the other ranks.
-        call: what this rank is about to do; it has to be the same everywhere.
-        size: of what it gives.
-        mistake: why it can't; empty if it can.
+        route: Route to the other ranks.
+        call: Description of this rank's call, which must be the same on all ranks.
+        size: Size of this rank's data.
+        mistake: Reason why this rank can't make the call; empty if it can.
 
     Raises:
-        DistdemoError: on every rank, if one made a mistake or the ranks made different calls.
+        DistdemoError: On every rank, if one made a mistake or the ranks made different calls.
     """
     sizes, calls, mistakes = [size], [call], [mistake]
     if route.size > 1:
@@ -393,25 +395,25 @@ def _agree(route: _Route, call: str, size: int, mistake: str) -> list[int]:
         sizes = list(map(int, numbers))
     if len(set(calls)) > 1 or any(mistakes):
         raise DistdemoError(
-            "The ranks of a group can't do this together.",
+            "The ranks of the group made different or invalid calls.",
             _by_rank([mistake or call for call, mistake in zip(calls, mistakes, strict=True)]),
-            "Every rank has to make the same calls in the same order, with fitting values.",
+            "Every rank must make the same calls in the same order, with compatible values.",
         )
     return sizes
 
 
-def _by_rank(said: list[str]) -> str:
-    """Who said what: ``Ranks 0, 2: float32. Rank 1: float64.``."""
+def _by_rank(texts: list[str]) -> str:
+    """Return the ranks' texts, equal ones merged: ``Ranks 0, 2: float32. Rank 1: float64.``."""
     lines = []
-    for text in dict.fromkeys(said):
-        ranks = [str(rank) for rank, other in enumerate(said) if other == text]
+    for text in dict.fromkeys(texts):
+        ranks = [str(rank) for rank, other in enumerate(texts) if other == text]
         more = ", …" if len(ranks) > 8 else ""
         lines.append(f"Rank{'s' * (len(ranks) > 1)} {', '.join(ranks[:8])}{more}: {text}.")
     return " ".join(lines)
 
 
 def _all_gather(route: _Route, mine: Tensor) -> list[Tensor]:
-    """Collective: every rank's elements, in the order of the ranks, none aliasing ``mine``."""
+    """Collective: return every rank's elements, in rank order, none aliasing ``mine``."""
     if route.size == 1 or mine.numel() == 0:
         return [mine.clone() for _ in range(route.size)]
     import torch

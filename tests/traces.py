@@ -1,4 +1,4 @@
-"""Runs for the tests of the views: on paper, or as if ranks had run them, a round a millisecond."""
+"""Runs for view tests: on paper, or with made-up times of one millisecond per round."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def spec_of(op: str, n: int, elements: int, root: int = 0, **more: Any) -> OpSpe
 
 
 def paper(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
-    """On paper."""
+    """Return the report of a run on paper."""
     fault, chunks = how.pop("fault", None), how.pop("chunks", None)
     spec = TraceSpec(spec_of(op, n, elements, **how), name, chunks, fault)
     return replace(make_report(spec), versions=VERSIONS)
 
 
 def real(op: str, name: str, n: int, elements: int, **how: Any) -> TraceReport:
-    """As ranks would have run it; the last rank waits longest in every round."""
+    """Return the report of a made-up run in which the last rank waits longest in every round."""
     fault: Fault | None = how.pop("fault", None)
     spec = TraceSpec(spec_of(op, n, elements, **how), name, None, fault)
     schedule = algorithms.schedule(spec.op, name)

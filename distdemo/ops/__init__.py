@@ -1,4 +1,4 @@
-"""The operations: one a file behind one contract, and the registry that is their only list."""
+"""The operations, one per file, and their registry."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _ALL: tuple[Op, ...] = (
 )
 
 REGISTRY: dict[str, Op] = {op.name: op for op in _ALL}
-"""Every op by torch's own name, in the order in which they are listed."""
+"""Registry of ops by torch's own name, in display order."""
 
 if len(REGISTRY) != len(_ALL):
     raise RuntimeError("two ops of the registry have the same name")
 
 
 def find(name: str) -> Op | None:
-    """The op of this name, as torch or the command line writes it, or without its dashes."""
+    """Return the op of this name, as written by torch or the command line, or without dashes."""
     return _BY_LETTERS.get(_letters(name))
 
 
 def resolve(name: str) -> tuple[Op, tuple[str, ...]] | None:
-    """The op that is called so, or one of whose torch calls is, and the flags that choose that.
+    """Return the op with this name or torch call, and the flags that select it, or None.
 
-    ``isend`` is ``p2p --nonblocking``, ``allreduce`` is ``all-reduce``; None: nothing is.
+    ``isend`` is ``p2p --nonblocking``, ``allreduce`` is ``all-reduce``.
     """
     op = find(name)
     return _CALLS.get(_letters(name)) if op is None else (op, ())

@@ -1,4 +1,4 @@
-"""all_gather: every rank gets all tensors: as a list, in one tensor, or of unequal sizes."""
+"""all_gather: every rank gets all tensors, as a list, in one tensor, or with unequal sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distdemo.ops.spec import OpSpec
 
 
 class AllGather(Op):
-    """Every rank gets every rank's tensor, in the order of the ranks.
+    """Every rank gets every rank's tensor, in rank order.
 
     Before and after::
 
@@ -41,9 +41,9 @@ class AllGather(Op):
             "all_gather_single",
             {"objects": False, "variant": "single"},
             "--variant single",
-            summary="Every rank gets all tensors, one after the other in a single one.",
+            summary="Every rank gets all tensors, concatenated into one.",
             since="2.13",
-            older="all_gather_into_tensor",  # warns from then on
+            older="all_gather_into_tensor",  # deprecated since then
         ),
         Form(
             "uneven",
@@ -58,33 +58,33 @@ class AllGather(Op):
     )
     list_after = True
     words = Words(
-        summary="Every rank gets every rank's tensor, in the order of the ranks.",
-        when="Give every rank all the parts: the embeddings for a contrastive loss, say.",
-        mistake="[tensor] * n as the output list. The entries are one and the same tensor, so "
-        "every rank's value turns out to be the last one. Make n separate tensors.",
+        summary="Every rank gets every rank's tensor, in rank order.",
+        when="Give every rank all parts, such as the embeddings for a contrastive loss.",
+        mistake="[tensor] * n as the output list. All entries are the same tensor, so every "
+        "entry holds the last rank's value. Create n separate tensors.",
         call="dist.all_gather([torch.empty_like(tensor) for _ in range(n)], tensor)",
     )
 
     # ------------------------------------------------------------------------- declarations
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
-        """The rank's whole row, which may be shorter or longer than another's."""
+        """Return the rank's whole row; rows may differ in length."""
         return Cut(rank, _shape(rank, spec))
 
     def row(self, label: int, spec: OpSpec) -> int:
-        """As long as the tensor of that rank."""
+        """Return the number of elements in the tensor of that rank."""
         return Cut(label, _shape(label, spec)).numel
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """All hold all pieces."""
+        """Return all pieces on every rank."""
         return tuple(Source((source,)) for source in range(spec.group_size))
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """The rank's tensor may be its place in the result already."""
+        """Return the rank's tensor and its slot in the result, which may share memory."""
         return None if spec.objects or spec.variant == "uneven" else (0, rank)
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is all n pieces, factor (n−1)/n: a rank's own does not travel to it."""
+        """Return S = all n pieces, factor (n−1)/n: a rank doesn't receive its own."""
         n = spec.group_size
         if spec.variant == "uneven":
             padded = n * spec.bytes_of(_largest(spec))
@@ -92,19 +92,19 @@ class AllGather(Op):
         return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
-        """What the padding of uneven tensors costs."""
+        """Return the cost of padding uneven tensors."""
         if spec.variant != "uneven":
             return ()
         whole = spec.group_size * spec.bytes_of(_largest(spec))
         used = sum(spec.bytes_of(_shape(rank, spec)) for rank in range(spec.group_size))
         share = f" ({(whole - used) / whole:.0%})" if whole else ""
         wasted = f"{whole - used:,} of {whole:,} bytes{share}"
-        return (f"Padding: {wasted} of what every rank gathers are thrown away again.",)
+        return (f"Padding: {wasted} that every rank gathers are discarded.",)
 
-    # ------------------------------------------------------------------------- running it
+    # ------------------------------------------------------------------------- execution
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.all_gather``, or the call of another form."""
+        """Prepare ``dist.all_gather``, or the call of another form."""
         import torch.distributed as dist
 
         if spec.objects:
@@ -118,7 +118,7 @@ class AllGather(Op):
 
 
 def _shape(rank: int, spec: OpSpec) -> tuple[int, ...]:
-    """Of this rank's tensor."""
+    """Return the shape of this rank's tensor."""
     if spec.variant != "uneven" or spec.sizes is None:
         return spec.shape
     return (spec.sizes[rank], *spec.shape[1:])
@@ -129,7 +129,7 @@ def _largest(spec: OpSpec) -> tuple[int, ...]:
 
 
 def _gather_uneven(buffers: Buffers, group: Group) -> None:
-    """Collective: gather the sizes, pad, gather, trim; nothing can be allocated before that."""
+    """Collective: gather the sizes, pad, gather and trim; sizes are unknown until then."""
     from distdemo.comm import all_gather_uneven
 
     buffers.trail.clear()
@@ -138,5 +138,5 @@ def _gather_uneven(buffers: Buffers, group: Group) -> None:
         buffers.trail.append(step)
 
     gathered = all_gather_uneven(buffers.send[0], group, note=note)
-    for place, tensor in zip(buffers.recv, gathered, strict=True):
-        place.copy_(tensor)
+    for buffer, tensor in zip(buffers.recv, gathered, strict=True):
+        buffer.copy_(tensor)

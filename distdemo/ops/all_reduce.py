@@ -10,7 +10,7 @@ from distdemo.ops.spec import OpSpec
 
 
 class AllReduce(Op):
-    """All tensors are combined and everybody gets the result, in place.
+    """Every rank gets the combination of all tensors, in place.
 
     Before and after, sum::
 
@@ -25,21 +25,21 @@ class AllReduce(Op):
         summary="Every rank gets all tensors combined.",
         when="Average gradients in data-parallel training; agree on a global loss or a flag.",
         mistake="Different shapes on different ranks. gloo may return a wrong result on some "
-        "ranks and no error at all. The same shape, dtype and op on every rank.",
+        "ranks without an error. Use the same shape, dtype and op on every rank.",
         call="dist.all_reduce(tensor, op=ReduceOp.{OP})",
     )
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """All hold the reduction over all."""
+        """Return the reduction of all ranks on every rank."""
         return (Source(tuple(range(spec.group_size)), reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
+        """Return S = one tensor, factor 2(n−1)/n: a reduce-scatter and an all-gather."""
         n = spec.group_size
         return Traffic(spec.bytes_each(), "one rank's tensor", 2 * (n - 1) / n, "2(n−1)/n")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.all_reduce``."""
+        """Prepare ``dist.all_reduce``."""
         import torch.distributed as dist
 
         operation = torch_reduce_op(spec)

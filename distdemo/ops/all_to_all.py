@@ -1,4 +1,4 @@
-"""all_to_all: every rank has a part for every rank; the transposition of the world."""
+"""all_to_all: every rank sends a part to every rank, a transposition."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from distdemo.ops.spec import OpSpec
 
 
 class AllToAll(Op):
-    """Rank i's part j goes to rank j, where it is part i.
+    """Rank i's part j goes to rank j, where it becomes part i.
 
     Before and after::
 
         [ 0,  1], [ 2,  3]  # rank 0    [0, 1], [10, 11]  # rank 0
         [10, 11], [12, 13]  # rank 1    [2, 3], [12, 13]  # rank 1
 
-    With splits the parts have unequal lengths: ``splits[i][j]`` is that of rank i's part for
-    rank j.
+    With splits the parts have unequal lengths: ``splits[i][j]`` is the length of rank i's part
+    for rank j.
     """
 
     name = "all_to_all"
@@ -40,7 +40,7 @@ class AllToAll(Op):
             "all_to_all_single",
             {"variant": "single", "splits": None},
             "--variant single",
-            summary="The parts lie one after the other in a single tensor.",
+            summary="The parts are concatenated in a single tensor.",
         ),
         Form(
             "uneven",
@@ -63,22 +63,22 @@ class AllToAll(Op):
     list_after = True
     default_shape = (2,)
     words = Words(
-        summary="Every rank sends a different part to each rank: the world is transposed.",
-        when="Route tokens to experts (mixture of experts); transpose a matrix that is spread "
-        "over the ranks; redistribute embedding lookups.",
-        mistake="Output splits that are not the other ranks' input splits: what rank i sends to "
-        "rank j is what rank j has to expect from rank i. Exchange the lengths first.",
+        summary="Every rank sends a different part to each rank: a transposition.",
+        when="Route tokens to experts (mixture of experts); transpose a matrix that is "
+        "distributed over the ranks; redistribute embedding lookups.",
+        mistake="Output splits that don't match the other ranks' input splits: rank j must "
+        "expect from rank i what rank i sends to it. Exchange the lengths first.",
         call="dist.all_to_all(received, parts)",
     )
 
     # ------------------------------------------------------------------------- declarations
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
-        """A part for every rank."""
+        """Return one part per rank."""
         return spec.group_size
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
-        """A rank's row is cut into its parts, one after the other."""
+        """Return a part of the rank's row; the parts are contiguous."""
         if spec.splits is None:
             return Cut(rank, spec.shape, piece * spec.numel)
         rest = spec.shape[1:]
@@ -86,17 +86,17 @@ class AllToAll(Op):
         return Cut(rank, (spec.splits[rank][piece], *rest), before)
 
     def row(self, label: int, spec: OpSpec) -> int:
-        """All parts of a rank."""
+        """Return the number of elements in all parts of a rank."""
         if spec.splits is None:
             return spec.group_size * spec.numel
         return sum(spec.splits[label]) * math.prod(spec.shape[1:])
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """From every rank the part that was meant for this one."""
+        """Return every rank's part for this rank."""
         return tuple(Source((source,), piece=rank) for source in range(spec.group_size))
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is all n parts of one rank (of the one with most), factor (n−1)/n: one stays."""
+        """Return S = all n parts of the rank with the most data, factor (n−1)/n: one stays."""
         n = spec.group_size
         if spec.splits is None:
             return Traffic(n * spec.bytes_each(), "all n parts of a rank", (n - 1) / n, "(n−1)/n")
@@ -104,10 +104,10 @@ class AllToAll(Op):
         words = "all n parts of the rank with most"
         return Traffic(most, words, (n - 1) / n, "(n−1)/n")
 
-    # ------------------------------------------------------------------------- running it
+    # ------------------------------------------------------------------------- execution
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.all_to_all``, or ``dist.all_to_all_single``."""
+        """Prepare ``dist.all_to_all`` or ``dist.all_to_all_single``."""
         import torch.distributed as dist
 
         take, give = buffers.recv_joined, buffers.send_joined

@@ -1,4 +1,4 @@
-"""barrier: nobody goes on before all have come; the monitored one names who does not."""
+"""barrier: no rank continues until all have arrived; the monitored one names missing ranks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from distdemo.ops.spec import OpSpec
 
 
 class Barrier(Op):
-    """No data: every rank is let go once all have arrived.
+    """No data: every rank is released when all have arrived.
 
-    Arrived and left, rank 1 being half a second late::
+    Times of arrival and release if rank 1 is half a second late::
 
         0.0 s    0.5 s  # rank 0
         0.5 s    0.5 s  # rank 1
@@ -27,38 +27,38 @@ class Barrier(Op):
             {"monitored": True},
             "--monitored",
             frozenset({"async_op"}),
-            "A barrier with a time limit that names the ranks which did not come.",
+            "A barrier with a timeout that names the ranks that didn't arrive.",
         ),
     )
     meets = True
     default_shape = ()
     words = Words(
-        summary="Nobody goes on before all have come.",
-        when="Let one rank download or write a file before the others read it; line ranks up "
+        summary="No rank continues until all have arrived.",
+        when="Let one rank download or write a file before the other ranks read it; align ranks "
         "before timing.",
-        mistake="Calling it on some ranks only, inside `if rank == 0:` say. Those that call it "
-        "wait until the timeout; monitored_barrier names the ones that did not.",
+        mistake="Calling it on some ranks only, for example inside `if rank == 0:`. These ranks "
+        "wait until the timeout; monitored_barrier names the missing ones.",
         call="dist.barrier()",
     )
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
-        """Nothing is given."""
+        """Return 0: ranks give no data."""
         return 0
 
     def result(self, rank: int, spec: OpSpec) -> tuple[()]:
-        """Nothing is got."""
+        """Return an empty result."""
         return ()
 
     def value_labels(self, spec: OpSpec) -> tuple[int, ...]:
-        """It takes no values."""
+        """Return no labels: it takes no values."""
         return ()
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """No payload: a barrier has a latency only."""
+        """Return no payload: a barrier only has a latency."""
         return Traffic(0, "no payload", 1.0, "1")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.barrier`` or ``dist.monitored_barrier``."""
+        """Prepare ``dist.barrier`` or ``dist.monitored_barrier``."""
         import torch.distributed as dist
 
         if not spec.monitored:
@@ -71,9 +71,9 @@ class Barrier(Op):
 
 
 def _own_device(group: Group) -> list[int] | None:
-    """The GPU that the barrier of a group for GPUs alone runs on: this rank's own.
+    """Return this rank's GPU for the barrier of a GPU-only group, or None.
 
-    torch would guess it. A group that takes CPU tensors meets without a GPU.
+    Without it torch guesses. A group that takes CPU tensors needs no GPU.
     """
     import torch
     import torch.distributed as dist

@@ -19,7 +19,7 @@ from distdemo.ops.spec import OpSpec
 
 
 class Broadcast(Op):
-    """One rank's tensor goes to all, in place.
+    """One rank's tensor goes to all ranks, in place.
 
     Before and after, root 0::
 
@@ -37,27 +37,27 @@ class Broadcast(Op):
     in_place = True
     words = Words(
         summary="Every rank gets a copy of the root's tensor.",
-        when="Start all ranks from the same weights, or tell all of them what one has decided.",
-        mistake="Calling it only on the root: the others never arrive, and the root waits for "
-        "them until the timeout. Every rank calls broadcast, with the same src.",
+        when="Start all ranks from the same weights, or send one rank's decision to all.",
+        mistake="Calling it only on the root. The root waits for the other ranks until the "
+        "timeout. Every rank must call broadcast, with the same src.",
         call="dist.broadcast(tensor, src=root)",
     )
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """All hold the root's piece."""
+        """Return the root's piece on every rank."""
         return (Source((spec.root or 0,)),)
 
     def lone_label(self, spec: OpSpec) -> int | None:
-        """One row of values is the root's."""
+        """Return the root: a single row of values is its own."""
         return spec.root or 0
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is one tensor, factor 1."""
+        """Return S = one tensor, factor 1."""
         payload = spec.bytes_each(spec.root or 0)
         return Traffic(payload, f"the root's {spec.noun}", 1.0, "1")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.broadcast``, ``dist.broadcast_object_list``."""
+        """Prepare ``dist.broadcast`` or ``dist.broadcast_object_list``."""
         import torch.distributed as dist
 
         root = spec.root or 0

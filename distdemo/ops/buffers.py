@@ -1,6 +1,6 @@
-"""The tensors of a run: what a rank holds before, the buffers it hands over, what it should get.
+"""The tensors of a run: inputs, buffers and expected results of a rank.
 
-All of it follows from an op's declarations; no op builds its own. Collective: nothing here.
+All are derived from an op's declarations. Nothing here is collective.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from distdemo.ops.spec import Number, OpSpec
 
-SMALL = 1 << 13  # elements of all ranks together up to which expected results are remembered
-BY_HAND = 64  # elements up to which plain Python is quicker than torch's first calls
+SMALL = 1 << 13  # largest number of elements over all ranks whose expected results are cached
+BY_HAND = 64  # largest number of elements for which plain Python beats torch's first calls
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one piece of a result should be.
+    """Expected value of one piece of a result.
 
     Attributes:
-        tensor: the result, in the spec's dtype and shape, on the CPU.
-        bound: how far each element may be off, float64, same shape; None: not at all.
+        tensor: Result in the spec's dtype and shape, on the CPU.
+        bound: Error bound of each element, float64, same shape; None if it must match exactly.
     """
 
     tensor: Tensor
@@ -40,7 +40,7 @@ class Expected:
 
 
 def held_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
-    """The tensors that this rank holds before the op, on the CPU; or its objects."""
+    """Return the tensors (on the CPU) or objects that this rank holds before the op."""
     cuts = [op.cut(rank, piece, spec) for piece in range(op.pieces(rank, spec))]
     if spec.objects:
         return [object_of(cut.label, spec) for cut in cuts]
@@ -48,14 +48,14 @@ def held_before(op: Op, rank: int, spec: OpSpec) -> list[Any]:
 
 
 def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
-    """What to hand to torch.distributed: inputs filled, separate outputs poisoned."""
+    """Return buffers for torch.distributed, with inputs filled and separate outputs poisoned."""
     held = held_before(op, rank, spec)
     if spec.objects:
         in_place = op.is_in_place(spec)
         return Buffers(held, held if in_place else [None] * len(received_shapes(op, rank, spec)))
     buffers = laid_out(op, rank, spec, device)
     if not op.is_in_place(spec):
-        # Outputs differ from the result in every element, so that a gap in it shows.
+        # Outputs differ from the result in every element, so that a gap is detected.
         own_data = spec.values is not None or spec.fill is not None
         wanted = expected(op, rank, spec) if own_data else None
         for number, place in enumerate(buffers.recv):
@@ -69,7 +69,7 @@ def make_buffers(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
 
 
 def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
-    """The tensors that this rank should hold afterwards, by plain arithmetic; None: undefined."""
+    """Return the expected tensors by plain arithmetic, or None if the result is undefined."""
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return None
@@ -79,15 +79,15 @@ def expected(op: Op, rank: int, spec: OpSpec) -> list[Expected] | None:
 
 
 def is_small(spec: OpSpec) -> bool:
-    """Whether all ranks together hold so little that torch starts no thread to compute with it."""
+    """Return True if the data of all ranks is too small for torch to start threads for it."""
     return spec.values is None and spec.numel * spec.group_size <= SMALL
 
 
 def expect_once(op: Op, specs: Sequence[OpSpec]) -> None:
-    """Compute what rank 0 should hold, so that ranks forked afterwards need not: n² steps less.
+    """Compute rank 0's expected result before forking, which saves the ranks n² steps.
 
-    Every rank of a reduction or a broadcast should hold the same. One thread computes it: a
-    process in which torch has started a pool can't be forked.
+    All ranks of a reduction or a broadcast expect the same. A single thread computes it, because
+    a process in which torch has started a thread pool can't be forked.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -112,12 +112,12 @@ def _expected(op: Op, result: tuple[Source, ...], spec: OpSpec) -> list[Expected
 
 
 def cuts_of(op: Op, source: Source, spec: OpSpec) -> list[Cut]:
-    """What filled the piece, or the pieces, that this part of a result is made of."""
+    """Return the contents of the pieces from which this part of a result is made."""
     return [op.cut(rank, source.piece, spec) for rank in source.ranks]
 
 
 def expected_objects(op: Op, rank: int, spec: OpSpec) -> list[Any]:
-    """The objects that this rank should hold afterwards."""
+    """Return the objects that this rank should hold afterwards."""
     result = op.result(rank, spec)
     pieces = () if isinstance(result, Undefined) else result
     cuts = [op.cut(source.ranks[0], source.piece, spec) for source in pieces]
@@ -125,22 +125,22 @@ def expected_objects(op: Op, rank: int, spec: OpSpec) -> list[Any]:
 
 
 def tensors(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> list[Tensor]:
-    """A tensor of the spec's dtype for each cut."""
+    """Return a tensor of the spec's dtype for each cut."""
     if len({cut.shape for cut in cuts}) > 1:
         return [tensor for cut in cuts for tensor in tensors(op, [cut], spec)]
     step = batch(cuts[0].numel if cuts else 1)
     starts = range(0, len(cuts), step)
     blocks = (_filled(op, cuts[start : start + step], spec) for start in starts)
-    # Contiguous, because a fill is one number that is looked at often; backends refuse that.
+    # Contiguous, because a fill is one number expanded with stride 0, which backends reject.
     kept = (block.to(torch_dtype(spec)).contiguous() for block in blocks)
     return [tensor for block in kept for tensor in block.unbind()]
 
 
 def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
-    """The values of all these cuts, which have one shape: (cuts, *shape), in a wide dtype.
+    """Return the values of these cuts of one shape as (cuts, *shape), in a wide dtype.
 
-    One tensor for all of them: in a world of hundreds of ranks every rank computes what all the
-    others held, and a torch call for each of them would take longer than the op.
+    One tensor holds all of them: with hundreds of ranks every rank computes the inputs of all
+    other ranks, and one torch call for each would take longer than the op.
     """
     numel = cuts[0].numel
     whole = (len(cuts), *cuts[0].shape)
@@ -152,7 +152,7 @@ def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
     if isinstance(spec.fill, str):
         return labels.to(wide).expand(len(cuts), numel).reshape(whole)
     if spec.fill is not None:
-        # Through a list, because torch.full takes no integer beyond 64 bits, not even for floats.
+        # From a list, because torch.full takes no integer beyond 64 bits, not even for floats.
         number = _number(spec.fill, torch_dtype(spec))
         return torch.tensor([number], dtype=torch_dtype(spec)).to(wide).expand(whole)
     if len(cuts) * numel <= BY_HAND:
@@ -169,7 +169,7 @@ def _filled(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Tensor:
 
 
 def _given(cut: Cut, spec: OpSpec) -> list[Number]:
-    """The user's own numbers of this cut; zeros in a row that the user did not give."""
+    """Return the user's numbers in this cut; zeros if the user didn't give this row."""
     row = (spec.values or ())[cut.label]
     if row is None:
         return [0] * cut.numel
@@ -178,7 +178,7 @@ def _given(cut: Cut, spec: OpSpec) -> list[Number]:
 
 
 def _unlike(tensor: Tensor) -> Tensor:
-    """A tensor that differs from this one in every element, whatever data the user gave."""
+    """Return a tensor that differs from this one in every element."""
     flat = tensor.contiguous().reshape(-1)
     if flat.dtype == torch.bool:
         return (~flat).reshape(tensor.shape)
@@ -186,12 +186,12 @@ def _unlike(tensor: Tensor) -> Tensor:
 
 
 def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
-    """What all these cuts, of one shape, become: in wider arithmetic, then rounded once.
+    """Return the reduction of these cuts of one shape, in wider arithmetic, then rounded once.
 
-    Integers wrap around as the hardware's do (int64, then cut to the dtype). A floating-point sum
-    or product whose partial results are all whole numbers that the dtype holds must match exactly.
+    Integers wrap around as in hardware (int64, then truncated to the dtype). A floating-point sum
+    or product whose partial results are all integers that the dtype holds must match exactly.
     Otherwise each of n roundings, ours included, may be off by ε/2 of the partial result:
-    |error| ≤ n·ε·Σ|xᵢ| for a sum and n·ε·∏|xᵢ| for a product bound them with room to spare
+    |error| ≤ n·ε·Σ|xᵢ| for a sum and n·ε·∏|xᵢ| for a product are safe bounds
     (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
     """
     reduction = REDUCTIONS[spec.reduce_op or "sum"]
@@ -209,13 +209,13 @@ def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
             whole = whole and bool((_parts(block) == _parts(block).trunc()).all())
     assert total is not None  # noqa: S101 - a source has at least one rank
     averages = spec.reduce_op == "avg"
-    if averages:  # each part of a complex number by itself, so that it is rounded once
+    if averages:  # real and imaginary parts separately, so that each is rounded once
         parts = _parts(total) / count
         total = torch.view_as_complex(parts) if total.is_complex() else parts
     result = total.to(dtype)
     if magnitude is None:
         return Expected(result)
-    # Whether every partial result, in any order, is a whole number that the dtype holds.
+    # True if every partial result, in any order, is an integer that the dtype holds.
     exact = whole and bool((magnitude <= DTYPES[spec.dtype].exact).all())
     if exact and not averages:
         return Expected(result)
@@ -224,7 +224,7 @@ def reduced(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Expected:
 
 
 def _blocks(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Iterator[Tensor]:
-    """What fills the cuts, some of them at a time: tensors of (cuts, *shape)."""
+    """Yield the values of the cuts in batches, as tensors of (cuts, *shape)."""
     step = batch(cuts[0].numel)
     for start in range(0, len(cuts), step):
         block = _filled(op, cuts[start : start + step], spec)
@@ -232,7 +232,7 @@ def _blocks(op: Op, cuts: Sequence[Cut], spec: OpSpec) -> Iterator[Tensor]:
 
 
 def _collapsed(block: Tensor, reduction: Reduction, so_far: Tensor | None) -> list[Tensor]:
-    """The block reduced over its ranks as far as one torch call can, after what was so far."""
+    """Return the result so far and the block, reduced over its ranks if one torch call can."""
     before = [] if so_far is None else [so_far]
     if not reduction.torch_collapse:
         return [*before, *block.unbind()]
@@ -248,9 +248,9 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _number(number: Number, dtype: torch.dtype) -> Number:
-    """A number that torch can make a tensor of.
+    """Return the number in a type from which torch can make a tensor.
 
-    Python's integers may be beyond 64 bits, and torch's unsigned types take no 1.0.
+    Python integers may exceed 64 bits, and torch's unsigned types don't take 1.0.
     """
     if dtype.is_floating_point or dtype.is_complex:
         return float(number) if isinstance(number, int) else number
@@ -258,12 +258,12 @@ def _number(number: Number, dtype: torch.dtype) -> Number:
 
 
 def _parts(tensor: Tensor) -> Tensor:
-    """The real and imaginary parts of complex numbers, each by itself; others as they are."""
+    """Return complex numbers as real and imaginary parts, other numbers unchanged."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def torch_dtype(spec: OpSpec) -> torch.dtype:
-    """The torch dtype of this spec."""
+    """Return the torch dtype of this spec."""
     dtype = getattr(torch, spec.dtype)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"torch.{spec.dtype} is not a dtype")
@@ -271,16 +271,13 @@ def torch_dtype(spec: OpSpec) -> torch.dtype:
 
 
 def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
-    """Memory for all that this rank gives and gets, joined or in place where the spec says so.
-
-    What is in it is undefined: nothing of it has been touched yet.
-    """
+    """Allocate uninitialized buffers for this rank, joined or in place as the spec says."""
     given = [op.cut(rank, piece, spec).shape for piece in range(op.pieces(rank, spec))]
-    send_joined, send = _room(given, spec, device, joined=op.list_before)
+    send_joined, send = _allocate(given, spec, device, joined=op.list_before)
     if op.is_in_place(spec):
         return Buffers(send, send)
     got = received_shapes(op, rank, spec)
-    recv_joined, recv = _room(got, spec, device, joined=op.list_after)
+    recv_joined, recv = _allocate(got, spec, device, joined=op.list_after)
     shared = op.overlay(rank, spec) if spec.in_place else None
     if shared is not None:  # the one that is part of a joined tensor stays there
         give, take = shared
@@ -292,7 +289,7 @@ def laid_out(op: Op, rank: int, spec: OpSpec, device: str) -> Buffers:
 
 
 def received_shapes(op: Op, rank: int, spec: OpSpec) -> list[tuple[int, ...]]:
-    """The shape of every piece that this rank gets."""
+    """Return the shapes of the pieces that this rank receives."""
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return [spec.shape]
@@ -300,7 +297,7 @@ def received_shapes(op: Op, rank: int, spec: OpSpec) -> list[tuple[int, ...]]:
 
 
 def poison(tensor: Tensor) -> None:
-    """Fill with a value that no result has by default, so that a gap in one shows."""
+    """Fill with a value that no default result contains, so that a gap is detected."""
     if tensor.is_floating_point() or tensor.is_complex():
         tensor.fill_(float("nan"))
     elif tensor.dtype == torch.bool:
@@ -309,10 +306,10 @@ def poison(tensor: Tensor) -> None:
         tensor.fill_(torch.iinfo(tensor.dtype).max)
 
 
-def _room(
+def _allocate(
     shapes: Sequence[tuple[int, ...]], spec: OpSpec, device: str, *, joined: bool
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """A tensor for each shape; joined: one after the other in a single one, which comes first."""
+    """Return a tensor per shape; if joined, they are views of the tensor returned first."""
     dtype = torch_dtype(spec)
     if not (joined and spec.is_joined and shapes):
         return None, [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]

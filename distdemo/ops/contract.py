@@ -1,12 +1,12 @@
-"""The op contract: the small declarative parts that every engine uses, and nothing else.
+"""The op contract: the declarations that every engine uses.
 
-An op says how many pieces a rank holds before (``pieces``) and what fills them (``cut``), where
-each piece of a rank's result comes from (``result``), how the buffers lie (``in_place``), in which
-forms it can be called (``forms``), the bare torch call (``bind``) and what it moves (``traffic``).
-Inputs, expected results, colours, the picture of ``explain``, the memory that a run needs and the
-cases of ``check`` all follow from these.
+An op declares the number of pieces that a rank holds before (``pieces``), their contents (``cut``),
+the sources of a rank's result (``result``), the buffer layout (``in_place``), the forms in which it
+can be called (``forms``), the bare torch call (``bind``) and the bytes that it moves (``traffic``).
+Inputs, expected results, colours, the picture of ``explain``, the memory of a run and the cases of
+``check`` are derived from these.
 
-Nothing here imports torch until a buffer is made: names, words and pictures are free.
+Torch is imported only when a buffer is made: names, texts and pictures don't need it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
 Group: TypeAlias = "ProcessGroup | None"
-"""Of torch.distributed; None: the whole world."""
+"""Process group of torch.distributed; None for the whole world."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What an op moves, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+    """Traffic of an op, by the formulas of nccl-tests (doc/PERFORMANCE.md).
 
     Attributes:
-        payload_bytes: S, what algbw counts.
-        payload_is: what S is, in words.
-        busbw_factor: busbw is factor × algbw.
-        busbw_formula: the factor in terms of n, as text.
+        payload_bytes: S, the bytes that algbw counts.
+        payload_is: Description of S.
+        busbw_factor: Ratio of busbw to algbw.
+        busbw_formula: Formula of the factor in n, as text.
     """
 
     payload_bytes: int
@@ -49,13 +49,13 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What an op's own file says of it, in sentences.
+    """Documentation of an op.
 
     Attributes:
-        summary: one line, what it does.
-        when: when people use it.
-        mistake: the usual mistake with it, and what happens then.
-        call: the torch call that this runs.
+        summary: One line on what it does.
+        when: Typical uses.
+        mistake: The most common mistake, and its effect.
+        call: Torch call that the op runs.
     """
 
     summary: str
@@ -66,12 +66,12 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The numbers that fill one piece: a stretch of its label's row, from ``start`` on.
+    """The numbers in one piece: a slice of its label's row that begins at ``start``.
 
     Attributes:
-        label: which row of default or user-given values.
-        shape: of the piece.
-        start: the first element, counted in the row.
+        label: Row of default or user-given values.
+        shape: Shape of the piece.
+        start: Index of the first element in the row.
     """
 
     label: int
@@ -80,18 +80,18 @@ class Cut:
 
     @property
     def numel(self) -> int:
-        """Elements of the piece."""
+        """Number of elements in the piece."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where one piece of a result comes from.
+    """Source of one piece of a result.
 
     Attributes:
-        ranks: one rank: its piece is moved; with ``reduced``: the pieces of all these, reduced.
-        piece: which of the pieces that those ranks held before.
-        reduced: the reduce op was applied, even over a single rank.
+        ranks: Rank whose piece is moved, or with ``reduced`` all ranks whose pieces are reduced.
+        piece: Index of the piece among those that these ranks held before.
+        reduced: True if the reduce op is applied, even to a single rank.
     """
 
     ranks: tuple[int, ...]
@@ -100,7 +100,7 @@ class Source:
 
 
 class Undefined:
-    """The result of a rank whose buffer the op leaves in an undefined state."""
+    """Result of a rank whose buffer the op leaves undefined."""
 
     def __repr__(self) -> str:
         return "UNDEFINED"
@@ -112,18 +112,18 @@ Result = tuple[Source, ...] | Undefined
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One of the torch calls that an op can be made with.
+    """One of the torch calls that can perform an op.
 
     Attributes:
-        name: ``list``, ``single``, ``objects``, ...; ``tensor`` where there is nothing to choose.
-        calls: the function of torch.distributed, by its newest name.
-        since: the release of torch that brought this name; empty: all have it.
-        older: what it was called before; empty: there was none.
-        settings: the fields of the spec that choose it.
-        flags: the command's flags that choose it.
-        lacks: options of the op that this form does not have.
-        summary: one line, where the op's own would not do.
-        uneven: tensors or parts have unequal lengths, which the spec's sizes or splits say.
+        name: ``list``, ``single``, ``objects``, ...; ``tensor`` if there is only one form.
+        calls: Newest name of the torch.distributed function.
+        since: Torch release that introduced this name; empty if all releases have it.
+        older: Earlier name of the function; empty if there was none.
+        settings: Fields of the spec that select this form.
+        flags: Flags of the command that select this form.
+        lacks: Options of the op that this form doesn't have.
+        summary: One line, if the op's own summary doesn't fit.
+        uneven: True if tensors or parts have unequal lengths, given by the spec's sizes or splits.
     """
 
     name: str
@@ -138,25 +138,25 @@ class Form:
 
     @property
     def call(self) -> str:
-        """The function by the name that the installed torch prefers."""
+        """Name of the function in the installed torch."""
         return self.older if self.older and torch_is_before(self.since) else self.calls
 
     @property
     def names(self) -> str:
-        """Since which release of torch it has which name, in a sentence; empty: all have it."""
+        """Sentence on the release that introduced the name; empty if all releases have it."""
         if not self.since:
             return ""
-        before = f"; before that it was {self.older}, which warns now" if self.older else ""
-        return f"{self.calls} is in torch since {self.since}{before}."
+        before = f"; earlier releases call it {self.older}, now deprecated" if self.older else ""
+        return f"{self.calls} was added in torch {self.since}{before}."
 
     def lacking(self) -> str | None:
-        """Why the installed torch doesn't have it; None if it does."""
+        """Return the reason why the installed torch doesn't have it, or None if it does."""
         if self.older or not self.since or not torch_is_before(self.since):
             return None
-        return f"torch has {self.calls} since {self.since}; this is torch {torch_version()}."
+        return f"{self.calls} requires torch {self.since}; this is torch {torch_version()}."
 
     def fits(self, spec: OpSpec) -> bool:
-        """Whether the spec chooses this form."""
+        """Return True if the spec selects this form."""
         return all(getattr(spec, name) == value for name, value in self.settings.items())
 
 
@@ -164,26 +164,26 @@ OBJECTS_LACK = frozenset(
     {"async_op", "nonblocking", "dtype", "shape", "fill", "seed", "reduce_op", "variant", "pattern"}
     | {"uneven", "sizes", "splits"}
 )
-"""What has no meaning for objects: they are pickled as they are, in one blocking call."""
+"""Options that objects don't have: they are pickled as they are, in one blocking call."""
 
 
 def objects_form(calls: str, summary: str) -> Form:
-    """The form of an op that takes Python objects."""
+    """Return the form of an op that takes Python objects."""
     return Form("objects", calls, {"objects": True}, "--objects", OBJECTS_LACK, summary)
 
 
 @dataclass(slots=True)
 class Buffers:
-    """What one rank hands to torch.distributed: tensors, or Python objects.
+    """Tensors or Python objects that one rank passes to torch.distributed.
 
     In place, ``send`` and ``recv`` are the same list. Either may be empty.
 
     Attributes:
-        send: the pieces that it gives.
-        recv: the pieces that it gets.
-        send_joined: the single tensor that ``send`` are parts of, if the call takes one.
-        recv_joined: the single tensor that ``recv`` are parts of, likewise.
-        trail: what an op of several calls notes of each: name, tensors, bytes sent.
+        send: Pieces that the rank gives.
+        recv: Pieces that the rank receives.
+        send_joined: Tensor that contains all of ``send``, if the call takes a single one.
+        recv_joined: Tensor that contains all of ``recv``, if the call takes a single one.
+        trail: Name, tensors and bytes sent of each call of an op that makes several.
     """
 
     send: list[Any] = field(default_factory=list)
@@ -195,18 +195,18 @@ class Buffers:
 
 Handles = Sequence["Work"]
 Call = Callable[[], Any]
-"""A call that is ready to be made, as often as one likes; it gives what torch gives."""
+"""A prepared call that can be repeated. It returns what torch returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One of the non-blocking calls that an op is made of.
+    """One of the non-blocking calls of an op.
 
     Attributes:
         name: torch's name of the call.
-        rule: what must not be done with the buffer until ``wait`` has returned.
-        tensors: the ones that it works on.
-        call: makes it; returns the handles, none where this rank has no part in it.
+        rule: Restriction on the buffer until ``wait`` has returned.
+        tensors: Tensors that it works on.
+        call: Function that makes the call and returns its handles; none if this rank isn't in it.
     """
 
     name: str
@@ -216,9 +216,9 @@ class Stage:
 
 
 def handles(made: Any) -> Handles:  # noqa: ANN401 - torch gives a Work, several or something else
-    """What a call gave, as the handles to wait on: none for a blocking call.
+    """Return the handles to wait on from the result of a call; none for a blocking call.
 
-    torch gives a ``Work``, a list of them, None, or of ``recv`` the sender's number.
+    torch returns a ``Work``, a list of them, None, or the sender's rank for ``recv``.
     """
     if made is None:
         return ()
@@ -228,23 +228,23 @@ def handles(made: Any) -> Handles:  # noqa: ANN401 - torch gives a Work, several
 
 
 def nothing() -> None:
-    """The call of a rank that has no part in it."""
+    """Do nothing: the call of a rank that takes no part."""
 
 
-def in_turn(*calls: Call) -> Call:
-    """The blocking calls as one, in this order."""
+def in_sequence(*calls: Call) -> Call:
+    """Combine blocking calls into one that makes them in this order."""
     if len(calls) == 1:
         return calls[0]
 
-    def all_of_them() -> None:
+    def call_all() -> None:
         for call in calls:
             call()
 
-    return all_of_them if calls else nothing
+    return call_all if calls else nothing
 
 
-def at_once(*calls: Call) -> Call:
-    """The non-blocking calls as one, posted in this order; it gives the handles of all."""
+def post_all(*calls: Call) -> Call:
+    """Combine non-blocking calls into one that posts them in order and returns all handles."""
     if len(calls) == 1:
         return calls[0]
     return lambda: [handle for call in calls for handle in handles(call())]
@@ -254,19 +254,19 @@ class Op(ABC):
     """One collective (or point-to-point exchange).
 
     Class attributes:
-        name: torch's own name, ``all_reduce``.
-        takes: the shared options that mean something to it.
-        words: what ``ops`` and ``explain`` say.
-        forms: the calls that it can be made with, the usual one first.
-        in_place: the result lies in the tensor that held the input.
-        list_before: what a rank gives is a list of tensors (or, joined, a single one).
-        list_after: what a rank gets is a list of tensors (or, joined, a single one).
-        root_is: what torch calls the root in this op's call, ``src`` or ``dst``.
-        lazy: gloo may connect two ranks when they first talk, which is quicker in large worlds.
-        meets: no data moves; what is verified is that no rank left before all had arrived.
-        smallest_world: fewer ranks make no sense.
-        default_world: ranks when the user names no number.
-        default_shape: of one piece when the user names none.
+        name: torch's own name, such as ``all_reduce``.
+        takes: Shared options that apply to it.
+        words: Texts for ``ops`` and ``explain``.
+        forms: Calls that can perform it, the default first.
+        in_place: True if the result is in the tensor that held the input.
+        list_before: True if a rank gives a list of tensors (or, joined, a single one).
+        list_after: True if a rank receives a list of tensors (or, joined, a single one).
+        root_is: torch's name of the root in the call, ``src`` or ``dst``.
+        lazy: True if gloo may connect ranks at their first message, faster in large worlds.
+        meets: True for a barrier: no data moves, and no rank may leave before all have arrived.
+        smallest_world: Smallest sensible number of ranks.
+        default_world: Default number of ranks.
+        default_shape: Default shape of one piece.
     """
 
     name: ClassVar[str]
@@ -285,17 +285,17 @@ class Op(ABC):
 
     @property
     def command(self) -> str:
-        """The command's name: torch's with dashes."""
+        """Name of the command: torch's name with dashes."""
         return self.name.replace("_", "-")
 
     @property
     def all_forms(self) -> tuple[Form, ...]:
-        """The forms, also of an op that has only one."""
+        """Forms of the op, including the implied one of an op that declares none."""
         return self.forms or (Form("tensor", self.name),)
 
     @property
     def aliases(self) -> dict[str, list[str]]:
-        """What torch calls its forms, and the flags that choose each: the usual form's first."""
+        """Torch's names of the forms with the flags that select each, the default form first."""
         found: dict[str, list[str]] = {}
         for form in self.all_forms:
             for name in (*form.calls.split("/"), form.older):
@@ -304,13 +304,13 @@ class Op(ABC):
         return found
 
     def form(self, spec: OpSpec) -> Form:
-        """The form that this spec chooses; the usual one if it says nothing."""
+        """Return the form that this spec selects, or the default one."""
         return next((form for form in self.all_forms if form.fits(spec)), self.all_forms[0])
 
     def joined_variant(self) -> str | None:
-        """``single`` where all releases of torch have such a call, else ``list``; None: no choice.
+        """Return ``single`` if all torch releases have it, else ``list``; None without variants.
 
-        So that what one release did can be compared with what another does.
+        Results of different releases are thus comparable.
         """
         if "variant" not in self.takes:
             return None
@@ -320,94 +320,94 @@ class Op(ABC):
     # ------------------------------------------------------------------------- declarations
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
-        """How many tensors (or objects) this rank holds before."""
+        """Return the number of tensors (or objects) that this rank holds before."""
         return 1
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
-        """What fills this piece: by default the rank's whole row."""
+        """Return the contents of this piece, by default the rank's whole row."""
         return Cut(rank, spec.shape)
 
     def row(self, label: int, spec: OpSpec) -> int:
-        """How many numbers the row of this label has."""
+        """Return the number of elements in the row of this label."""
         return spec.numel
 
     @abstractmethod
     def result(self, rank: int, spec: OpSpec) -> Result:
-        """Where each piece that this rank holds afterwards comes from."""
+        """Return the sources of the pieces that this rank holds afterwards."""
 
     @abstractmethod
     def traffic(self, spec: OpSpec) -> Traffic:
-        """Bytes that algbw counts, and the busbw factor (nccl-tests, doc/PERFORMANCE.md)."""
+        """Return the bytes that algbw counts, and the busbw factor (nccl-tests, PERFORMANCE.md)."""
 
     def is_in_place(self, spec: OpSpec) -> bool:
-        """Whether the result lies in the tensor that held the input."""
+        """Return True if the result is in the tensor that held the input."""
         return self.in_place
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """Which piece that this rank gives and which that it gets may be one and the same memory.
+        """Return the indices of the sent and the received piece that may share memory.
 
-        Only ``spec.in_place`` makes them so. None where the call leaves no choice: the result lies
-        in the input anyway (``is_in_place``), or may not.
+        They share it only with ``spec.in_place``. None if the call leaves no choice: the result is
+        always in the input (``is_in_place``), or must not be.
         """
         return None
 
     def has_both(self, spec: OpSpec) -> bool:
-        """Whether the call can be made in place and out of place, on some rank at least."""
+        """Return True if at least one rank can make the call both in place and out of place."""
         return any(self.overlay(rank, spec) is not None for rank in range(spec.group_size))
 
     def is_listed(self, spec: OpSpec) -> bool:
-        """Whether a rank gets a list."""
+        """Return True if a rank receives a list."""
         return self.list_after
 
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
-        """Whether this rank makes the call at all."""
+        """Return True if this rank makes the call."""
         return True
 
     def value_labels(self, spec: OpSpec) -> tuple[int, ...]:
-        """The labels that the user's own values may be given for, in order."""
+        """Return the labels for which the user may give values, in order."""
         return tuple(range(spec.group_size))
 
     def lone_label(self, spec: OpSpec) -> int | None:
-        """The label that a single row of values is meant for; None: every row is needed."""
+        """Return the label of a single row of values, or None if every row is needed."""
         return None
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
-        """Sentences that belong under the result of this spec."""
+        """Return notes to show below the result."""
         return ()
 
-    # ------------------------------------------------------------------------- running it
+    # ------------------------------------------------------------------------- execution
 
     @abstractmethod
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """The call, ready to be made on these buffers; nothing is communicated yet.
+        """Prepare the call on these buffers, without communicating.
 
-        All that can be settled beforehand is settled here, so that making the call costs what
-        torch's own function costs: a ``partial`` of it, where one is all there is. It can be made
-        any number of times, always on what the buffers hold by then.
+        Everything that can be computed in advance is, so that the call costs only what torch's own
+        function costs; usually it is a ``partial`` of that. It can be repeated, and always uses the
+        current contents of the buffers.
 
         Returns:
-            Collective: a bare torch.distributed call. It gives what torch gives; ``handles`` makes
-            of that what there is to wait on.
+            Collective: a bare torch.distributed call. It returns what torch returns; ``handles``
+            extracts the handles to wait on.
         """
 
     def run(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Handles:
-        """Collective: the bare torch.distributed call on buffers that are already there, once.
+        """Collective: make the bare torch.distributed call once, on existing buffers.
 
         Returns:
-            The handles to wait on, in order; empty for a blocking call.
+            Handles to wait on, in order; empty for a blocking call.
         """
         return handles(self.bind(buffers, spec, group, async_op=async_op)())
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
-        """The non-blocking calls by name, for an engine that looks at the buffers in between."""
+        """Return the non-blocking calls by name, for engines that inspect buffers in between."""
         whole = partial(self.run, buffers, spec, group, async_op=True)
         return [Stage(self.name, "not to be touched yet", buffers.recv, whole)]
 
 
 class Outsider(Op):
-    """Not in the registry: what the ranks outside of ``--group`` are given to do.
+    """Op of ranks outside of ``--group``; not in the registry.
 
-    Before and after, rank 1 outside::
+    Before and after, with rank 1 outside::
 
         [10, 11]  # rank 1    [10, 11]  # rank 1
     """
@@ -418,17 +418,17 @@ class Outsider(Op):
     words = Words("Takes no part.", "", "", "")
 
     def result(self, rank: int, spec: OpSpec) -> Result:
-        """What it held before."""
+        """Return what the rank held before."""
         return (Source((rank,)),)
 
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """Nothing moves."""
+        """Return no traffic."""
         return Traffic(0, "nothing", 0.0, "0")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """Nothing."""
+        """Return a call that does nothing."""
         return nothing

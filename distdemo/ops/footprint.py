@@ -1,4 +1,4 @@
-"""How much memory the tensors of a run take. No torch."""
+"""Memory of the tensors of a run; no torch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from distdemo.ops.values import PERIODS, batch
 if TYPE_CHECKING:
     from distdemo.ops.spec import OpSpec
 
-COPIES = 6  # of what is computed at once: values, the same wide, magnitudes, totals, differences
+COPIES = 6  # copies of each computed batch: values, wide values, magnitudes, totals, differences
 
 
 def footprint(op: Op, spec: OpSpec) -> int:
-    """Bytes of all ranks' tensors together at the worst moment, the verification included.
+    """Return the peak bytes of all ranks' tensors together, including verification.
 
-    Ranks are alike but for the root, the sender and the receiver, so one of the rest stands for
-    all of them; where tensors have unequal sizes, each counts for itself.
+    All ranks except the root, the sender and the receiver are alike, so one represents the rest;
+    if tensors have unequal sizes, each rank is counted separately.
     """
     if spec.objects:
         return 0
@@ -26,15 +26,15 @@ def footprint(op: Op, spec: OpSpec) -> int:
 
 
 def memory_of_all(op: Op, spec: OpSpec) -> int:
-    """Bytes of all ranks' tensors together, filled and verified in blocks, as bench does it.
+    """Return the bytes of all ranks' tensors if filled and verified in blocks, as in bench.
 
-    What a backend copies for itself is not in it; that may be as much again.
+    Excludes a backend's own copies, which may double it.
     """
     return sum(times * _in_blocks(op, rank, spec) for rank, times in _kinds(spec))
 
 
 def _kinds(spec: OpSpec) -> list[tuple[int, int]]:
-    """Ranks that stand for all, and for how many ranks each of them stands."""
+    """Return representative ranks with the number of ranks that each represents."""
     if spec.sizes is not None or spec.splits is not None:
         return [(rank, 1) for rank in range(spec.group_size)]
     special = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
@@ -44,7 +44,7 @@ def _kinds(spec: OpSpec) -> list[tuple[int, int]]:
 
 
 def _in_blocks(op: Op, rank: int, spec: OpSpec) -> int:
-    """Bytes of this rank's buffers, and of what is computed of one period of them."""
+    """Return the bytes of this rank's buffers and of computing one period of their data."""
     itemsize, wide = DTYPES[spec.dtype].itemsize, _wide(spec)
     given = [op.cut(rank, piece, spec).numel for piece in range(op.pieces(rank, spec))]
     received = [] if op.is_in_place(spec) else _received(op, rank, spec)
@@ -52,7 +52,7 @@ def _in_blocks(op: Op, rank: int, spec: OpSpec) -> int:
     saved = 0 if shared is None else received[shared[1]]
     largest = min(PERIODS[0], max([*given, *received, 0]))
     at_once = min(max(spec.group_size, 1), batch(largest))
-    # Beside what is computed: the period and its bound, perhaps joined from two parts.
+    # In addition to the computation: the period and its bound, perhaps joined from two parts.
     blocks = largest * (COPIES * wide * at_once + 2 * (itemsize + wide))
     return (sum(given) + sum(received) - saved) * itemsize + blocks
 
@@ -69,12 +69,12 @@ def _of_rank(op: Op, rank: int, spec: OpSpec) -> int:
 
 
 def _wide(spec: OpSpec) -> int:
-    """Bytes of an element where it is computed."""
+    """Return the bytes per element during computation."""
     return 16 if DTYPES[spec.dtype].kind == "complex" else 8
 
 
 def _received(op: Op, rank: int, spec: OpSpec) -> list[int]:
-    """Elements of each piece that the rank gets."""
+    """Return the number of elements in each piece that the rank receives."""
     result = op.result(rank, spec)
     if isinstance(result, Undefined):
         return [spec.numel]

@@ -1,4 +1,4 @@
-"""gather: the root gets the list of all tensors."""
+"""gather: the root gets a list of all tensors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from distdemo.ops.spec import OpSpec
 
 
 class Gather(Op):
-    """The root gets every rank's tensor, in the order of the ranks.
+    """The root gets every rank's tensor, in rank order.
 
     Before and after, root 0::
 
         [ 0,  1]  # rank 0    [0, 1], [10, 11]  # rank 0
         [10, 11]  # rank 1    nothing           # rank 1
 
-    The single form, since torch 2.14, gets them in one tensor, ``[0, 1, 10, 11]``.
+    The single form (torch 2.14) gathers them into one tensor, ``[0, 1, 10, 11]``.
     """
 
     name = "gather"
@@ -40,7 +40,7 @@ class Gather(Op):
             "gather_single",
             {"objects": False, "variant": "single"},
             "--variant single",
-            summary="The root gets all tensors, one after the other in a single one.",
+            summary="The root gets all tensors, concatenated into one.",
             since="2.14",
         ),
         objects_form("gather_object", "The root gets every rank's object."),
@@ -48,31 +48,31 @@ class Gather(Op):
     list_after = True
     root_is = "dst"
     words = Words(
-        summary="The root gets every rank's tensor, in the order of the ranks.",
-        when="Bring predictions or metrics of all ranks to the one that writes the file.",
-        mistake="Passing gather_list on ranks other than the root, which raises an error there. "
-        "Only the root has a list; for a list on every rank use all_gather.",
+        summary="The root gets every rank's tensor, in rank order.",
+        when="Collect predictions or metrics of all ranks on the one that writes the file.",
+        mistake="Passing gather_list on ranks other than the root, which raises an error. "
+        "Only the root passes a list; for a list on every rank use all_gather.",
         call="dist.gather(tensor, pieces if rank == root else None, dst=root)",
     )
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """The root holds all pieces, the others nothing."""
+        """Return all pieces on the root, nothing on other ranks."""
         if rank != (spec.root or 0):
             return ()
         return tuple(Source((source,)) for source in range(spec.group_size))
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is all n pieces, factor (n−1)/n: the root's own does not travel."""
+        """Return S = all n pieces, factor (n−1)/n: the root's own isn't sent."""
         n = spec.group_size
         return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """The root's tensor may be its place in the list already."""
+        """Return the root's tensor and its slot in the list, which may share memory."""
         root = spec.root or 0
         return (0, root) if rank == root and not spec.objects else None
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.gather``, or the call of another form."""
+        """Prepare ``dist.gather``, or the call of another form."""
         import torch.distributed as dist
 
         root = spec.root or 0

@@ -1,4 +1,4 @@
-"""p2p: one rank sends, another receives; around a ring; or all exchange with their neighbours."""
+"""p2p: one rank sends to another, a ring, or an exchange between neighbours."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from distdemo.ops.contract import (
     Stage,
     Traffic,
     Words,
-    at_once,
     handles,
-    in_turn,
+    in_sequence,
     objects_form,
+    post_all,
 )
 from distdemo.ops.spec import OpSpec
 
@@ -28,16 +28,16 @@ PATTERNS = {
     "ring": "each rank to its right neighbour",
     "exchange": "with both neighbours at once",
 }
-"""Who talks to whom."""
+"""Communication patterns."""
 RING = "Ring: rank r sends to r + 1 and receives from r − 1 (modulo n)."
 NOTES: dict[Any, str] = {
-    ("ring", False): f"{RING} Even ranks send, then receive; odd ranks receive, then send: no two "
-    "wait in a circle.",
+    ("ring", False): f"{RING} Even ranks send, then receive; odd ranks receive, then send, which "
+    "prevents a circular wait.",
     ("ring", True): f"{RING} Every rank posts irecv, then isend, then waits for both.",
     "exchange": "Exchange: every rank sends to r − 1 and r + 1 and receives from both (modulo n). "
     "A batch has no order that could deadlock.",
 }
-"""How the calls of a pattern are ordered, and of a ring (blocking or not)."""
+"""Notes on the order of calls, by pattern and, for a ring, by whether it is non-blocking."""
 
 
 class PointToPoint(Op):
@@ -48,13 +48,13 @@ class PointToPoint(Op):
         [ 0,  1]  # rank 0    [0, 1]  # rank 0
         [10, 11]  # rank 1    [0, 1]  # rank 1
 
-    In a ring rank r sends to r + 1 and receives from r − 1 (modulo n) into a second buffer. In an
-    exchange it sends to both and receives from both, the left one first.
+    In a ring, rank r sends to r + 1 and receives from r − 1 (modulo n) into a second buffer. In an
+    exchange, it sends to and receives from both neighbours, the left one first.
     """
 
     name = "p2p"
     takes = frozenset({"src", "dst", "nonblocking", "pattern", "objects"})
-    lazy = False  # on a connection yet to be made, even irecv waits until the peer sends
+    lazy = False  # without a connection, even irecv blocks until the peer sends
     smallest_world = 2
     default_world = 2
     forms = (
@@ -64,7 +64,7 @@ class PointToPoint(Op):
             "isend/irecv",
             {"objects": False, "pattern": "pair", "async_op": True},
             "--nonblocking",
-            summary="The calls return at once; the data is there after wait.",
+            summary="The calls return immediately; the data is available after wait.",
         ),
         Form(
             "ring",
@@ -78,7 +78,7 @@ class PointToPoint(Op):
             "isend/irecv",
             {"objects": False, "pattern": "ring", "async_op": True},
             "--pattern ring --nonblocking",
-            summary="The same ring without an order to mind.",
+            summary="The same ring, in which the order doesn't matter.",
         ),
         Form(
             "exchange",
@@ -91,68 +91,68 @@ class PointToPoint(Op):
     )
     words = Words(
         summary="One rank sends its tensor to another.",
-        when="Hand activations to the next pipeline stage, exchange halos: two ranks' business.",
-        mistake="Both ranks call send first. Small messages slip through a buffer, large ones "
-        "wait for each other until the timeout. One sends first, the other receives first.",
+        when="Pass activations to the next pipeline stage, or exchange halos.",
+        mistake="Both ranks call send first. Small messages are buffered, but large ones block "
+        "until the timeout. Let one rank send first and the other receive first.",
         call="dist.send(tensor, dst) on src, dist.recv(tensor, src) on dst",
     )
 
     # ------------------------------------------------------------------------- declarations
 
     def is_listed(self, spec: OpSpec) -> bool:
-        """An exchange brings a list of two."""
+        """Return True for an exchange, which receives a list of two."""
         return spec.pattern == "exchange"
 
     def is_in_place(self, spec: OpSpec) -> bool:
-        """A pair has one buffer a rank; else a rank sends from one and receives into others."""
+        """Return True for a pair, whose ranks have one buffer each; otherwise they have several."""
         return _is_pair(spec)
 
     def takes_part(self, rank: int, spec: OpSpec) -> bool:
-        """Only the pair does; in a ring or an exchange everybody."""
+        """Return True for the ranks of the pair; in a ring or an exchange for every rank."""
         return not _is_pair(spec) or rank in _pair(spec)
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """The receiver holds the sender's tensor; everyone else what it held before."""
+        """Return the sender's tensor on the receiver, and a rank's own on other ranks."""
         if _is_pair(spec):
             src, dst = _pair(spec)
             return (Source((src if rank == dst else rank,)),)
         return tuple(Source((peer,)) for peer in _peers(rank, spec)[1])
 
     def lone_label(self, spec: OpSpec) -> int | None:
-        """One row of values is the sender's; a ring has no single sender."""
+        """Return the sender, which a single row of values is for; None if there are several."""
         return _pair(spec)[0] if _is_pair(spec) else None
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is one tensor, factor 1."""
+        """Return S = one tensor, factor 1."""
         sender = self.lone_label(spec)
         return Traffic(spec.bytes_each(sender), f"one {spec.noun}", 1.0, "1")
 
     def notes(self, spec: OpSpec) -> tuple[str, ...]:
-        """How the calls of a ring or an exchange are ordered."""
+        """Return the order of calls in a ring or an exchange."""
         note = NOTES.get(spec.pattern) or NOTES.get((spec.pattern, spec.async_op))
         return (note,) if note else ()
 
-    # ------------------------------------------------------------------------- running it
+    # ------------------------------------------------------------------------- execution
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """The calls of the pair or the ring, in an order that can't deadlock."""
+        """Prepare the calls in an order that can't deadlock."""
         import torch.distributed as dist
 
         if spec.pattern == "exchange":
             return _batch(buffers, spec, group, async_op=async_op)
         if async_op:
             receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
-            return at_once(*receives, *sends)
+            return post_all(*receives, *sends)
         receive = dist.recv_object_list if spec.objects else dist.recv
         send = dist.send_object_list if spec.objects else dist.send
         receives, sends = _calls(receive, send, buffers, spec, group)
-        # An even rank of a ring sends first, an odd one receives first: with an odd number of
-        # ranks the last and the first both send first, but then rank 1 receives and frees them.
+        # In a ring even ranks send first and odd ranks receive first. With an odd number of ranks
+        # the last and the first both send first, but rank 1 receives and unblocks them.
         even = dist.get_rank(group) % 2 == 0
-        return in_turn(*sends, *receives) if even else in_turn(*receives, *sends)
+        return in_sequence(*sends, *receives) if even else in_sequence(*receives, *sends)
 
     def stages(self, buffers: Buffers, spec: OpSpec, group: Group) -> list[Stage]:
-        """All receives are posted, then all sends; or all in one batch."""
+        """Return the receives, then the sends; an exchange is a single batch."""
         import torch.distributed as dist
 
         if spec.pattern == "exchange":
@@ -160,7 +160,7 @@ class PointToPoint(Op):
             rule = "not to be read yet"
             return [Stage("batch_isend_irecv", rule, buffers.recv, both)]
         receives, sends = _calls(dist.irecv, dist.isend, buffers, spec, group)
-        receive, send = at_once(*receives), at_once(*sends)
+        receive, send = post_all(*receives), post_all(*sends)
         return [
             Stage("irecv", "not to be read yet", buffers.recv, lambda: handles(receive())),
             Stage("isend", "not to be changed yet", buffers.send, lambda: handles(send())),
@@ -174,7 +174,7 @@ def _calls(
     spec: OpSpec,
     group: Group,
 ) -> tuple[list[Call], list[Call]]:
-    """What this rank of a pair or a ring receives, and what it sends: one call or none of each."""
+    """Return this rank's receive and send in a pair or ring, as lists of at most one call."""
     import torch.distributed as dist
 
     gives, takes = _peers(dist.get_rank(group), spec)
@@ -188,13 +188,13 @@ def _calls(
 
 
 def _batch(buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-    """All sends and receives at once; waited for in the call unless the caller does."""
+    """Return a call that posts all sends and receives, and waits for them unless ``async_op``."""
     import torch.distributed as dist
 
     gives, takes = _peers(dist.get_rank(group), spec)
     calls = [
-        dist.P2POp(dist.irecv, place, group=group, group_peer=peer)
-        for place, peer in zip(buffers.recv, takes, strict=True)
+        dist.P2POp(dist.irecv, buffer, group=group, group_peer=peer)
+        for buffer, peer in zip(buffers.recv, takes, strict=True)
     ]
     calls += [
         dist.P2POp(dist.isend, buffers.send[0], group=group, group_peer=peer) for peer in gives
@@ -217,13 +217,13 @@ def _pair(spec: OpSpec) -> tuple[int, int]:
 
 
 def _peers(rank: int, spec: OpSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ranks that this one sends to, and those that it receives from, in buffer order."""
+    """Return the ranks that this one sends to and receives from, in buffer order."""
     n = spec.group_size
     left, right = (rank - 1) % n, (rank + 1) % n
     if spec.pattern == "ring":
         return (right,), (left,)
     if spec.pattern == "exchange":
-        both = tuple(dict.fromkeys((left, right)))  # of two ranks they are the same, once
+        both = tuple(dict.fromkeys((left, right)))  # with two ranks they are the same
         return both, both
     src, dst = _pair(spec)
     return (dst,) * (rank == src), (src,) * (rank == dst)

@@ -20,7 +20,7 @@ from distdemo.ops.spec import OpSpec
 
 
 class Reduce(Op):
-    """All tensors are combined into the root's.
+    """The root gets the combination of all tensors, in place.
 
     Before and after, sum, root 0::
 
@@ -33,25 +33,25 @@ class Reduce(Op):
     root_is = "dst"
     in_place = True
     words = Words(
-        summary="The root gets all tensors combined; the others' buffers become undefined.",
+        summary="The root gets all tensors combined; other ranks' buffers become undefined.",
         when="Collect a loss or a count on one rank that writes the log.",
-        mistake="Reading the tensor on a rank other than the root afterwards. gloo leaves partial "
-        "sums there that look like results. Use all_reduce if every rank needs the value.",
+        mistake="Reading the tensor on a rank other than the root. gloo leaves partial sums there "
+        "that look like results. Use all_reduce if every rank needs the value.",
         call="dist.reduce(tensor, dst=root, op=ReduceOp.{OP})",
     )
 
     def result(self, rank: int, spec: OpSpec) -> Result:
-        """The root holds the reduction; elsewhere the backend's scratch remains."""
+        """Return the reduction on the root; other ranks hold the backend's scratch data."""
         if rank != (spec.root or 0):
             return UNDEFINED
         return (Source(tuple(range(spec.group_size)), reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is one tensor, factor 1."""
+        """Return S = one tensor, factor 1."""
         return Traffic(spec.bytes_each(), "one rank's tensor", 1.0, "1")
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.reduce``."""
+        """Prepare ``dist.reduce``."""
         import torch.distributed as dist
 
         return partial(

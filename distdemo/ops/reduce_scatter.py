@@ -20,7 +20,7 @@ from distdemo.ops.spec import OpSpec
 
 
 class ReduceScatter(Op):
-    """Every rank holds n pieces; rank r gets the reduction of everybody's piece r.
+    """Every rank holds n pieces; rank r gets the reduction of all ranks' piece r.
 
     Before and after, sum::
 
@@ -37,9 +37,9 @@ class ReduceScatter(Op):
             "reduce_scatter_single",
             {"variant": "single"},
             "--variant single",
-            summary="The pieces that are reduced lie one after the other in a single tensor.",
+            summary="The pieces to reduce are concatenated in a single tensor.",
             since="2.13",
-            older="reduce_scatter_tensor",  # warns from then on
+            older="reduce_scatter_tensor",  # deprecated since then
         ),
     )
     list_before = True
@@ -47,38 +47,38 @@ class ReduceScatter(Op):
     words = Words(
         summary="All tensors are combined, and each rank gets one part of the result.",
         when="Shard gradients over the ranks (FSDP, ZeRO); the first half of a ring all_reduce.",
-        mistake="An output of the size of the whole input. It holds one n-th of it: the input is "
-        "cut into n equal pieces along its first dimension, one for each rank.",
+        mistake="An output as large as the whole input. It must be one n-th of it: the input is "
+        "cut into n equal pieces along its first dimension, one per rank.",
         call="dist.reduce_scatter(tensor, pieces, op=ReduceOp.{OP})",
     )
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
-        """A piece for every rank."""
+        """Return one piece per rank."""
         return spec.group_size
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
-        """A rank's row is cut into n equal pieces."""
+        """Return one of n equal pieces of the rank's row."""
         return Cut(rank, spec.shape, piece * spec.numel)
 
     def row(self, label: int, spec: OpSpec) -> int:
-        """All pieces of a rank."""
+        """Return the number of elements in all pieces of a rank."""
         return spec.group_size * spec.numel
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """Rank r holds the reduction of all ranks' piece r."""
+        """Return the reduction of all ranks' piece r on rank r."""
         return (Source(tuple(range(spec.group_size)), piece=rank, reduced=True),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is all n pieces of one rank, factor (n−1)/n."""
+        """Return S = all n pieces of one rank, factor (n−1)/n."""
         n = spec.group_size
         return Traffic(n * spec.bytes_each(), "all n pieces of a rank", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """The result may take the place of the rank's own piece."""
+        """Return the rank's own piece and the result, which may share memory."""
         return rank, 0
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.reduce_scatter``, or the single tensor's call."""
+        """Prepare ``dist.reduce_scatter``, or the call with a single tensor."""
         import torch.distributed as dist
 
         how = {"op": torch_reduce_op(spec), "group": group, "async_op": async_op}

@@ -1,4 +1,4 @@
-"""The reduce operations: torch's names, plain arithmetic for each, and what they apply to."""
+"""The reduce operations: torch's names, their arithmetic, and the dtypes that they support."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Reduction:
     """One reduce operation.
 
     Attributes:
-        name: as on the command line, ``sum``.
-        torch_name: the attribute of ``torch.distributed.ReduceOp``.
-        combine: two numbers into one, plain Python.
-        torch_combine: the name of the elementwise torch function that does the same.
-        torch_collapse: the name of the torch function that does it along a dimension, if any.
-        kinds: the kinds of element type that it is defined on.
-        aliases: other names that people type.
+        name: Name on the command line, such as ``sum``.
+        torch_name: Attribute of ``torch.distributed.ReduceOp``.
+        combine: Function that combines two Python numbers.
+        torch_combine: Name of the equivalent elementwise torch function.
+        torch_collapse: Name of the torch function that reduces a dimension, if any.
+        kinds: Kinds of dtype for which it is defined.
+        aliases: Other accepted names.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Reduction:
 
     @property
     def rounds(self) -> bool:
-        """Whether a floating-point result may depend on the order of the ranks."""
+        """True if a floating-point result may depend on the order of the ranks."""
         return self.name in ("sum", "avg", "product", "premul_sum")
 
 
@@ -59,34 +59,34 @@ _TABLE = (
 )
 
 REDUCTIONS = {reduction.name: reduction for reduction in _TABLE}
-"""Every reduce operation by its command-line name."""
+"""Reduce operations by command-line name."""
 
 NAMES = {alias: r.name for r in _TABLE for alias in (r.name, *r.aliases)}
-"""The command-line name for each name or alias."""
+"""Command-line name by name or alias."""
 
 
 _REASONS = {
-    "avg": "An average of whole numbers is rarely one.",
+    "avg": "The average of integers is rarely an integer.",
     "min": "Complex numbers have no order.",
     "max": "Complex numbers have no order.",
-    "premul_sum": "A pre-multiplied sum is for floating-point numbers.",
+    "premul_sum": "premul_sum requires floating-point numbers.",
 }
 
 
 def why_undefined(kind: str, reduce_op: str) -> str | None:
-    """Why this operation means nothing on elements of this kind; None: it does."""
+    """Return the reason why this operation is undefined for this kind of dtype, or None."""
     if kind in REDUCTIONS[reduce_op].kinds:
         return None
-    return _REASONS.get(reduce_op, "Bitwise operations need whole numbers.")
+    return _REASONS.get(reduce_op, "Bitwise operations require integers.")
 
 
 def reduce_numbers(name: str, numbers: list[Number], factor: float = 1.0) -> Number:
-    """Reduce plain numbers as the operation does, in Python's unlimited arithmetic.
+    """Reduce Python numbers, in Python's unlimited arithmetic.
 
     Args:
-        name: the operation's.
-        numbers: one a rank.
-        factor: what ``premul_sum`` multiplies each of them with.
+        name: Name of the operation.
+        numbers: Numbers to reduce, one per rank.
+        factor: Factor by which ``premul_sum`` multiplies each of them.
     """
     reduction = REDUCTIONS[name]
     if name == "premul_sum":
@@ -100,7 +100,7 @@ def reduce_numbers(name: str, numbers: list[Number], factor: float = 1.0) -> Num
 
 
 def wrapped(number: Number, dtype: str) -> Number:
-    """A whole number as the type keeps it: modulo its range, or as true or false."""
+    """Return an integer as the dtype stores it: modulo its range, or as a bool."""
     kind = DTYPES[dtype]
     if kind.kind == "bool":
         return bool(number)
@@ -110,17 +110,17 @@ def wrapped(number: Number, dtype: str) -> Number:
 
 
 def torch_reduce_op(spec: OpSpec) -> Any:  # noqa: ANN401 - torch's own enum-like object
-    """The ``torch.distributed.ReduceOp`` of this spec.
+    """Return the ``torch.distributed.ReduceOp`` of this spec.
 
     Raises:
-        ValueError: this torch was built without a backend that has ``premul_sum``.
+        ValueError: This torch was built without a backend that supports ``premul_sum``.
     """
     import torch.distributed as dist
 
     name = spec.reduce_op or "sum"
     if name != "premul_sum":
         return getattr(dist.ReduceOp, REDUCTIONS[name].torch_name)
-    # The only way to make one, not public, and in every release so far.
+    # The only way to create one; private, but present in every release so far.
     make = getattr(dist, "_make_nccl_premul_sum", None)
     if make is None:
         raise ValueError("this torch has no premul_sum")

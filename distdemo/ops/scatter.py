@@ -1,4 +1,4 @@
-"""scatter: the root hands one tensor of its list to each rank."""
+"""scatter: the root sends one tensor of its list to each rank."""
 
 from __future__ import annotations
 
@@ -32,42 +32,42 @@ class Scatter(Op):
     takes = frozenset({"root", "async_op", "objects"})
     forms = (
         Form("list", "scatter", {"objects": False}),
-        objects_form("scatter_object_list", "The root gives one object of its list to each rank."),
+        objects_form("scatter_object_list", "The root sends one object of its list to each rank."),
     )
     list_before = True
     root_is = "src"
     words = Words(
-        summary="The root cuts its data into pieces and gives one to each rank.",
-        when="Hand out the parts of a batch or a matrix that one rank has read.",
-        mistake="Passing scatter_list on every rank. Only the root has one; the others pass "
+        summary="The root cuts its data into pieces and sends one to each rank.",
+        when="Distribute the parts of a batch or a matrix that one rank has read.",
+        mistake="Passing scatter_list on every rank. Only the root passes one, other ranks pass "
         "None, and every rank passes a tensor to receive into.",
         call="dist.scatter(tensor, pieces if rank == root else None, src=root)",
     )
 
     def pieces(self, rank: int, spec: OpSpec) -> int:
-        """The root holds one piece for every rank, the others nothing."""
+        """Return one piece per rank on the root, none on other ranks."""
         return spec.group_size if rank == (spec.root or 0) else 0
 
     def cut(self, rank: int, piece: int, spec: OpSpec) -> Cut:
-        """Values differ by piece: piece r is meant for rank r."""
+        """Return piece r, which is for rank r; values differ by piece."""
         return Cut(piece, spec.shape)
 
     def result(self, rank: int, spec: OpSpec) -> tuple[Source, ...]:
-        """Rank r holds the root's piece r."""
+        """Return the root's piece r on rank r."""
         return (Source((spec.root or 0,), piece=rank),)
 
     def traffic(self, spec: OpSpec) -> Traffic:
-        """S is all n pieces, factor (n−1)/n: the root keeps its own."""
+        """Return S = all n pieces, factor (n−1)/n: the root keeps its own."""
         n = spec.group_size
         return Traffic(n * spec.bytes_each(), "all n pieces", (n - 1) / n, "(n−1)/n")
 
     def overlay(self, rank: int, spec: OpSpec) -> tuple[int, int] | None:
-        """The root may receive its own piece where it lies."""
+        """Return the root's own piece and its result, which may share memory."""
         root = spec.root or 0
         return (root, 0) if rank == root and not spec.objects else None
 
     def bind(self, buffers: Buffers, spec: OpSpec, group: Group, *, async_op: bool) -> Call:
-        """``dist.scatter``, ``dist.scatter_object_list``."""
+        """Prepare ``dist.scatter`` or ``dist.scatter_object_list``."""
         import torch.distributed as dist
 
         root = spec.root or 0

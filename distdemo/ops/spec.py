@@ -1,4 +1,4 @@
-"""What an operation is asked for: one frozen record; no torch."""
+"""The settings of an operation as one frozen record; no torch."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ class OpSpec:
     """One operation with all its settings; an op reads those that it takes.
 
     Attributes:
-        op: torch's own name, ``all_reduce``.
-        group_size: ranks that take part; n of every formula. Ranks below count from 0 to n − 1,
-            within the group if there is one.
+        op: torch's own name, such as ``all_reduce``.
+        group_size: Number of ranks that take part; n in every formula. The ranks in other fields
+            count from 0 to n − 1, within the group if there is one.
         dtype: torch's name of the element type.
-        shape: of one tensor; () is a scalar.
+        shape: Shape of one tensor; () is a scalar.
         reduce_op: ``sum``, ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor``, ``bxor``,
             ``premul_sum``.
-        root: the rank that gives (broadcast, scatter) or receives (reduce, gather).
-        src: the sender of a point-to-point pair.
-        dst: its receiver.
-        pattern: of point-to-point, ``pair``, ``ring`` or ``exchange``.
-        async_op: ask for a handle and wait on it.
-        values: the user's own data, a row per label (see ``Op.cut``); None for a row not given.
-        fill: the same number everywhere, or ``rank`` for each rank's own number.
-        seed: mix the default values by this number instead of counting.
+        root: Rank that gives (broadcast, scatter) or receives (reduce, gather).
+        src: Sender of a point-to-point pair.
+        dst: Receiver of a point-to-point pair.
+        pattern: Point-to-point pattern: ``pair``, ``ring`` or ``exchange``.
+        async_op: True to ask for a handle and wait on it.
+        values: The user's data, one row per label (see ``Op.cut``); None for a missing row.
+        fill: Number in every element, or ``rank`` for each rank's own number.
+        seed: Seed to mix the default values with, instead of counting.
         variant: ``list``, ``single`` (one tensor that holds all pieces) or ``uneven``.
-        sizes: for uneven tensors, the length of each rank's.
-        splits: for uneven parts, a row a rank: the length of its part for each rank.
-        objects: Python objects instead of tensors.
-        objects_json: the user's own objects as JSON, one a label; None for one not given.
-        members: the ranks of the world that form the group; None: all of them.
-        inference: under ``torch.inference_mode``.
-        factor: what ``premul_sum`` multiplies with.
-        monitored: of a barrier, the one that names late ranks.
-        straggler: of a barrier, the rank that comes late.
-        straggler_delay_s: by how much.
-        monitor_timeout_s: how long a monitored barrier waits.
-        in_place: the output lies in the input, or the input in the output, where the call allows
-            both (see ``Op.overlay``).
+        sizes: Length of each rank's tensor, if they are uneven.
+        splits: Length of the parts for each rank, one row per rank, if they are uneven.
+        objects: True for Python objects instead of tensors.
+        objects_json: The user's objects as JSON, one per label; None for a missing one.
+        members: Ranks of the world that form the group; None for all.
+        inference: True to run under ``torch.inference_mode``.
+        factor: Factor by which ``premul_sum`` multiplies.
+        monitored: True for the barrier that names late ranks.
+        straggler: Rank that is late for a barrier.
+        straggler_delay_s: Delay of that rank.
+        monitor_timeout_s: Timeout of a monitored barrier.
+        in_place: True if input and output share memory where the call allows both (see
+            ``Op.overlay``).
     """
 
     op: str
@@ -75,33 +75,33 @@ class OpSpec:
     in_place: bool = False
 
     def member(self, rank: int) -> int:
-        """The rank in the world of a rank of the group."""
+        """Return the world rank of a rank of the group."""
         return rank if self.members is None else self.members[rank]
 
     @property
     def numel(self) -> int:
-        """Elements of one tensor."""
+        """Number of elements in one tensor."""
         return math.prod(self.shape)
 
     @property
     def is_joined(self) -> bool:
-        """Whether a list of pieces lies in a single tensor, one after the other."""
+        """True if a list of pieces is stored in a single tensor."""
         return self.variant == "single"
 
     @property
     def noun(self) -> str:
-        """What a rank holds one of, in words."""
+        """Word for what a rank holds: object or tensor."""
         return "object" if self.objects else "tensor"
 
     def bytes_of(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a tensor of this shape."""
+        """Return the bytes of a tensor of this shape."""
         return math.prod(shape) * DTYPES[self.dtype].itemsize
 
     def bytes_each(self, label: int | None = None) -> int:
-        """Bytes of one tensor, or of this label's object.
+        """Return the bytes of one tensor, or of this label's object.
 
-        Without a label that of the largest object: where several travel, torch.distributed pads
-        every pickle to the largest one.
+        Without a label, return those of the largest object: torch.distributed pads all pickles to
+        the size of the largest one.
         """
         if not self.objects:
             return self.bytes_of(self.shape)

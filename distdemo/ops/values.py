@@ -1,4 +1,4 @@
-"""What ranks hold by default: small whole numbers that make misrouting visible.
+"""Default data of the ranks: small integers that make misrouting visible.
 
 Element i of the tensor labelled r (a rank, or a piece of the root's list) is ``r × stride + i``::
 
@@ -6,15 +6,15 @@ Element i of the tensor labelled r (a rank, or a piece of the root's list) is ``
     [10, 11, 12, 13]  # rank 1
     [20, 21, 22, 23]  # rank 2
 
-so every element differs by rank and by position. Where that would outgrow what the element type
-holds exactly (or the sum over all ranks would), the numbers wrap at a prime, which keeps
-neighbouring ranks and shifted blocks apart. Some reductions would give the same everywhere and
-prove nothing, so they get other values: a product takes small factors, a bitwise AND masks with
-one bit cleared, and an AND (or OR) of bools is decided, at every second position, by one rank;
-elsewhere all ranks agree.
+so every element differs by rank and by position. If the numbers, or their sum over all ranks,
+exceed what the dtype holds exactly, they wrap at a prime, which keeps neighbouring ranks and
+shifted blocks distinct. Some reductions would give the same result everywhere and prove nothing, so
+they get other values: a product takes small factors, a bitwise AND masks with one bit cleared, and
+an AND (or OR) of bools is decided by a single rank at every second position; elsewhere all ranks
+agree.
 
-Counting has one blind spot: the smallest and the largest number are always the first and the last
-rank's. With a seed the numbers are mixed instead, so that every rank decides somewhere.
+Counting has one blind spot: the smallest and the largest number are always those of the first and
+the last rank. With a seed the numbers are mixed instead, so that every rank decides somewhere.
 
 ``element`` is plain arithmetic: labels and positions may be ints, or tensors that broadcast.
 """
@@ -40,16 +40,16 @@ LONE = {
     "bor": "lone one",
     "max": "lone one",
 }
-BLOCK = 1 << 18  # elements of several ranks' tensors that are computed at once
-LARGEST = 2**31 - 1  # a prime; larger default values would not be readable
+BLOCK = 1 << 18  # elements of several ranks' tensors that are computed together
+LARGEST = 2**31 - 1  # a prime; larger default values would be hard to read
 PERIODS = (65_521, 65_519)
-"""Elements after which the data of a measurement repeats, the usual first: primes, so that no power
-of two is a multiple of them, and small enough for a period to stay in a core's cache."""
+"""Elements after which a measurement's data repeats, the default first. They are primes, so that
+no power of two is a multiple of them, and small enough for a period to fit a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueRule:
-    """How default values follow from label and position, for one spec."""
+    """Rule that computes default values from label and position, for one spec."""
 
     pattern: str  # linear, mixed, factors, sparse factors, masks, lone one, lone zero
     stride: int = 10
@@ -59,7 +59,7 @@ class ValueRule:
 
 @lru_cache(maxsize=8)
 def value_rule(op: Op, spec: OpSpec) -> ValueRule:
-    """The default values of this op: for as many labels, and rows as long, as it has."""
+    """Return the rule for default values of this op, for its number of labels and row length."""
     every = op.value_labels(spec)
     numel = max((op.row(label, spec) for label in every), default=0)
     labels = 1 + max((spec.member(label) for label in every), default=0)
@@ -71,7 +71,7 @@ def value_rule(op: Op, spec: OpSpec) -> ValueRule:
     if spec.reduce_op == "product":
         return _factors(dtype.exact, spec.group_size, seed)
     sums = spec.reduce_op in ("sum", "avg", "premul_sum")
-    # The largest whole number marks a buffer that was never written, so no value is that large.
+    # The largest integer marks a buffer that was never written, so no value is that large.
     most = dtype.exact - 1 if dtype.kind == "int" else dtype.exact
     limit = most // spec.group_size if sums else most
     if spec.reduce_op == "premul_sum":
@@ -88,7 +88,7 @@ def value_rule(op: Op, spec: OpSpec) -> ValueRule:
 
 
 def element(rule: ValueRule, label: Any, position: Any) -> Any:  # noqa: ANN401 - ints or tensors
-    """Element(s) at these positions of the tensor(s) with these labels."""
+    """Return the elements at these positions of the tensors with these labels."""
     if rule.pattern == "masks":
         return 127 - 2 ** ((label + position + rule.seed) % 6)
     if rule.pattern == "mixed":
@@ -105,21 +105,21 @@ def element(rule: ValueRule, label: Any, position: Any) -> Any:  # noqa: ANN401 
 
 
 def batch(numel: int) -> int:
-    """How many tensors of ``numel`` elements are computed at once."""
+    """Return the number of tensors of ``numel`` elements that are computed together."""
     return max(1, BLOCK // max(1, numel))
 
 
 def period(spec: OpSpec) -> int:
-    """Elements after which a measurement's data repeats: one that tensors are no multiple of.
+    """Return the period of a measurement's data, of which the tensor size isn't a multiple.
 
-    Else two parts of a row that is cut into such tensors would hold the same.
+    Otherwise different parts of a row would hold the same data.
     """
     usual, other = PERIODS
     return usual if spec.numel % usual else other
 
 
 def _mixed(label: Any, position: Any, seed: int) -> Any:  # noqa: ANN401 - ints or tensors
-    """A number below ``LARGEST`` that neighbours share nothing with; no product outgrows 64 bits.
+    """Return a number below ``LARGEST``, uncorrelated between neighbours, in 64-bit arithmetic.
 
     Two rounds of Lehmer's generator (multipliers of Park and Miller, and of L'Ecuyer), with the
     high bits folded in between.
@@ -130,7 +130,7 @@ def _mixed(label: Any, position: Any, seed: int) -> Any:  # noqa: ANN401 - ints 
 
 
 def _factors(exact: int, world_size: int, seed: int) -> ValueRule:
-    """Factors 1..m with m ** world_size exact; with many ranks, a 2 only here and there."""
+    """Return factors 1..m with m ** world_size exact; with many ranks, only occasional 2s."""
     largest = int(exact ** (1 / world_size))
     if largest >= 3:
         return ValueRule("factors", modulus=min(largest, 10), seed=seed)
@@ -140,7 +140,7 @@ def _factors(exact: int, world_size: int, seed: int) -> ValueRule:
 
 
 def _prime_up_to(limit: int) -> int:
-    """The largest prime that is at most ``limit`` (which is at least 2)."""
+    """Return the largest prime that is at most ``limit`` (which is at least 2)."""
     for candidate in range(limit, 2, -1):
         if all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1)):
             return candidate
@@ -148,22 +148,22 @@ def _prime_up_to(limit: int) -> int:
 
 
 def object_of(label: int, spec: OpSpec) -> Any:  # noqa: ANN401 - whatever JSON has
-    """The Python object of this label: of a rank, or of a piece of the root's list.
+    """Return the Python object of this label: of a rank, or of a piece of the root's list.
 
-    The user's own, or a default one that differs by rank and pickles to a length of its own, so
-    that padding and misrouting show: rank 2 holds ``{"rank": 2, "items": [20, 21]}``.
+    It is the user's, or a default one whose content and pickled length differ by rank, so that
+    padding and misrouting are visible: rank 2 holds ``{"rank": 2, "items": [20, 21]}``.
     """
     if spec.objects_json is not None:
         return json.loads(spec.objects_json[label] or "null")
     number = spec.member(label)
-    return {"rank": number, "items": [10 * number + place for place in range(number % 5)]}
+    return {"rank": number, "items": [10 * number + i for i in range(number % 5)]}
 
 
 def pickled_size(value: Any) -> int:  # noqa: ANN401 - any object
-    """Bytes of its pickle, in the protocol that torch.distributed uses: the default one."""
+    """Return the bytes of its pickle, in the default protocol, which torch.distributed uses."""
     return len(pickle.dumps(value))
 
 
 def object_text(value: Any) -> str:  # noqa: ANN401 - whatever JSON has
-    """The object as compact JSON: two are the same if and only if their texts are."""
+    """Return the object as JSON; equal objects have equal texts and vice versa."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Algorithms as schedules: played, run, counted; and side by side.
+"""Algorithms as schedules: played, run, counted and compared.
 
-What other features may use:
+Other features may use:
 
-- ``algorithms``: the one registry of names, by op;
+- ``algorithms``: the registry of algorithms, by op;
 - ``count.cost(op, algorithm, n)``: rounds and bytes of an algorithm on n ranks for a payload of S
   bytes, as ``rounds · α + share · S · β``, with ``costs`` and ``crossovers`` of several;
 - ``records.Crossover``.

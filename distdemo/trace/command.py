@@ -1,4 +1,4 @@
-"""``distdemo trace``: how a collective is done, step by step; ``distdemo trace list``."""
+"""``distdemo trace``, which shows a collective step by step, and ``distdemo trace list``."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from distdemo.trace.request import (
 if TYPE_CHECKING:
     from distdemo.trace.records import FaultKind, TraceReport
 
-MOST_CHUNKS = 4096  # more gain nothing: a pipeline's rounds are as many, and each costs α
-LONE = "One rank sends nothing, by whatever algorithm."
+MOST_CHUNKS = 4096  # more gain nothing: each chunk of a pipeline adds a round, which costs α
+LONE = "One rank sends nothing, whatever the algorithm."
 FAULTS: dict[FaultKind, str] = {
     "drop": "it is not sent",
-    "neighbour": "it goes to the rank after the right one",
+    "neighbour": "it is sent to the rank after the right one",
     "twice": "it is reduced twice",
 }
-"""What can be done wrong on purpose, and what that means."""
+"""Faults that can be injected, and their effect on the message."""
 
 OPS = tuple(op.replace("_", "-") for op in algorithms.ops())
 NAMES = tuple(dict.fromkeys(each.name for each in algorithms.REGISTRY))
@@ -68,7 +68,7 @@ AlgorithmNames = Annotated[
         "-a",
         metavar="NAME,...",
         autocompletion=offer(NAMES),
-        help="ring, tree, ... (see trace list); by default all.",
+        help="ring, tree, ... (see trace list) [default: all].",
     ),
 ]
 Chunks = Annotated[
@@ -80,33 +80,33 @@ Factor = Annotated[
     typer.Option(
         metavar="NUMBER",
         parser=decimal(-1e30, 1e30, "2"),
-        help="What premul_sum multiplies each tensor with.",
+        help="Factor by which premul_sum multiplies each tensor.",
         rich_help_panel=ADVANCED,
     ),
 ]
 
 
-# ----------------------------------------------------------------------------------- --spoil
+# ------------------------------------------------------------------------------------- --spoil
 
 
-class Spoil(NamedTuple):
-    """The message that goes wrong: in which way, in which round, of which rank."""
+class FaultSpec(NamedTuple):
+    """The message to corrupt: kind of fault, round and sender."""
 
     kind: FaultKind
     round: int | None = None
     rank: int | None = None
 
 
-def parse_spoil(text: Any) -> Spoil:  # noqa: ANN401 - a text or a default
-    """``drop``, in round 2 ``drop:2``, of rank 1 ``drop:2:1``."""
+def parse_fault(text: Any) -> FaultSpec:  # noqa: ANN401 - a text or a default
+    """Parse ``drop``, ``drop:2`` (in round 2) or ``drop:2:1`` (of rank 1)."""
     if not isinstance(text, str):
         return text  # type: ignore[no-any-return]  # typer's default
     kind, *rest = text.strip().lower().split(":")
     known = next((each for each in FAULTS if each == kind), None)
     if known is None or len(rest) > 2 or not all(part.isdecimal() for part in rest):
-        why = f"It is KIND, KIND:ROUND or KIND:ROUND:RANK; KIND is {', '.join(FAULTS)}."
-        raise BadValue(text, "this is not a message to spoil.", why, "drop:2:1")
-    return Spoil(known, *map(int, rest))
+        why = f"Write KIND, KIND:ROUND or KIND:ROUND:RANK; KIND is one of {', '.join(FAULTS)}."
+        raise BadValue(text, "this is not a fault.", why, "drop:2:1")
+    return FaultSpec(known, *map(int, rest))
 
 
 # ------------------------------------------------------------------------------------ the commands
@@ -130,7 +130,7 @@ def trace(  # noqa: PLR0913 - each is an option
             "-a",
             metavar="NAME",
             autocompletion=offer(NAMES),
-            help="ring, tree, ... (see trace list); by default the first of the operation.",
+            help="ring, tree, ... (see trace list) [default: the operation's first].",
         ),
     ] = None,
     world_size: WorldSize = None,
@@ -144,16 +144,16 @@ def trace(  # noqa: PLR0913 - each is an option
             metavar="FACTOR",
             min=0.1,
             max=50,
-            help="Play it in this terminal, 2 times as fast, say.",
+            help="Playback speed; 2 is twice as fast. Implies --animate.",
         ),
     ] = None,
     spoil: Annotated[
-        Spoil | None,
+        FaultSpec | None,
         typer.Option(
             metavar="KIND[:ROUND[:RANK]]",
-            parser=parse_spoil,
+            parser=parse_fault,
             autocompletion=offer(FAULTS),
-            help="Spoil one message and see it noticed: drop, neighbour (wrong rank) or twice.",
+            help="Inject a fault into one message: drop, neighbour (wrong rank) or twice.",
         ),
     ] = None,
     chunks: Chunks = None,
@@ -163,7 +163,7 @@ def trace(  # noqa: PLR0913 - each is an option
         typer.Option(
             metavar="SHAPE",
             parser=parse_shape,
-            help="Shape of one tensor, or part: 4, 2,3 or scalar.",
+            help="Shape of one tensor or part: 4, 2,3 or scalar.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -171,7 +171,7 @@ def trace(  # noqa: PLR0913 - each is an option
         list[str] | None,
         typer.Option(
             metavar="NUMBERS|FILE",
-            help="Your own data, once a rank; or a file with a line a rank.",
+            help="Input values, once per rank, or a file with one line per rank.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -179,7 +179,7 @@ def trace(  # noqa: PLR0913 - each is an option
         str | None,
         typer.Option(
             metavar="NUMBER|rank",
-            help="One number in every element, or each rank's own.",
+            help="Fill all elements with this number, or with each rank's own.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -194,8 +194,9 @@ def trace(  # noqa: PLR0913 - each is an option
 ) -> Result:
     """Show a collective step by step, with every byte counted.
 
-    An algorithm is a schedule of messages. It is run with isend and irecv, shown round by round
-    with whose contribution is where, verified, and compared with its formulas.
+    An algorithm is a schedule of messages. It runs with isend and irecv and is shown round by
+    round, with the contributions in each chunk. The result is verified, the counts are compared
+    with the formulas.
     """
     kind = find_op(op)
     chosen = find_algorithm(kind, algorithm, chunks)
@@ -257,7 +258,7 @@ def list_algorithms(*, op: Operation = None) -> Result:
 
 
 def _check_data(options: dict[str, Any]) -> None:
-    """Raise `UsageError` for two options that both decide the size, or the numbers."""
+    """Raise `UsageError` if two options both set the size or the values."""
     given = {flag for flag, value in options.items() if value not in (None, [])}
     for rivals in (
         ("--sizes", "--shape"),
@@ -268,13 +269,13 @@ def _check_data(options: dict[str, Any]) -> None:
         if len(both) > 1:
             raise UsageError(
                 f"{both[0]} and {both[1]} can't be combined.",
-                "Both decide what the ranks hold.",
+                "Both set the data of the ranks.",
                 "Use one of them.",
             )
 
 
 def _wrong_ranks(report: TraceReport) -> tuple[Error, ...]:
-    """An error for each rank with wrong chunks or elements."""
+    """Return one error per rank with wrong chunks or elements."""
     if report.world is not None and not report.world.ok:
         return ()
     names: dict[int, list[str]] = {}

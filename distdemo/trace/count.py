@@ -1,6 +1,6 @@
-"""What a schedule costs: rounds and bytes, counted message by message or by formula.
+"""Cost of a schedule: rounds and bytes, counted message by message or by formula.
 
-What others may use, by names of ops and algorithms alone: ``cost`` and ``crossovers``.
+Other features may use ``cost`` and ``crossovers``, which take names of ops and algorithms.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from distdemo.trace.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an algorithm costs on n ranks with a payload of S bytes: ``rounds · α + share · S · β``.
+    """Cost of an algorithm on n ranks with a payload of S bytes: ``rounds · α + share · S · β``.
 
-    Exact where all chunks are equal. S is what ``Op.traffic`` counts: one rank's tensor, or all n
-    parts where a rank has one for each.
+    Exact if all chunks are equal. S is what ``Op.traffic`` counts: one rank's tensor, or all n
+    parts if a rank has one for each rank.
 
     Attributes:
-        rounds: how often α is paid.
-        share: how often S is paid.
+        rounds: Multiple of α.
+        share: Multiple of S · β.
     """
 
     algorithm: str
@@ -35,7 +35,7 @@ class Cost:
     share: Fraction
 
     def seconds(self, size_bytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-        """What it should take."""
+        """Return the predicted time in seconds."""
         return self.rounds * alpha_s + float(self.share) * size_bytes * beta_s_per_byte
 
 
@@ -43,13 +43,13 @@ def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
     """Return the cost of this algorithm (``ring``) of this op (``all_reduce``) on n ranks.
 
     Args:
-        op: torch's name of it.
-        algorithm: its name; ``algorithms.of_op(op)`` has them all.
+        op: torch's name of the op.
+        algorithm: Name of the algorithm; ``algorithms.of_op(op)`` lists them.
         n: Number of ranks.
-        chunks: for an algorithm that leaves it open; None: its usual number.
+        chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
 
     Raises:
-        UsageError: there is no such algorithm.
+        UsageError: There is no such algorithm.
     """
     found = algorithms.find(op, algorithm)
     size = n, Schedule.of(found, n, 1, chunks=chunks).sizes.chunks
@@ -58,20 +58,20 @@ def cost(op: str, algorithm: str, n: int, chunks: int | None = None) -> Cost:
 
 
 def costs(op: str, n: int, chunks: int | None = None) -> list[Cost]:
-    """The cost of every algorithm of this op; none if it has none."""
+    """Return the costs of all algorithms of this op."""
     return [cost(op, each.name, n, chunks) for each in algorithms.of_op(op)]
 
 
 def crossovers(found: Sequence[Cost], alpha_s: float, beta_s_per_byte: float) -> list[Crossover]:
-    """Where the fastest algorithm changes: r₁α + s₁Sβ = r₂α + s₂Sβ gives S in closed form.
+    """Return the sizes S at which the fastest algorithm changes: r₁α + s₁Sβ = r₂α + s₂Sβ.
 
-    The times are straight lines in S. The fastest at each size make their lower envelope, on which
-    the slope only falls: from the fewest rounds at 0 B on, the next is the line that is met first.
+    Times are straight lines in S, and the fastest algorithms form their lower envelope. Its slope
+    only decreases: start at 0 B with the fewest rounds; the next line is the first one crossed.
     """
     changes: list[Crossover] = []
     now = min(found, key=lambda each: (each.rounds, each.share))
     while beta_s_per_byte > 0:
-        met = [
+        crossed = [
             (
                 (each.rounds - now.rounds)
                 * alpha_s
@@ -81,16 +81,16 @@ def crossovers(found: Sequence[Cost], alpha_s: float, beta_s_per_byte: float) ->
             for each in found
             if each.share < now.share
         ]
-        if not met:
+        if not crossed:
             break
-        size, following = min(met, key=lambda pair: (pair[0], pair[1].share))
+        size, following = min(crossed, key=lambda pair: (pair[0], pair[1].share))
         changes.append(Crossover(size, now.algorithm, following.algorithm))
         now = following
     return changes
 
 
 def predicted(counts: Counts, link: CostModel) -> float:
-    """Seconds by the α–β model: α for each round, and β for each byte of its largest message."""
+    """Return seconds by the α–β model: α per round, and β per byte of its largest message."""
     return counts.alpha_rounds * link.alpha_s + counts.beta_bytes * link.beta_s_per_byte
 
 
@@ -98,7 +98,7 @@ def predicted(counts: Counts, link: CostModel) -> float:
 
 
 class Counted(NamedTuple):
-    """Counts of a schedule, with the bytes that each rank sends and receives."""
+    """Counts of a schedule, and the bytes that each rank sends and receives."""
 
     counts: Counts
     sent: tuple[int, ...]
@@ -106,11 +106,11 @@ class Counted(NamedTuple):
 
 
 def count(schedule: Schedule, itemsize: int) -> Counted:
-    """Count every message of a schedule; it takes a second for 256 ranks, and grows as n².
+    """Count every message of a schedule. 256 ranks take a second; the time grows as n².
 
     Args:
-        schedule: of any number of ranks.
-        itemsize: bytes of an element.
+        schedule: Schedule to count.
+        itemsize: Bytes per element.
     """
     sent, received = [0] * schedule.n, [0] * schedule.n
     rounds = alphas = serial = 0
@@ -136,11 +136,11 @@ def count(schedule: Schedule, itemsize: int) -> Counted:
 
 
 def by_formula(schedule: Schedule, payload: int) -> Counts:
-    """Evaluate the algorithm's formulas, which hold for equal chunks, in no time for any n.
+    """Evaluate the algorithm's formulas, which assume equal chunks. Fast for any n.
 
     Args:
-        schedule: of any number of ranks.
-        payload: bytes of B.
+        schedule: Schedule to evaluate.
+        payload: B in bytes.
     """
     formulas, size = schedule.algorithm.formulas, (schedule.n, schedule.sizes.chunks)
     rounds = int(formulas.rounds.value(*size))
@@ -154,16 +154,16 @@ def by_formula(schedule: Schedule, payload: int) -> Counts:
     )
 
 
-# ----------------------------------------------------------------------------- beside the formulas
+# ------------------------------------------------------------------------ compared with formulas
 
 
 def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaCheck, ...]:
-    """The algorithm's formulas beside what was counted.
+    """Compare the algorithm's formulas with the counts.
 
     Args:
-        schedule: what was counted.
-        counts: what came of it.
-        payload: bytes of B.
+        schedule: Schedule that was counted.
+        counts: Counts of the schedule.
+        payload: B in bytes.
     """
     formulas, chunks = schedule.algorithm.formulas, schedule.sizes.chunks
     equal = schedule.sizes.larger == 0
@@ -187,12 +187,12 @@ def checks(schedule: Schedule, counts: Counts, payload: int) -> tuple[FormulaChe
 
 
 def info(algorithm: Algorithm) -> AlgorithmInfo:
-    """The algorithm in words."""
+    """Return the description of an algorithm."""
     names = ("rounds", "sent", "busiest", "total")
     words = {name: getattr(algorithm.formulas, name).words for name in names}
     return AlgorithmInfo(algorithm.op, algorithm.name, algorithm.summary, algorithm.source, words)
 
 
 def infos(found: Iterable[Algorithm]) -> tuple[AlgorithmInfo, ...]:
-    """All of them in words."""
+    """Return the descriptions of all these algorithms."""
     return tuple(map(info, found))

@@ -1,8 +1,8 @@
-"""A traced run as one web page: it plays, steps and says what happens, and needs no network.
+"""A traced run as a self-contained web page that plays and explains it without network access.
 
-The page is ``assets/page.html``, its style ``assets/page.css``; its scripts are put one after the
-other into one function, so that they share names and give the browser none. A content security
-policy lets the page do nothing else: only this style and this script, by their hashes.
+The page is ``assets/page.html`` with the style ``assets/page.css``. Its scripts are concatenated
+into one function, so they share names and define no globals. A content security policy allows only
+this style and this script, by their hashes.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, exact_size, listing, number, plural
 
 SCRIPTS = (
-    "data.js",  # what happened, and the state after k rounds
-    "texts.js",  # cells in words
-    "layout.js",  # where ranks and their chunks stand
-    "cells.js",  # ranks and chunks drawn
-    "arrows.js",  # messages drawn
+    "data.js",  # the rounds, and the state after k rounds
+    "texts.js",  # cells as text
+    "layout.js",  # positions of ranks and chunks
+    "cells.js",  # drawing of ranks and chunks
+    "arrows.js",  # drawing of messages
     "table.js",  # the state as a table
-    "times.js",  # when each rank worked, and when it waited
-    "tip.js",  # what a chunk is, on hover and focus
-    "player.js",  # the round that is shown, and how it moves on
-    "page.js",  # all of it put together
+    "times.js",  # working and waiting times of each rank
+    "tip.js",  # tooltip of a chunk
+    "player.js",  # the current round and playback
+    "page.js",  # controls, keys and start-up
 )
-IN_SIGHT = 4  # wrong chunks that are listed at once; more would push the picture off the screen
-MOST_NAMED = 8  # messages or chunks that a sentence names; the others are counted
+MOST_OPEN = 4  # wrong chunks shown unfolded; more would push the picture off the screen
+MOST_NAMED = 8  # messages or chunks that a sentence names; the rest are counted
 SIGNS = {"sum": "+", "avg": "+", "premul_sum": "+", "product": "×"}
-CONTENTS = {"held": "", "original": "what it began with of ", "last": "what it got last of "}
+CONTENTS = {"held": "", "original": "its original ", "last": "the last received "}
 
 
 def page(report: TraceReport) -> str:
-    """The page, whole in itself."""
+    """Return the self-contained page."""
     style = _asset("page.css")
     body = "\n".join(_asset(name) for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{body}}})();\n'
-    # JSON in ASCII without <, > and &, so that it may stand in a script element.
+    # ASCII JSON without <, > and &, so that it is safe inside a script element.
     data = json.dumps(page_data(report), separators=(",", ":"), allow_nan=False)
     data = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     headline = title(report, "·")
@@ -69,7 +69,7 @@ def page(report: TraceReport) -> str:
         source=clean(report.algorithm.source),
         last=str(len(report.rounds)),
         verdict="\n".join(_verdict(report)),
-        no_times="On paper: nothing was run, so there are no times."
+        no_times="Simulation: nothing was run, so there are no times."
         if report.world is None
         else "No rank sent a message, so there are no times.",
         rounds=_rounds(report),
@@ -84,12 +84,12 @@ def page(report: TraceReport) -> str:
         script=script,
         data=data,
     )
-    # What a user typed may hold half of a surrogate pair, which no file in UTF-8 can.
+    # User input may contain half of a surrogate pair, which UTF-8 can't encode.
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hash(text: str) -> str:
-    """Of the text between the tags, as the browser hashes it (CSP level 2, section 4.2.5)."""
+    """Return the CSP hash of the text between the tags (CSP level 2, section 4.2.5)."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -102,11 +102,11 @@ def clean(text: object) -> str:
     return escape(one_line(str(text)))
 
 
-# -------------------------------------------------------------------------------- for the script
+# ----------------------------------------------------------------------------- for the script
 
 
 def page_data(report: TraceReport) -> dict[str, Any]:
-    """The run, as short as can be: 64 ranks in 126 rounds are half a million cells."""
+    """Return the run in compact form: 64 ranks in 126 rounds have half a million cells."""
     reduce_op = report.spec.op.reduce_op
     slots = [set(wanted) for wanted in report.wanted]
     for cells in (report.start, *(each.arrived for each in report.rounds)):
@@ -120,9 +120,9 @@ def page_data(report: TraceReport) -> dict[str, Any]:
         "sign": SIGNS.get(reduce_op or "sum", "⊕"),
         "chunks": list(report.chunk_names),
         "wanted": [list(each) for each in report.wanted],
-        # Of each rank the chunks that it holds at any time or should: each keeps its place.
+        # Chunks that each rank ever holds or should hold: each has a fixed position.
         "slots": [sorted(each) for each in slots] if report.start else [],
-        # What the ranks of a failed run held is not known: there is no picture.
+        # The ranks' chunks of a failed run are unknown, so there is no picture.
         "start": [[_cell(cell) for cell in cells] for cells in report.start] or None,
         "rounds": [_round_data(each, report.element_bytes) for each in report.rounds],
         "words": sentences(report) if report.start else [],
@@ -139,13 +139,13 @@ def page_data(report: TraceReport) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> list[Any]:
-    """Its chunk, whose contributions as runs, whether it is complete, and its numbers."""
+    """Return the chunk, runs of contributing ranks, 1 if complete, and its numbers."""
     values = [v if isinstance(v, str) else number(v) for v in cell.values]
     return [cell.chunk, _ends(cell.ranks), int(cell.complete), values]
 
 
 def _ends(numbers: Sequence[int]) -> list[int]:
-    """First and last of each run: ``0 1 2 5`` is ``[0, 2, 5, 5]``."""
+    """Return the first and last of each run: ``0 1 2 5`` becomes ``[0, 2, 5, 5]``."""
     return [end for run in runs(numbers) for end in run]
 
 
@@ -173,58 +173,58 @@ def _round_data(each: PlayedRound, itemsize: int) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------ in sentences
+# -------------------------------------------------------------------------------------- sentences
 
 
 def sentences(report: TraceReport) -> list[tuple[str, str, str]]:
-    """One before the first round, and one for each: which, what is sent in it, what came of it."""
+    """Return (title, messages, result) of the start and of each round."""
     states = list(report.states())
     head = "Before the first round" if report.rounds else "No round is needed"
     found = [(head, "", _progress(report, states[0], None))]
     for each, (before, after) in zip(report.rounds, pairwise(states), strict=True):
         head = f"Round {each.number} of {len(report.rounds)}"
-        came, fault = _progress(report, after, before), report.spec.fault
+        progress, fault = _progress(report, after, before), report.spec.fault
         if fault and fault.round == each.number:
-            came += f" {fault_text(fault)}"
+            progress += f" {fault_text(fault)}"
         phase = f", {each.phase}" if each.phase else ""
-        found.append((f"{head}{phase}", _messages(report, each), came))
+        found.append((f"{head}{phase}", _messages(report, each), progress))
     return found
 
 
 def _messages(report: TraceReport, each: PlayedRound) -> str:
-    """Who sends what to whom, and whether it is combined there or kept."""
+    """Describe the messages of a round, and whether the receiver combines or keeps them."""
     kinds: dict[tuple[bool, str], list[str]] = {}
     for t in each.transfers:
         if t.elements:
             what = f"{CONTENTS[t.content]}{_chunk_list(report, t.chunks)}"
-            way = f"rank {t.src} sends {what} to rank {t.dst}"
-            kinds.setdefault((t.reduce, t.content), []).append(way)
-    told = []
+            message = f"rank {t.src} sends {what} to rank {t.dst}"
+            kinds.setdefault((t.reduce, t.content), []).append(message)
+    texts = []
     for (reduce, _), sent in kinds.items():
-        does = "combined with what is there" if reduce else "kept there as it came"
-        told.append(f"{listing(_few(sent))}; {does}.")
-    return " ".join(told) or "no message carries anything."
+        effect = "combined with the receiver's data" if reduce else "stored as received"
+        texts.append(f"{listing(_few(sent))}; {effect}.")
+    return " ".join(texts) or "all messages are empty."
 
 
 def _chunk_list(report: TraceReport, chunks: Sequence[int]) -> str:
-    """``chunk 2``, ``chunks 0–3 and 6``; few of many are named."""
+    """Return ``chunk 2`` or ``chunks 0–3 and 6``; a long list is shortened."""
     names = report.chunk_names
     plain = all(names[each] == str(each) for each in chunks)
-    told = run_names(chunks) if plain else [names[each] for each in chunks]
-    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_few(told))}"
+    texts = run_names(chunks) if plain else [names[each] for each in chunks]
+    return f"{'chunk' if len(chunks) == 1 else 'chunks'} {listing(_few(texts))}"
 
 
-def _few(told: list[str]) -> list[str]:
-    """The first of many, and how many more there are."""
-    more = [f"{len(told) - MOST_NAMED:,} more"] if len(told) > MOST_NAMED else []
-    return told[:MOST_NAMED] + more
+def _few(texts: list[str]) -> list[str]:
+    """Shorten a long list to its first items and the number of the rest."""
+    more = [f"{len(texts) - MOST_NAMED:,} more"] if len(texts) > MOST_NAMED else []
+    return texts[:MOST_NAMED] + more
 
 
 Held = tuple[dict[int, Cell], ...]
 
 
 def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
-    """How many of the chunks that are wanted are complete, and which are so since this round."""
+    """Return the number of complete chunks, and the names of the newly completed ones."""
 
     def complete(state: Held) -> set[tuple[int, int]]:
         return {
@@ -236,17 +236,17 @@ def _progress(report: TraceReport, now: Held, before: Held | None) -> str:
 
     done = complete(now)
     wanted = sum(map(len, report.wanted))
-    told = f"Complete now: {len(done):,} of {plural(wanted, 'wanted chunk')}"
-    fresh = sorted(done - complete(before)) if before is not None else []
-    names = _few([f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in fresh])
-    return f"{told}; new: {listing(names)}." if names else f"{told}."
+    text = f"Complete: {len(done):,} of {plural(wanted, 'chunk')}"
+    new = sorted(done - complete(before)) if before is not None else []
+    names = _few([f"chunk {report.chunk_names[c]} on rank {rank}" for rank, c in new])
+    return f"{text}; new: {listing(names)}." if names else f"{text}."
 
 
-# ----------------------------------------------------------------------- what does not change
+# --------------------------------------------------------------------------------- static content
 
 
 def _verdict(report: TraceReport) -> Iterator[str]:
-    """Whether it is right, in words and by a sign; a simulation has nothing to verify."""
+    """Yield the verdict with its sign; a simulation has nothing to verify."""
     if report.spec.fault is not None:
         yield f'<p class="spoiled">⚠ {clean(fault_text(report.spec.fault))}</p>'
     if report.world is not None and report.world.verdict is not None:
@@ -256,23 +256,23 @@ def _verdict(report: TraceReport) -> Iterator[str]:
         items = "".join(
             f"<li>✗ {clean(wrong_text(each, report.chunk_names))}</li>" for each in report.wrong
         )
-        opened = " open" if len(report.wrong) <= IN_SIGHT else ""
-        told = f'<summary class="bad">{verdict_text(report, Signs())}</summary>'
-        yield f'<details class="wrong"{opened}>{told}<ul>{items}</ul></details>'
+        opened = " open" if len(report.wrong) <= MOST_OPEN else ""
+        head = f'<summary class="bad">{verdict_text(report, Signs())}</summary>'
+        yield f'<details class="wrong"{opened}>{head}<ul>{items}</ul></details>'
     else:
         style = "paper" if report.world is None else "good"
         yield f'<p class="{style}">{verdict_text(report, Signs())}</p>'
 
 
 def _counts(report: TraceReport) -> str:
-    """Each formula beside what was counted, and what was really handed to the backend."""
-    table = _table("Formula beside count", *cost_table(report, Signs()))
+    """Return the table of formulas, counts and bytes handed to the backend."""
+    table = _table("Formulas and counts", *cost_table(report, Signs()))
     letters = clean(f"B: {payload_text(report.traffic)}; {LETTERS}")
     return f'<div class="counts">{table}</div><p class="quiet">{letters}</p>'
 
 
 def _by_rank(report: TraceReport) -> str:
-    """What each rank sends and receives."""
+    """Return the table of bytes that each rank sends and receives."""
     heads = ["Rank", "Sent", "Received", *(["Handed over"] if report.handed_bytes else [])]
     columns = [report.sent_bytes, report.received_bytes]
     columns += [report.handed_bytes] if report.handed_bytes else []
@@ -280,15 +280,15 @@ def _by_rank(report: TraceReport) -> str:
         [f"Rank {rank}", *map(exact_size, row)]
         for rank, row in enumerate(zip(*columns, strict=True))
     ]
-    return _table("Bytes of each rank", heads, rows)
+    return _table("Bytes per rank", heads, rows)
 
 
 def _rounds(report: TraceReport) -> str:
-    """A row a round, with a button that jumps behind it."""
+    """Return a table with one row per round, each with a button to jump to the round's end."""
     if not report.start:
-        return "<p>The run failed: what the ranks held is not known.</p>"
+        return "<p>The run failed, so the chunks of the ranks are unknown.</p>"
     timed = any(each.moments for each in report.rounds)
-    heads = ["After", "Phase", "Messages", "Largest", "In all", *(["Took"] if timed else [])]
+    heads = ["After", "Phase", "Messages", "Largest", "Total", *(["Time"] if timed else [])]
     rows = [["0", *[""] * (len(heads) - 1)]]
     for each in report.rounds:
         sizes = [t.elements * report.element_bytes for t in each.transfers if t.elements]
@@ -303,7 +303,7 @@ def _rounds(report: TraceReport) -> str:
 
 
 def _took(each: PlayedRound) -> str:
-    """From the first rank that began the round until the last that ended it."""
+    """Return the time from the first rank's begin to the last rank's end of the round."""
     busy = [m for m in each.moments if m.ended_s > m.began_s]
     if not busy:
         return "—"
@@ -316,13 +316,13 @@ def _table(
     rows: Sequence[Sequence[str]],
     first: Callable[[str], str] = escape,
 ) -> str:
-    """A table that may be wider than its page; what is scrolled can be reached by keyboard.
+    """Return an HTML table that scrolls if it is wider than the page, also by keyboard.
 
     Args:
-        caption: its name.
-        heads: of the columns.
-        rows: of texts.
-        first: makes the HTML of a row's first cell.
+        caption: Caption of the table.
+        heads: Column headings.
+        rows: Rows of texts.
+        first: Function that returns the HTML of a row's first cell.
     """
     top = "".join(f'<th scope="col">{clean(head)}</th>' for head in heads)
     body = "".join(

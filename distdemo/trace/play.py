@@ -1,7 +1,6 @@
-"""A schedule played without processes, also with one message gone wrong.
+"""Play a schedule without processes, optionally with a fault in one message.
 
-What a chunk holds is anything that can be combined: numbers, or the ranks whose contributions are
-in it.
+A chunk's content is anything that can be combined: numbers, or the ranks that contributed to it.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from distdemo.trace.schedule import Schedule, ScheduleError
 
 V = TypeVar("V")
 Contributions = tuple[int, ...]
-"""Ranks, each as often as its contribution is in a chunk, in order."""
-FEW = 8  # messages of a round of which the first that does harm is taken
+"""Ranks that contributed to a chunk, sorted, each repeated once per contribution."""
+MOST_TRIED = 8  # messages of a round that are tried to find one that changes the result
 
 
 class Holdings(Generic[V]):
-    """All ranks, and what each chunk of theirs holds.
+    """Contents of every rank's chunks.
 
     Args:
-        schedule: whose steps will be played.
-        start: what each rank holds before, by chunk.
-        combine: two of what chunks hold into one; what was held, then what came.
-        absent: what a chunk holds that was never filled; None: to send it is an error.
+        schedule: Schedule that will be played.
+        start: Each rank's initial contents, by chunk.
+        combine: Function that combines the held and the received content.
+        absent: Content of a chunk that was never filled; if None, sending one is an error.
 
     Attributes:
-        held: what each rank holds now, by chunk.
+        held: Each rank's current contents, by chunk.
     """
 
     def __init__(
@@ -47,10 +46,10 @@ class Holdings(Generic[V]):
         self.held = tuple(dict(each) for each in start)
 
     def play(self, step: PlayedRound) -> None:
-        """One round: all is sent as it was before, then it arrives.
+        """Play one round: all messages are sent before any arrives.
 
         Raises:
-            ScheduleError: a rank sends a chunk that it does not have.
+            ScheduleError: A rank sends a chunk that it doesn't hold.
         """
         messages = [(each, self._message(step, each)) for each in step.transfers]
         if self._moved:
@@ -73,32 +72,32 @@ class Holdings(Generic[V]):
             if content is None:
                 raise ScheduleError(
                     f"In round {step.number} rank {transfer.src} sends chunk {chunk}, "
-                    "which it does not have."
+                    "which it doesn't hold."
                 )
             message[chunk] = content
         return message
 
 
 def contributions(schedule: Schedule, *, forgiving: bool = False) -> Holdings[Contributions]:
-    """Before the first round, with whose contributions are in what.
+    """Return the holdings before the first round, with contributions as contents.
 
     Args:
-        schedule: of any number of ranks that can be written out.
-        forgiving: a chunk that was never filled holds nobody's, instead of being an error.
+        schedule: Schedule with few enough ranks to be written out.
+        forgiving: True if a chunk that was never filled counts as empty instead of as an error.
     """
     start = [dict.fromkeys(schedule.given(rank), (rank,)) for rank in range(schedule.n)]
     absent: Contributions | None = () if forgiving else None
-    return Holdings(schedule, start, lambda held, came: tuple(sorted(held + came)), absent)
+    return Holdings(schedule, start, lambda held, received: tuple(sorted(held + received)), absent)
 
 
 def played(
     schedule: Schedule, fault: Fault | None = None
 ) -> Iterator[tuple[PlayedRound, Holdings[Contributions]]]:
-    """Each round with what all hold after it, always the same object.
+    """Yield each round with the holdings after it, which are one object that changes.
 
     Args:
-        schedule: as above.
-        fault: what goes wrong, if anything.
+        schedule: Schedule to play.
+        fault: Fault to inject, if any.
     """
     holdings = contributions(schedule, forgiving=fault is not None)
     for step in steps(schedule, fault):
@@ -110,7 +109,7 @@ def played(
 
 
 def steps(schedule: Schedule, fault: Fault | None) -> Iterator[PlayedRound]:
-    """The schedule's steps, one of them with the fault."""
+    """Yield the schedule's steps, one of them with the fault."""
     for step in schedule.steps():
         if fault is None or step.number != fault.round:
             yield step
@@ -122,23 +121,24 @@ def steps(schedule: Schedule, fault: Fault | None) -> Iterator[PlayedRound]:
             elif fault.fault == "twice":
                 found += [each, each]
             elif fault.fault == "neighbour":
-                beside = (each.dst + 1) % schedule.n
-                beside = (beside + 1) % schedule.n if beside == each.src else beside
-                found.append(replace(each, dst=beside))
+                neighbour = (each.dst + 1) % schedule.n
+                if neighbour == each.src:
+                    neighbour = (neighbour + 1) % schedule.n
+                found.append(replace(each, dst=neighbour))
         yield replace(step, transfers=tuple(found))
 
 
 def find_fault(
     schedule: Schedule, kind: FaultKind, number: int | None = None, src: int | None = None
 ) -> Fault:
-    """The fault that is made: of this rank in this round, or an early one that spoils the result.
+    """Return the fault of this rank in this round, or an early one that changes the result.
 
-    Not each does: a sum that goes to the wrong neighbour early in a ring meets there the rest of it
-    later, and all is well in the end. So messages of the first, the middle and the last round are
-    tried before all others.
+    Not every fault does: a sum sent to the wrong neighbour early in a ring is combined there with
+    the rest of it later, and the result is right. Messages of the first, middle and last rounds are
+    tried first.
 
     Raises:
-        UsageError: the schedule has no such message, or it can't go wrong so.
+        UsageError: The schedule has no such message, or this fault can't occur in it.
     """
     every = list(schedule.steps())
     likely = {1, (len(every) + 1) // 2, len(every)}
@@ -150,25 +150,25 @@ def find_fault(
         for fault in _faults(schedule, kind, each)
         if src in (None, fault.src)
     ]
-    tried = fitting if number is None else fitting[:FEW]
-    found = next((fault for fault in tried if harms(schedule, fault)), None)
+    tried = fitting if number is None else fitting[:MOST_TRIED]
+    found = next((fault for fault in tried if changes_result(schedule, fault)), None)
     if found is None and number is not None:
         found = next(iter(fitting), None)
     if found is None:
         raise UsageError(
-            f"There is no such message to spoil by {kind}.",
+            f"No message matches the fault {kind}.",
             f"{schedule.algorithm.name} on {schedule.n} ranks has {len(every)} rounds; twice needs "
-            "a message that is reduced, and neighbour three ranks.",
+            "a message that is reduced, and neighbour needs three ranks.",
             f"Try --spoil {kind if number is not None else 'drop'}, or more ranks.",
         )
     return found
 
 
 def _faults(schedule: Schedule, kind: FaultKind, step: PlayedRound) -> list[Fault]:
-    """One for each message of this round that can go wrong so.
+    """Return one fault per message of this round to which this kind applies.
 
-    Where ranks' numbers are combined rank 0 comes last: its first number is 0 by default, and a sum
-    without it, or with it twice, is right by chance.
+    If values are reduced, rank 0 comes last: its first number is 0 by default, so a sum without it,
+    or with it twice, is right by chance.
     """
     if kind == "neighbour" and schedule.n < 3:
         return []
@@ -178,8 +178,8 @@ def _faults(schedule: Schedule, kind: FaultKind, step: PlayedRound) -> list[Faul
     return [Fault(kind, step.number, each.src) for each in sent]
 
 
-def harms(schedule: Schedule, fault: Fault) -> bool:
-    """Whether any rank ends with other contributions than it should."""
+def changes_result(schedule: Schedule, fault: Fault) -> bool:
+    """Return True if any rank ends with wrong contributions."""
     *_, (_, holdings) = played(schedule, fault)
     return any(
         holdings.held[rank].get(chunk) != schedule.complete(chunk)

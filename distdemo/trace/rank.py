@@ -1,8 +1,8 @@
-"""A schedule on one real rank: isend and irecv of torch.distributed, and reductions of what came.
+"""Run a schedule on one rank with torch.distributed's isend and irecv, and local reductions.
 
-All memory, and every message, is prepared beforehand. What is then done in a round is what a loop
-that somebody wrote by hand would do: pack what does not lie in a row, post all receives and sends,
-wait for all of them, reduce. All are posted before any is waited for, so no size can deadlock.
+All buffers and messages are prepared beforehand. Each round then does only what a hand-written loop
+would do: pack non-contiguous chunks, post all receives and sends, wait for all of them, reduce. All
+are posted before the first wait, so no message size can deadlock.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.ops.spec import Number, OpSpec
 
-Act = Callable[[], Any]
+Action = Callable[[], Any]
 Numbers = tuple["Number | str", ...]
-"""The first numbers of a chunk."""
-SHOWN = 4  # of them are kept
-SIGN_OF_LIFE = 0.5  # seconds between two of them
-_SENT_AS_IT_IS = frozenset(
+"""First numbers of a chunk."""
+MOST_NUMBERS = 4  # numbers recorded per chunk
+HEARTBEAT_S = 0.5  # seconds between two progress messages to the launcher
+_NATIVE_DTYPES = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64}
     | {torch.int8, torch.uint8, torch.int32, torch.int64}
 )
-"""What every backend sends; other elements go as their bytes."""
+"""Dtypes that every backend can send; other tensors are sent as bytes."""
 
 
 def trace(rank: Rank, spec: TraceSpec) -> RankTrace:
-    """Collective: run the schedule on this rank, and say what it held after each round.
+    """Collective: run the schedule and record what this rank holds after each round.
 
-    It is run twice. The second time is kept: in the first the connections are made and memory is
-    touched for the first time, and the picture is not to be one of that.
+    It runs twice, and only the second run is recorded: the first one opens the connections and
+    touches memory for the first time.
 
     Args:
-        rank: this rank of the world; all of the world take part.
-        spec: the same on all ranks.
+        rank: Handle of this rank. Every rank of the world takes part.
+        spec: Run to trace, the same on all ranks.
     """
     schedule = algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
     runner = Runner(rank.rank, schedule, spec.op, rank.device, spec.fault)
     name = f"{spec.algorithm} {spec.op.op}"
     rank.reach(f"entered {name}")
-    if rank.device != "cpu":  # NCCL wants all ranks in its first call; a round may have only some
+    if rank.device != "cpu":  # NCCL's first call needs all ranks; a round may involve only some
         dist.all_reduce(torch.zeros(1, device=rank.device))
     runner.reset()
     runner.run()
@@ -96,10 +96,10 @@ def _wrong_chunks(
     wanted: list[Expected],
     verification: Verification,
 ) -> Iterator[WrongChunk]:
-    """Each chunk that this rank must have and has not, or that holds something else."""
-    here = runner.chunks()
-    for place, chunk in enumerate(schedule.due(rank)):
-        whole = wanted[0 if schedule.goal.whole else place]
+    """Yield the chunks that this rank should hold but that are missing or wrong."""
+    held = runner.chunks()
+    for index, chunk in enumerate(schedule.due(rank)):
+        whole = wanted[0 if schedule.goal.whole else index]
         tensor, bound = whole.tensor.reshape(-1), whole.bound
         first, end = 0, tensor.numel()
         if schedule.goal.whole:
@@ -107,17 +107,17 @@ def _wrong_chunks(
         if first == end:
             continue
         right = tensor[first:end]
-        if chunk not in here:
+        if chunk not in held:
             yield WrongChunk(rank, chunk, None, None, first_numbers(right)[0])
         elif not verification.ok:
             cut = None if bound is None else bound.reshape(-1)[first:end]
-            for miss in verify([here[chunk]], [Expected(right, cut)]).mismatches[:1]:
+            for miss in verify([held[chunk]], [Expected(right, cut)]).mismatches[:1]:
                 yield WrongChunk(rank, chunk, miss.index[0], miss.got, miss.expected)
 
 
 def first_numbers(chunk: Tensor) -> Numbers:
-    """The first numbers of a chunk; a bool whose byte is neither 0 nor 1 is that byte, in words."""
-    head = chunk[:SHOWN].cpu()
+    """Return the first numbers of a chunk; an invalid bool (not 0 or 1) as ``byte 7``."""
+    head = chunk[:MOST_NUMBERS].cpu()
     if head.dtype != torch.bool:
         return tuple(head.tolist())
     return tuple(
@@ -125,19 +125,19 @@ def first_numbers(chunk: Tensor) -> Numbers:
     )
 
 
-# -------------------------------------------------------------------------------- what a rank does
+# ------------------------------------------------------------------------------------------- roles
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One rank in one round.
+    """One rank's part in one round.
 
     Attributes:
-        sends: its messages that carry anything.
-        receives: likewise.
-        fresh: chunks that it gets and did not have: there is nothing to combine them with.
-        arrived: chunks that are new or changed afterwards; also empty ones.
-        held: all chunks that it has afterwards.
+        sends: Non-empty messages that it sends.
+        receives: Non-empty messages that it receives.
+        fresh: Received chunks that it didn't hold before, so there is nothing to combine with.
+        arrived: Chunks that are new or changed after the round, including empty ones.
+        held: Chunks held after the round.
     """
 
     sends: tuple[Transfer, ...]
@@ -148,10 +148,10 @@ class Role:
 
 
 def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator[Role]:
-    """What this rank does in each round.
+    """Yield this rank's role in each round.
 
     Raises:
-        ScheduleError: without a fault, a rank sends a chunk that it does not have.
+        ScheduleError: Without a fault, a rank sends a chunk that it doesn't hold.
     """
     held = set(schedule.given(rank))
     for step in steps(schedule, fault):
@@ -161,7 +161,7 @@ def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator
         if fault is None and not sent <= held:
             raise ScheduleError(
                 f"In round {step.number} rank {rank} sends chunk {min(sent - held)}, "
-                "which it does not have."
+                "which it doesn't hold."
             )
         if schedule.goal.moved:
             held -= sent
@@ -177,42 +177,42 @@ def roles(rank: int, schedule: Schedule, fault: Fault | None = None) -> Iterator
         )
 
 
-# -------------------------------------------------------------------------------------- its memory
+# ------------------------------------------------------------------------------------------ memory
 
 
 class Memory:
-    """Chunks of one rank, one after the other in one tensor.
+    """Chunks of one rank, stored in one flat tensor.
 
     Args:
-        sizes: of the chunks.
-        order: the chunks that have a place, as they lie.
-        dtype: of the elements.
-        device: where.
+        sizes: Sizes of the chunks.
+        order: Chunks to store, in memory order.
+        dtype: Dtype of the tensor.
+        device: Device of the tensor.
 
     Attributes:
-        flat: all of them.
+        flat: Tensor with all chunks.
     """
 
     def __init__(
         self, sizes: ChunkSizes, order: Sequence[int], dtype: torch.dtype, device: str
     ) -> None:
-        self._places: dict[int, tuple[int, int]] = {}
+        self._spans: dict[int, tuple[int, int]] = {}
         end = 0
         for chunk in order:
             start, end = end, end + sizes.of(chunk)
-            self._places[chunk] = (start, end)
+            self._spans[chunk] = (start, end)
         self.flat: Tensor = torch.empty(end, dtype=dtype, device=device)
 
     def of(self, chunk: int) -> Tensor:
-        """The chunk itself."""
-        start, end = self._places[chunk]
+        """Return a view of the chunk."""
+        start, end = self._spans[chunk]
         return self.flat[start:end]
 
     def runs(self, chunks: Iterable[int]) -> list[Tensor]:
-        """These chunks, in this order, in as few pieces as they lie in; empty ones are nowhere."""
+        """Return views of these chunks in this order, adjacent ones merged, empty ones omitted."""
         found: list[tuple[int, int]] = []
         for chunk in chunks:
-            start, end = self._places[chunk]
+            start, end = self._spans[chunk]
             if start == end:
                 continue
             if found and found[-1][1] == start:
@@ -222,41 +222,41 @@ class Memory:
         return [self.flat[start:end] for start, end in found]
 
 
-# ------------------------------------------------------------------------------------- its rounds
+# ------------------------------------------------------------------------------------------ rounds
 
 
 @dataclass(slots=True)
 class RankRound:
-    """One round of one rank, ready to be run as often as one likes.
+    """One round of one rank, prepared so that it can run repeatedly.
 
     Attributes:
-        packing: what is done before.
-        post: posts all messages, and gives their handles.
-        settling: what is done after: what came is reduced, or unpacked.
+        packing: Actions before the messages are posted.
+        post: Function that posts all messages and returns their handles.
+        settling: Actions after the messages arrived: they are reduced or unpacked.
     """
 
-    packing: list[Act]
+    packing: list[Action]
     post: Callable[[], list[Any]]
-    settling: list[Act]
+    settling: list[Action]
 
 
 class Runner:
-    """One rank, ready to run a schedule as often as one likes.
+    """One rank, prepared to run a schedule repeatedly.
 
-    ``reset`` has to come before the first run. A run goes on from what the memory holds by then.
+    Call ``reset`` before the first run. Each run starts from the current contents of the memory.
 
     Args:
-        rank: this one.
-        schedule: what all ranks have to do.
-        spec: the op, with dtype, shape, reduce op and root.
-        device: where the tensors are.
-        fault: what goes wrong on purpose: then also what was never filled is sent.
+        rank: Number of this rank.
+        schedule: Schedule of all ranks.
+        spec: Op with its dtype, shape, reduce op and root.
+        device: Device of the tensors.
+        fault: Injected fault, if any. With one, chunks that were never filled may be sent.
 
     Attributes:
-        sent_bytes: that one run hands to the backend to be sent.
+        sent_bytes: Bytes that one run hands to the backend for sending.
 
     Raises:
-        ScheduleError: a rank sends a chunk that it does not have.
+        ScheduleError: A rank sends a chunk that it doesn't hold.
     """
 
     def __init__(
@@ -266,24 +266,24 @@ class Runner:
         self._roles = tuple(roles(rank, schedule, fault))
         self._load()
         self._combine = getattr(torch, REDUCTIONS[spec.reduce_op or "sum"].torch_combine)
-        # Keeps the handles until the next round has posted its own. To let go of one of gloo's as
-        # soon as it has been waited for means to wait for gloo's thread once more: on crowded cores
-        # a round takes twice as long then.
-        self._under_way: list[Any] = []
-        # Where ranks pass on the message that they got last, it must not be written over.
+        # Handles are kept until the next round has posted its own. Dropping one of gloo's right
+        # after its wait() waits for gloo's thread again, which doubles a round's time on
+        # oversubscribed cores.
+        self._in_flight: list[Any] = []
+        # If ranks forward the last message that they received, it must not be overwritten.
         self._passes_on = any(t.content == "last" for role in self._roles for t in role.sends)
         self._last: Tensor | None = None
-        self._rooms: list[Tensor] = []
-        self._taken: list[Tensor] = []
+        self._buffers: list[Tensor] = []
+        self._used_buffers: list[Tensor] = []
         self.sent_bytes = 0
         self._rounds = [self._round(role) for role in self._roles]
         self._before, self._after = self._multiplying(), self._dividing()
         self._held = frozenset(schedule.given(rank))
 
-    # --------------------------------------------------------------------------------- running it
+    # ------------------------------------------------------------------------------------ running
 
     def reset(self) -> None:
-        """Hold again what was held at the start; all else is poison. Not to be timed."""
+        """Restore the initial chunks and poison all other memory. Not part of any timing."""
         given = self._schedule.given(self._rank)
         poison(self._memory.flat)
         for chunk, content in self._blank.items():
@@ -293,7 +293,7 @@ class Runner:
         self._held = frozenset(given)
 
     def run(self) -> None:
-        """Collective: all rounds."""
+        """Collective: run all rounds."""
         _all(self._before)
         for each in self._rounds:
             if each is not None:
@@ -305,32 +305,32 @@ class Runner:
             self._held = self._roles[-1].held
 
     def _post(self, each: RankRound) -> None:
-        """Pack, and post all messages."""
+        """Pack and post all messages."""
         _all(each.packing)
-        self._under_way = each.post()
+        self._in_flight = each.post()
 
     def _wait(self) -> None:
-        """Collective: until all of them are done."""
-        for work in self._under_way:
+        """Collective: wait for all posted messages."""
+        for work in self._in_flight:
             work.wait()
 
     def run_recorded(
         self, rank: Rank
     ) -> tuple[dict[int, Numbers], list[dict[int, Numbers]], list[Moment]]:
-        """Collective: all rounds, and notes of what changed in each and when.
+        """Collective: run all rounds and record what changed in each, and when.
 
         Args:
-            rank: tells the launcher that it still moves.
+            rank: Handle of this rank, used to report progress to the launcher.
 
         Returns:
-            The first numbers of all chunks before the first round; after each round those of the
-            chunks that it changed; when it was on this rank, by this machine's clock.
+            First numbers of all chunks before the first round; those of the changed chunks after
+            each round; times of each round on this rank, by this machine's clock.
         """
         _all(self._before)
         rank.synchronize()
         start = self._numbers(self._held)
         values, moments = [], []
-        last_sign = time.perf_counter()
+        last_report = time.perf_counter()
         for role, each in zip(self._roles, self._rounds, strict=True):
             changed = role.arrived
             began = posted = arrived = time.perf_counter()
@@ -350,20 +350,20 @@ class Runner:
             moments.append(Moment(*times) if each is not None else Moment(*[ended] * 4))
             self._held = role.held
             values.append(self._numbers(changed & self._held))
-            if ended - last_sign > SIGN_OF_LIFE:
+            if ended - last_report > HEARTBEAT_S:
                 rank.tell(None)
-                last_sign = ended
+                last_report = ended
         return start, values, moments
 
     def _numbers(self, chunks: Iterable[int]) -> dict[int, Numbers]:
         return {chunk: first_numbers(self._memory.of(chunk)) for chunk in sorted(chunks)}
 
     def chunks(self) -> dict[int, Tensor]:
-        """The chunks that are here now, as they are: views of one dimension."""
+        """Return the chunks that this rank holds now, as one-dimensional views."""
         return {chunk: self._memory.of(chunk) for chunk in sorted(self._held)}
 
     def result(self) -> list[Tensor]:
-        """The pieces of the op's result, as its ``expected`` has them: views."""
+        """Return the op's result as views, one per piece, in the order of ``expected``."""
         due, shape = self._schedule.due(self._rank), self._spec.shape
         if not due:
             return []
@@ -373,17 +373,17 @@ class Runner:
 
     # -------------------------------------------------------------------------- preparing a round
     #
-    # A message whose chunks lie in a row is sent from where they lie, others are packed. What only
-    # takes a place is received right there, unless that is sent, or filled twice, in the same
-    # round; what is reduced comes in beside it.
+    # Messages whose chunks are contiguous are sent without a copy; other messages are packed. A
+    # message that isn't reduced is received in place unless the same round also sends or refills
+    # that memory; a message that is reduced is received into a separate buffer.
 
     def _round(self, role: Role) -> RankRound | None:
-        """The next round; None where this rank has no part in it."""
+        """Prepare a round; return None if this rank sends and receives nothing in it."""
         if not role.sends and not role.receives:
             return None
-        self._taken = [] if self._last is None else [self._last]
-        packing: list[Act] = []
-        settling: list[Act] = []
+        self._used_buffers = [] if self._last is None else [self._last]
+        packing: list[Action] = []
+        settling: list[Action] = []
         fresh = set(role.fresh)
         out = [(each.dst, self._outgoing(each, packing)) for each in role.sends]
         into = [(each.src, self._incoming(each, role, fresh, settling)) for each in role.receives]
@@ -392,30 +392,30 @@ class Runner:
         self.sent_bytes += sum(tensor.nbytes for _, tensor in out)
         return RankRound(packing, self._posting(out, into), settling)
 
-    def _outgoing(self, transfer: Transfer, packing: list[Act]) -> Tensor:
+    def _outgoing(self, transfer: Transfer, packing: list[Action]) -> Tensor:
         if transfer.content == "last":
             if self._last is None or self._last.numel() != transfer.elements:
-                self._last = self._room(transfer.elements)
+                self._last = self._buffer(transfer.elements)
                 poison(self._last)
             return self._last
         source = self._original if transfer.content == "original" else self._memory
         runs = source.runs(transfer.chunks)
         if len(runs) == 1:
             return runs[0]
-        message = self._room(transfer.elements)
+        message = self._buffer(transfer.elements)
         packing.append(partial(torch.cat, runs, out=message))
         return message
 
     def _incoming(
-        self, transfer: Transfer, role: Role, fresh: set[int], settling: list[Act]
+        self, transfer: Transfer, role: Role, fresh: set[int], settling: list[Action]
     ) -> Tensor:
-        """Where the message comes to.
+        """Return the tensor to receive this message into.
 
         Args:
-            transfer: the message.
-            role: the whole round.
-            fresh: chunks with nothing to combine with yet; those that come now are taken out.
-            settling: gets what is to be done afterwards.
+            transfer: Message to receive.
+            role: This rank's part in the round.
+            fresh: Chunks with nothing to combine with yet. The message's chunks are removed.
+            settling: List to which the actions after the receive are appended.
         """
         runs = self._memory.runs(transfer.chunks)
         reduced = transfer.reduce and fresh.isdisjoint(transfer.chunks)
@@ -424,13 +424,13 @@ class Runner:
             for each in (*role.sends, *role.receives)
             if not set(each.chunks).isdisjoint(transfer.chunks)
         ]
-        alone = len(runs) == 1 and not transfer.reduce and len(touching) == 1
-        if alone and not self._passes_on:
+        in_place = len(runs) == 1 and not transfer.reduce and len(touching) == 1
+        if in_place and not self._passes_on:
             return runs[0]
-        message = self._room(transfer.elements)
+        message = self._buffer(transfer.elements)
         if reduced or not transfer.reduce:
             settling += self._settle(runs, message, reduce=reduced)
-        else:  # chunk by chunk: some are there already, others take their place
+        else:  # chunk by chunk: combine those already held, copy the rest
             chunks = [self._memory.of(chunk) for chunk in transfer.chunks]
             parts = torch.split(message, [chunk.numel() for chunk in chunks])
             for number, chunk, part in zip(transfer.chunks, chunks, parts, strict=True):
@@ -438,18 +438,18 @@ class Runner:
         fresh.difference_update(transfer.chunks)
         return message
 
-    def _room(self, elements: int) -> Tensor:
-        """Room for a message that can't lie where its chunks do, used anew in other rounds."""
-        for room in self._rooms:
-            if room.numel() == elements and not any(room is each for each in self._taken):
+    def _buffer(self, elements: int) -> Tensor:
+        """Return a buffer for a message outside the chunks' memory; other rounds reuse it."""
+        for buffer in self._buffers:
+            if buffer.numel() == elements and not any(buffer is b for b in self._used_buffers):
                 break
         else:
-            room = self._memory.flat.new_empty(elements)
-            self._rooms.append(room)
-        self._taken.append(room)
-        return room
+            buffer = self._memory.flat.new_empty(elements)
+            self._buffers.append(buffer)
+        self._used_buffers.append(buffer)
+        return buffer
 
-    def _settle(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Act]:
+    def _settle(self, runs: Sequence[Tensor], message: Tensor, *, reduce: bool) -> list[Action]:
         parts = torch.split(message, [run.numel() for run in runs])
         return [
             partial(self._combine, run, part, out=run) if reduce else partial(run.copy_, part)
@@ -459,10 +459,10 @@ class Runner:
     def _posting(
         self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
     ) -> Callable[[], list[Any]]:
-        """Posts all receives, then all sends; on a GPU as one launch."""
+        """Return a function that posts all receives, then all sends; on a GPU in one launch."""
 
         def wire(tensor: Tensor) -> Tensor:
-            return tensor if tensor.dtype in _SENT_AS_IT_IS else tensor.view(torch.uint8)
+            return tensor if tensor.dtype in _NATIVE_DTYPES else tensor.view(torch.uint8)
 
         if self._device != "cpu":
             batch = [dist.P2POp(dist.irecv, wire(tensor), peer) for peer, tensor in into]
@@ -472,10 +472,10 @@ class Runner:
         calls += [partial(dist.isend, wire(tensor), peer) for peer, tensor in out]
         return lambda: [call() for call in calls]
 
-    # ------------------------------------------------------------------------ preparing its memory
+    # ---------------------------------------------------------------------------- preparing memory
 
     def _load(self) -> None:
-        """The memory, and what was held at the start."""
+        """Allocate the memory and store the initial chunks."""
         schedule, rank, spec = self._schedule, self._rank, self._spec
         op, given, dtype = ops.REGISTRY[spec.op], schedule.given(rank), torch_dtype(spec)
         self._memory = Memory(schedule.sizes, self._order(), dtype, self._device)
@@ -484,11 +484,11 @@ class Runner:
             pieces = held_before(op, rank, spec)
             flat = [piece.reshape(-1).to(self._device) for piece in pieces]
             torch.cat(flat, out=self._given.flat)
-        # What is sent of the start has memory of its own where that is multiplied first.
+        # premul_sum multiplies before sending, so the original chunks need separate memory.
         self._original = self._given
         if spec.reduce_op == "premul_sum":
             self._original = Memory(schedule.sizes, given, dtype, self._device)
-        # What lies where results come to, so that a gap shows beside data of the user's own.
+        # Initial contents of the result buffers, so that a gap is visible in the user's own data.
         self._blank: dict[int, Tensor] = {}
         due = schedule.due(rank)
         if due and not op.is_in_place(spec) and (spec.values, spec.fill) != (None, None):
@@ -496,30 +496,30 @@ class Runner:
             self._blank = {chunk: each.reshape(-1) for chunk, each in zip(due, recv, strict=True)}
 
     def _order(self) -> Sequence[int]:
-        """How chunks lie: those of one tensor in a row, others so that little needs packing."""
+        """Return the memory order: a tensor's chunks in sequence, others to minimize packing."""
         schedule, rank = self._schedule, self._rank
         if schedule.goal.whole:
             return range(schedule.sizes.chunks)
         messages = [each for role in self._roles for each in (*role.sends, *role.receives)]
-        there = {*schedule.given(rank), *schedule.due(rank)}
-        there |= {chunk for role in self._roles for chunk in role.arrived}
-        there |= {chunk for each in messages for chunk in each.chunks}
-        row = sorted(there)
+        needed = {*schedule.given(rank), *schedule.due(rank)}
+        needed |= {chunk for role in self._roles for chunk in role.arrived}
+        needed |= {chunk for each in messages for chunk in each.chunks}
+        row = sorted(needed)
 
         def packed(order: Sequence[int]) -> int:
-            """Elements of the messages whose chunks don't lie in a row."""
-            place = {chunk: at for at, chunk in enumerate(order)}
+            """Return the number of elements in messages whose chunks aren't contiguous."""
+            position = {chunk: index for index, chunk in enumerate(order)}
             return sum(
                 each.elements
                 for each in messages
-                if any(place[b] != place[a] + 1 for a, b in pairwise(each.chunks))
+                if any(position[b] != position[a] + 1 for a, b in pairwise(each.chunks))
             )
 
         cuts = (bisect_left(row, start) for start in (0, rank, schedule.root))
         return min(([*row[cut:], *row[:cut]] for cut in cuts), key=packed)
 
-    def _multiplying(self) -> list[Act]:
-        """Before the first round: ``premul_sum`` multiplies."""
+    def _multiplying(self) -> list[Action]:
+        """Return the multiplications of ``premul_sum``, which precede the first round."""
         if self._spec.reduce_op != "premul_sum":
             return []
         factor, flat = self._spec.factor, self._memory.flat
@@ -528,14 +528,14 @@ class Runner:
             partial(torch.mul, self._given.flat, factor, out=self._original.flat),
         ]
 
-    def _dividing(self) -> list[Act]:
-        """After the last round: ``avg`` divides what this rank must hold."""
+    def _dividing(self) -> list[Action]:
+        """Return the divisions of ``avg``, which follow the last round."""
         if self._spec.reduce_op != "avg" or self._schedule.n == 1:
             return []
         runs = self._memory.runs(self._schedule.due(self._rank))
         return [partial(run.div_, self._schedule.n) for run in runs]
 
 
-def _all(acts: Iterable[Act]) -> None:
-    for act in acts:
-        act()
+def _all(actions: Iterable[Action]) -> None:
+    for action in actions:
+        action()

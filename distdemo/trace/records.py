@@ -1,6 +1,6 @@
-"""What ``trace`` is asked for and what came of it: frozen records; no torch, no rich, no typer.
+"""Inputs and results of ``trace`` as frozen records; no torch, Rich or Typer.
 
-Their fields are the names of the JSON documents. Ranks are those of the world.
+Field names are the keys of the JSON documents. Rank numbers are those of the world.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from distdemo.ops.contract import Traffic
 from distdemo.ops.spec import Number, OpSpec
 
 Content = Literal["held", "original", "last"]
-"""What is sent of a chunk: what the sender holds, what it began with, or what the last message that
-it got had in it."""
+"""Version of a chunk that is sent: the sender's current one, its initial one, or the one in the
+last message that it received."""
 FaultKind = Literal["drop", "neighbour", "twice"]
 Origin = Literal["given", "measured", "fitted"]
 
@@ -29,10 +29,10 @@ class Transfer:
     """One message.
 
     Attributes:
-        chunks: what it carries, in this order.
-        elements: of all of them together; a message of none is not sent.
-        reduce: the receiver combines it with what it holds; else it takes its place.
-        content: what is sent of these chunks.
+        chunks: Chunks that it carries, in this order.
+        elements: Total number of elements. A message with none isn't sent.
+        reduce: True if the receiver combines it with what it holds; otherwise it replaces that.
+        content: Version of the chunks that is sent.
     """
 
     src: int
@@ -45,13 +45,13 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is done wrong on purpose.
+    """An injected fault.
 
     Attributes:
-        fault: ``drop`` leaves a message out, ``neighbour`` sends it to the rank after the right
-            one, ``twice`` reduces it twice.
-        round: of the message, from 1 on.
-        src: its sender.
+        fault: ``drop`` omits a message, ``neighbour`` sends it to the rank after the right one,
+            ``twice`` reduces it twice.
+        round: Round of the message, starting at 1.
+        src: Sender of the message.
     """
 
     fault: FaultKind
@@ -61,13 +61,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmInfo:
-    """An algorithm in words.
+    """Description of an algorithm.
 
     Attributes:
-        op: torch's name of what it does.
-        summary: how, in a sentence.
-        source: of the algorithm and its formulas.
-        formulas: of ``rounds``, ``sent``, ``busiest`` and ``total``, as people write them.
+        op: torch's name of the operation.
+        summary: One sentence on how it works.
+        source: Source of the algorithm and its formulas.
+        formulas: Formulas for ``rounds``, ``sent``, ``busiest`` and ``total``, as text.
     """
 
     op: str
@@ -79,26 +79,26 @@ class AlgorithmInfo:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmList:
-    """Result of ``trace list``: the algorithms, an op's first being the usual one."""
+    """Result of ``trace list``: the algorithms. The first one of each op is the default."""
 
     algorithms: tuple[AlgorithmInfo, ...]
     ok: bool = True
 
 
-# ---------------------------------------------------------------------------------- what they cost
+# -------------------------------------------------------------------------------------------- cost
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a schedule does.
+    """Rounds and bytes of a schedule.
 
     Attributes:
         rounds: Number of rounds.
-        sent_bytes: by the rank that sends most.
-        busiest_bytes: through the rank where sent and received together are most.
-        total_bytes: that all ranks send together.
-        alpha_rounds: rounds in which anything is sent: how often α is paid.
-        beta_bytes: of the largest message of each round, added up: how often β is paid.
+        sent_bytes: Bytes sent by the rank that sends most.
+        busiest_bytes: Bytes sent and received by the busiest rank.
+        total_bytes: Bytes sent by all ranks together.
+        alpha_rounds: Rounds in which anything is sent. Each costs α once.
+        beta_bytes: Bytes of each round's largest message, added up. Each costs β once.
     """
 
     rounds: int
@@ -111,15 +111,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FormulaCheck:
-    """A formula beside what was counted.
+    """A formula compared with the count.
 
     Attributes:
         name: ``rounds``, ``sent_bytes``, ``busiest_bytes`` or ``total_bytes``.
-        formula: as people write it.
-        value: what it gives here, whole or not.
-        counted: what the schedule was seen to do.
-        same: whether both are one number.
-        exact: the formula is of equal chunks, and these are.
+        formula: Formula as text.
+        value: Value of the formula, not necessarily an integer.
+        counted: Number counted in the schedule.
+        same: True if both are equal.
+        exact: True if the formula is exact here: it assumes equal chunks.
     """
 
     name: str
@@ -132,16 +132,16 @@ class FormulaCheck:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What a message costs, by Hockney's model: a message of s bytes takes α + s·β.
+    """Cost of a message in Hockney's model: a message of s bytes takes α + s·β.
 
     Attributes:
         alpha_s: α, in seconds.
         beta_s_per_byte: β, in seconds.
         origin: ``given`` by the user, ``measured`` in the same world, or ``fitted`` to files.
-        message_bytes: of the messages that were timed.
-        runs: how often each of them was.
-        files: that it was fitted to.
-        series: what was fitted: ``all-reduce over gloo on 2 and 4 ranks, taken for ring``.
+        message_bytes: Sizes of the timed messages.
+        runs: Number of times that each of them was timed.
+        files: Files that it was fitted to.
+        series: Fitted series: ``all-reduce over gloo on 2 and 4 ranks, taken for ring``.
     """
 
     alpha_s: float
@@ -155,12 +155,12 @@ class CostModel:
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """The size at which two algorithms take equally long, by the model.
+    """Size at which two algorithms take the same time, according to the model.
 
     Attributes:
-        size_bytes: not a whole number as a rule.
-        below: the algorithm that is faster for less.
-        above: the one for more.
+        size_bytes: Size in bytes, usually not an integer.
+        below: Algorithm that is faster below this size.
+        above: Algorithm that is faster above it.
     """
 
     size_bytes: float
@@ -168,7 +168,7 @@ class Crossover:
     above: str
 
 
-# ---------------------------------------------------------------------------------- a run by rounds
+# ------------------------------------------------------------------------------------ traced rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +176,9 @@ class Cell:
     """A chunk that a rank holds.
 
     Attributes:
-        ranks: whose contribution is in it, in order, each as often as it is.
-        values: its first numbers, as they were really there; empty on paper.
-        complete: it holds what this chunk holds at the end, wherever that has to be.
+        ranks: Ranks that contributed to it, sorted, each repeated once per contribution.
+        values: First numbers that the rank really held; empty on paper.
+        complete: True if its contributions are those of the final result.
     """
 
     chunk: int
@@ -189,10 +189,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A round on one rank, in seconds after the first rank began the first round.
+    """Times of a round on one rank, in seconds since the first rank began the first round.
 
-    From ``began_s`` to ``posted_s`` and from ``arrived_s`` to ``ended_s`` the rank works: it packs
-    and posts its messages, and reduces or unpacks what came. In between it waits for them.
+    From ``began_s`` to ``posted_s`` the rank packs and posts its messages, then it waits for them.
+    From ``arrived_s`` to ``ended_s`` it reduces or unpacks them.
     """
 
     began_s: float
@@ -203,15 +203,15 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class PlayedRound:
-    """A round, and what changed by it. ``TraceReport.states`` gives all that ranks hold.
+    """A round and its changes. ``TraceReport.states`` returns the complete state of all ranks.
 
     Attributes:
-        number: from 1 on.
-        phase: of the algorithm; empty: it has only one.
-        transfers: what happens at the same time.
-        arrived: chunks that are new or changed, by rank.
-        gone: chunks that a rank has handed on and holds no more, by rank.
-        moments: by rank; empty on paper. A rank without a message has no duration.
+        number: Number of the round, starting at 1.
+        phase: Phase of the algorithm; empty if it has only one.
+        transfers: Messages that are sent at the same time.
+        arrived: Chunks that are new or changed, by rank.
+        gone: Chunks that a rank has passed on and no longer holds, by rank.
+        moments: Times by rank; empty on paper. A rank without a message has no duration.
     """
 
     number: int
@@ -224,16 +224,16 @@ class PlayedRound:
 
 @dataclass(frozen=True, slots=True)
 class WrongChunk:
-    """A chunk that is not what it should be.
+    """A chunk with a wrong result.
 
     Attributes:
-        element: the first wrong one, counted in the chunk; None: the chunk is not there at all.
-        got: what is there.
-        expected: what should be.
-        missing: ranks whose contribution is not in it.
-        extra: ranks whose contribution is in it more often than once, or should not be.
-        round: after which this chunk of this rank first differed from the right schedule's; None:
-            it is not known.
+        element: Index of the first wrong element in the chunk; None if the chunk is missing.
+        got: Actual number.
+        expected: Correct number.
+        missing: Ranks whose contribution is missing.
+        extra: Ranks whose contribution is in it more than once, or shouldn't be in it.
+        round: Round after which this rank's chunk first differed from the correct schedule; None
+            if unknown.
     """
 
     rank: int
@@ -248,15 +248,15 @@ class WrongChunk:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """How it went on one rank: what it tells the launcher.
+    """Trace of one rank, as it reports it to the launcher.
 
     Attributes:
-        start: the first numbers of every chunk that it held before the first round.
-        values: after each round the same of the chunks that arrived in it.
-        moments: of each round, on this machine's monotonic clock.
-        sent_bytes: that were handed to the backend to be sent.
-        verification: of the result, as the op's own.
-        wrong: chunks that are not what they should be.
+        start: First numbers of each chunk that it held before the first round.
+        values: First numbers of the chunks that arrived in each round.
+        moments: Times of each round, on this machine's monotonic clock.
+        sent_bytes: Bytes handed to the backend for sending.
+        verification: Verification of the result, the same as for the op itself.
+        wrong: Chunks with a wrong result.
     """
 
     rank: int
@@ -273,10 +273,10 @@ class TraceSpec:
     """One run of one algorithm.
 
     Attributes:
-        op: with n, dtype, shape, reduce op and root.
-        algorithm: its name.
-        chunks: number of chunks; None: its usual number.
-        fault: what is done wrong on purpose.
+        op: Op with its number of ranks, dtype, shape, reduce op and root.
+        algorithm: Name of the algorithm.
+        chunks: Number of chunks; None for the algorithm's default.
+        fault: Injected fault, or None.
     """
 
     op: OpSpec
@@ -286,31 +286,31 @@ class TraceSpec:
 
     @property
     def divides(self) -> bool:
-        """Whether all that is held at the end is divided then."""
+        """Return True if the result is divided after the last round."""
         return self.op.reduce_op == "avg" and self.op.group_size > 1
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """A run on real ranks, round by round; or the same on paper, where there is no world.
+    """A run on real ranks, round by round, or the same on paper, without a world.
 
     Attributes:
-        traffic: of the op; its payload is the B of formulas.
-        element_bytes: of one element.
-        chunk_elements: of each chunk, by its number.
-        chunk_names: how people call each chunk, by its number: ``2``, of all_to_all ``0→3``.
-        wanted: the chunks that each rank must hold at the end.
-        start: what all ranks hold before the first round; empty where the run failed.
-        rounds: each with what changed by it.
-        counts: of the schedule.
-        sent_bytes: of each rank, counted.
-        received_bytes: likewise.
-        checks: formulas beside counts.
-        handed_bytes: that each rank really handed to the backend to be sent; empty on paper.
-        wrong: chunks that are not what they should be.
-        verifications: of the results, one a rank that returned.
-        world: how the ranks ended; None: on paper.
-        versions: of what was run.
+        traffic: Traffic of the op. Its payload is the B of the formulas.
+        element_bytes: Bytes per element.
+        chunk_elements: Elements of each chunk, by chunk number.
+        chunk_names: Name of each chunk, by chunk number: ``2``, or ``0→3`` for all_to_all.
+        wanted: Chunks that each rank must hold at the end.
+        start: Chunks that each rank holds before the first round; empty if the run failed.
+        rounds: Rounds with their changes.
+        counts: Counts of the schedule.
+        sent_bytes: Bytes that each rank sends, counted in the schedule.
+        received_bytes: Bytes that each rank receives, counted in the schedule.
+        checks: Formulas compared with the counts.
+        handed_bytes: Bytes that each rank really handed to the backend; empty on paper.
+        wrong: Chunks with a wrong result.
+        verifications: Verification of each rank that returned.
+        world: Outcome of the ranks; None on paper.
+        versions: Versions of the software.
     """
 
     spec: TraceSpec
@@ -334,23 +334,23 @@ class TraceReport:
 
     @derived
     def ok(self) -> bool:
-        """Whether all ranks returned, and what they returned is right."""
+        """True if all ranks returned and their results are right."""
         if self.wrong or (self.world is not None and not self.world.ok):
             return False
         return all(each.ok for each in self.verifications)
 
     @property
     def n(self) -> int:
-        """Ranks."""
+        """Number of ranks."""
         return self.spec.op.group_size
 
     @property
     def messages(self) -> int:
-        """Number of messages that carry anything."""
+        """Number of non-empty messages."""
         return sum(t.elements > 0 for each in self.rounds for t in each.transfers)
 
     def states(self) -> Iterator[tuple[dict[int, Cell], ...]]:
-        """What each rank holds, by chunk: before the first round, and after each; new objects."""
+        """Yield each rank's cells by chunk, before the first round and after each; new objects."""
         now = tuple({cell.chunk: cell for cell in cells} for cells in self.start)
         yield now
         for each in self.rounds:

@@ -1,6 +1,6 @@
-"""The report of a traced run: what all held round by round, counts beside formulas, what is wrong.
+"""Build the report of a traced run: state after each round, counts, formulas and wrong chunks.
 
-Whose contributions are where follows from the schedule; the numbers are those that the ranks had.
+Contributions follow from the schedule; numbers are those that the ranks really held.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from distdemo.trace.records import (
 from distdemo.trace.schedule import Schedule
 from distdemo.versions import versions
 
-Place = tuple[int, int]
+RankChunk = tuple[int, int]
 """A rank and a chunk."""
 
 
 def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceReport:
-    """Everything that the views are drawn from.
+    """Return the report that all views display.
 
-    A world that failed has no start and no rounds: what its ranks held is not known.
+    The report of a failed world has no start and no rounds, because its ranks' state is unknown.
 
     Args:
-        spec: what every rank ran.
-        world: how its ranks ended; None: on paper, whose contributions are where, without numbers
-            and moments.
+        spec: Run of every rank.
+        world: Outcome of the world. None for a report on paper, with contributions but without
+            numbers and times.
     """
     op, schedule = spec.op, algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
     traffic = ops.REGISTRY[op.op].traffic(op)
@@ -80,11 +80,11 @@ def make_report(spec: TraceSpec, world: WorldReport | None = None) -> TraceRepor
 
 
 def _age(wrong: WrongChunk) -> tuple[float, int, int]:
-    """Where the fault began comes first."""
+    """Return a sort key that puts the earliest wrong chunk first."""
     return (math.inf if wrong.round is None else wrong.round, wrong.rank, wrong.chunk)
 
 
-# ------------------------------------------------------------------------------------- the rounds
+# ------------------------------------------------------------------------------------------ rounds
 
 
 def _rounds(
@@ -92,7 +92,7 @@ def _rounds(
 ) -> tuple[
     tuple[tuple[Cell, ...], ...], tuple[PlayedRound, ...], tuple[dict[int, Contributions], ...]
 ]:
-    """What all hold at the start, each round with what changed, and what is where at the end."""
+    """Return the state at the start, the rounds with their changes, and the final contributions."""
 
     def cell(rank: int, chunk: int, ranks: Contributions, number: int) -> Cell:
         values: tuple[Number | str, ...] = ()
@@ -115,7 +115,7 @@ def _rounds(
         for each in step.transfers:
             arrived[each.dst].update(each.chunks)
             gone[each.src].update(each.chunks)
-        if spec.divides and step.number == len(moments):  # what ranks must hold changes as well
+        if spec.divides and step.number == len(moments):  # the division changes these chunks too
             for rank, chunks in enumerate(arrived):
                 chunks.update(schedule.due(rank))
         cells = tuple(
@@ -131,12 +131,11 @@ def _rounds(
 
 
 def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tuple[Moment, ...]]:
-    """The moments of each round, counted from where the first rank began the first one.
+    """Return the times of each round, relative to the start of the first rank's first round.
 
     Args:
-        traces: one a rank.
-        hosts: of the ranks; with several each counts from its own first moment, as their clocks
-            can't be compared.
+        traces: Traces, one per rank.
+        hosts: Host of each rank. Clocks of hosts can't be compared, so each host has its own start.
     """
     homes = hosts or [""] * len(traces)
     first: dict[str, float] = {}
@@ -157,7 +156,7 @@ def on_one_clock(traces: Sequence[RankTrace], hosts: Sequence[str]) -> list[tupl
     ]
 
 
-# ----------------------------------------------------------------------------------- what is wrong
+# ------------------------------------------------------------------------------------ wrong chunks
 
 
 def _wrong(
@@ -166,26 +165,27 @@ def _wrong(
     held: Sequence[dict[int, Contributions]],
     traces: Sequence[RankTrace],
 ) -> Iterator[WrongChunk]:
-    """Each chunk that is not what it should be, with whose contributions it lacks or has too many.
+    """Yield each wrong chunk with its missing and extra contributions.
 
-    By its numbers, or, though those happen to be right, by what is in it.
+    A chunk is wrong if its numbers are, or if its contributions are and the numbers are right by
+    chance.
     """
     by_numbers = {(each.rank, each.chunk): each for trace in traces for each in trace.wrong}
     since = {} if spec.fault is None else _since(spec, schedule)
     for rank, chunk in [
         (each, chunk) for each in range(schedule.n) for chunk in schedule.due(each)
     ]:
-        here, right = held[rank].get(chunk, ()), schedule.complete(chunk)
+        actual, right = held[rank].get(chunk, ()), schedule.complete(chunk)
         found = by_numbers.get((rank, chunk))
-        if found is None and (here == right or not schedule.sizes.of(chunk)):
+        if found is None and (actual == right or not schedule.sizes.of(chunk)):
             continue
         if found is None and not traces:  # on paper there are no numbers
-            found = WrongChunk(rank, chunk, 0 if here else None, None, None)
-        elif found is None:  # its numbers are what they should be, by chance
-            noted = (traces[rank].start, *traces[rank].values)
-            number = next(values[chunk][0] for values in reversed(noted) if chunk in values)
+            found = WrongChunk(rank, chunk, 0 if actual else None, None, None)
+        elif found is None:  # its numbers are right by chance
+            recorded = (traces[rank].start, *traces[rank].values)
+            number = next(values[chunk][0] for values in reversed(recorded) if chunk in values)
             found = WrongChunk(rank, chunk, 0, number, number)
-        times = Counter(here)
+        times = Counter(actual)
         yield replace(
             found,
             missing=tuple(each for each in right if each not in times),
@@ -194,9 +194,9 @@ def _wrong(
         )
 
 
-def _since(spec: TraceSpec, schedule: Schedule) -> dict[Place, int]:
-    """The round after which each place first differed from the right schedule's."""
-    found: dict[Place, int] = {}
+def _since(spec: TraceSpec, schedule: Schedule) -> dict[RankChunk, int]:
+    """Return the round after which each rank's chunk first differed from the correct schedule."""
+    found: dict[RankChunk, int] = {}
     for (right, wanted), (wrong, got) in zip(
         played(schedule), played(schedule, spec.fault), strict=True
     ):

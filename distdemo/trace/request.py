@@ -1,6 +1,6 @@
-"""What ``trace`` is asked to run: the op with its algorithms, its tensors and its fault.
+"""Build the run of ``trace`` from its options: op, algorithms, tensors and fault.
 
-Everything that can be refused without torch is refused here.
+Everything that can be checked without torch is checked here.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from distdemo.cli.session import Session
     from distdemo.launcher.records import WorldSpec
     from distdemo.trace.algorithms.contract import Algorithm
-    from distdemo.trace.command import Spoil
+    from distdemo.trace.command import FaultSpec
     from distdemo.trace.records import TraceSpec
 
 MOST_SIZES = 50
-MOST_CELLS = 5_000_000  # chunks on ranks after rounds that are recorded; more is too much to read
+MOST_CELLS = 5_000_000  # recorded chunks over all ranks and rounds; more can't be read anyway
 NO_ARITHMETIC = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), frozenset(REDUCTIONS)),
     **dict.fromkeys(
         ("uint16", "uint32", "uint64"), frozenset({"sum", "avg", "premul_sum", "min", "max"})
     ),
 }
-"""Reduce ops that torch has no elementwise function for, by dtype (seen on 2.8, 2.13 and 2.15)."""
+"""Reduce ops for which torch has no elementwise function, by dtype (on 2.8, 2.13 and 2.15)."""
 
 
 def one_at_a_time(what: str, one: str) -> UsageError:
-    """The refusal of several where one run is shown."""
-    why = "Rounds are shown of one run; several are compared."
+    """Return the error for several algorithms or sizes; ``trace`` shows only one run."""
+    why = "trace shows the rounds of one run; trace compare compares several."
     return UsageError(f"{what}: one at a time.", why, f"Try {one}, or distdemo trace compare.")
 
 
@@ -52,7 +52,7 @@ def find_op(word: str | None) -> Op:
         more = [each.removeprefix("trace ") for each in names() if each.startswith("trace ")]
         known = [each.replace("_", "-") for each in algorithms.ops()]
         raise unknown("operation", [*known, *more], word or "", "distdemo trace")
-    algorithms.find(found[0].name)  # refuses an op that has none
+    algorithms.find(found[0].name)  # raises if the op has none
     return found[0]
 
 
@@ -104,7 +104,7 @@ def make_template(  # noqa: PLR0913, PLR0917 - the call's settings
     if factor != 2.0 and reduce_op != "premul_sum":
         raise UsageError(
             "--factor requires --reduce-op premul_sum.",
-            "It is what premul_sum multiplies each rank's tensor with.",
+            "premul_sum multiplies each rank's tensor by this factor.",
             "Leave it out.",
         )
     spec = OpSpec(
@@ -122,7 +122,7 @@ def make_template(  # noqa: PLR0913, PLR0917 - the call's settings
 
 
 def make_world(session: Session, n: int, data_bytes: int, **settings: Any) -> WorldSpec:  # noqa: ANN401 - those of ``Session.world``
-    """Return the world to start; its backend must send messages: the ranks reduce by themselves."""
+    """Return the world to start. Its backend must support send and receive: the ranks reduce."""
     world = session.world(n, data_bytes=data_bytes, **settings)
     p2p = ops.REGISTRY["p2p"]
     message = OpSpec(p2p.name, n, "uint8", (1,), src=0, dst=1, pattern="pair")
@@ -135,13 +135,13 @@ def make_world(session: Session, n: int, data_bytes: int, **settings: Any) -> Wo
 
 
 def check_arithmetic(spec: OpSpec) -> None:
-    """Refuse what no rank could reduce: the ranks do it by themselves, with torch's arithmetic."""
+    """Raise `UsageError` if torch has no arithmetic to reduce this dtype with; the ranks use it."""
 
     def why_not(dtype: str) -> str | None:
         if spec.reduce_op is None:
             return None
         if spec.reduce_op in NO_ARITHMETIC.get(dtype, ()):
-            return "The ranks reduce what they receive by themselves; torch has no such arithmetic."
+            return "The ranks reduce with torch's elementwise functions, and torch has none for it."
         return why_undefined(DTYPES[dtype].kind, spec.reduce_op)
 
     why = why_not(spec.dtype)
@@ -162,7 +162,7 @@ def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
     sizes: Sequence[int] | None,
     shape: Shape | None,
 ) -> OpSpec:
-    """The op with the shape of one run."""
+    """Return the op with the shape of one run."""
     if sizes and len(sizes) > 1:
         raise one_at_a_time("--sizes", f"--sizes {sizes[0]}")
     if shape is not None:
@@ -173,9 +173,9 @@ def shaped(  # noqa: PLR0913, PLR0917 - what says how large the tensors are
 
 
 def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
-    """The same with an element a chunk: small enough that all numbers can be read.
+    """Return the op with one element per chunk, so that all numbers can be read.
 
-    What is never cut has as many as there are ranks, so that it can be compared with a ring's.
+    A tensor that is never cut gets one element per rank, to be comparable with a ring's.
     """
     count = chunks or algorithm.chunks(spec.group_size)
     if not algorithm.goal.whole:
@@ -184,14 +184,14 @@ def readable(spec: OpSpec, algorithm: Algorithm, chunks: int | None) -> OpSpec:
 
 
 def at_size(op: Op, template: OpSpec, size: int) -> OpSpec:
-    """The op with this payload, cut down to whole elements on every rank."""
+    """Return the op with this payload, rounded down to whole elements on every rank."""
     return replace(template, shape=(size // op.traffic(template).payload_bytes,))
 
 
 def payloads(
     op: Op, template: OpSpec, asked: Sequence[int] | None, usual: Sequence[int]
 ) -> list[int]:
-    """Payloads in bytes, the smallest first; of the usual ones those that have an element each."""
+    """Return payloads in bytes, sorted; default sizes smaller than one element are dropped."""
     part = op.traffic(template).payload_bytes
     if asked is None:
         return [size for size in usual if size >= part] or [part]
@@ -200,18 +200,20 @@ def payloads(
         if size < part or size % itemsize:
             raise UsageError(
                 f"--sizes {size}: this is not a whole number of {template.dtype} elements.",
-                f"{op.command} on {template.group_size} ranks moves {part:,} bytes at least.",
+                f"{op.command} on {template.group_size} ranks moves at least {part:,} bytes.",
                 f"Try --sizes {max(part, size // itemsize * itemsize)}.",
             )
     if not 0 < len(asked) <= MOST_SIZES:
         raise UsageError(
-            f"--sizes names {len(asked)} sizes: 1 to {MOST_SIZES}.", "Each is shown.", "Try 1K,1M."
+            f"--sizes has {len(asked)} sizes; 1 to {MOST_SIZES} are allowed.",
+            "Each is shown.",
+            "Try 1K,1M.",
         )
     return sorted(set(asked))
 
 
 def filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "rank"
-    """What fills every element."""
+    """Return the number that fills every element, or "rank"."""
     from distdemo.demo.values import check_fit, parse_number
 
     number = spec.group_size - 1 if text == "rank" else parse_number(text)
@@ -226,32 +228,32 @@ def filled(text: str, spec: OpSpec) -> Any:  # noqa: ANN401 - a number, or "rank
 
 
 def with_values(op: Op, spec: OpSpec, shape: Shape | None, values: Sequence[str]) -> OpSpec:
-    """The op with the user's own data."""
+    """Return the op with the user's own data."""
     from distdemo.demo.values import check_fit, read_numbers
 
     rows = read_numbers(values)
     for number in (number for row in rows for number in row):
         check_fit("--values", number, spec.dtype)
     lone, n = op.lone_label(spec), spec.group_size
-    alone = len(rows) == 1 and lone is not None
+    single = len(rows) == 1 and lone is not None
     pieces = op.row(0, spec)
     length = math.prod(shape) if shape is not None else len(rows[0]) // pieces
-    if (len(rows) != n and not alone) or len(rows[0]) != length * pieces or not length:
+    if (len(rows) != n and not single) or len(rows[0]) != length * pieces or not length:
         raise UsageError(
-            f"--values has {len(rows)} rows for {n} ranks, of {len(rows[0])} numbers each.",
-            f"{op.command} takes {pieces} equal pieces for each rank.",
+            f"--values has {len(rows)} rows of {len(rows[0])} numbers for {n} ranks.",
+            f"{op.command} takes {pieces} equal pieces per rank.",
             f"Give --values {n} times, with {pieces} or {2 * pieces} numbers.",
         )
     own: tuple[Any, ...] = tuple(rows)
-    if alone:
+    if single:
         own = tuple(rows[0] if label == lone else None for label in op.value_labels(spec))
     return replace(spec, values=own, shape=(length,) if shape is None else tuple(shape))
 
 
 def make_spec(
-    op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: Spoil | None
+    op: OpSpec, algorithm: Algorithm, chunks: int | None, spoil: FaultSpec | None
 ) -> TraceSpec:
-    """The run, with its fault, if it is not too much to be shown."""
+    """Return the run with its fault; raise `UsageError` if it is too large to show."""
     from distdemo.trace.play import find_fault
     from distdemo.trace.records import TraceSpec
 
@@ -263,8 +265,8 @@ def make_spec(
     )
     if rounds * held > MOST_CELLS:
         raise UsageError(
-            f"{rounds:,} rounds with {held:,} chunks are too many to be shown.",
-            f"What each rank holds after each round is recorded: {MOST_CELLS:,} chunks at most.",
+            f"{rounds:,} rounds with {held:,} chunks are too many to show.",
+            f"Every chunk is recorded after every round; the limit is {MOST_CELLS:,} in total.",
             "Try fewer ranks, or count it with distdemo trace simulate.",
         )
     fault = None

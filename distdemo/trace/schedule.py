@@ -1,11 +1,11 @@
 """Schedules: rounds in which ranks send chunks to each other.
 
-In a round a rank sends at most one message and receives at most one: that is what a link that works
-both ways can do at a time, and why a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp,
-Optimization of Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 3).
+Per round, a rank sends at most one message and receives at most one. A bidirectional link can do
+both at once, so a round costs α once (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of
+Collective Communication Operations in MPICH, IJHPCA 19, 2005, section 3).
 
-Ranks and chunks are numbered here as if rank 0 were the root; ``Schedule`` turns them for
-another one.
+Algorithms number ranks and chunks as if rank 0 were the root; ``Schedule`` rotates the numbers for
+any other root.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 
 class ScheduleError(DistdemoError):
-    """A schedule asks for what no link can do; a fault of the algorithm's file."""
+    """A schedule that no link can carry out: a bug in the algorithm."""
 
 
-# --------------------------------------------------------------------------------- what an op asks
+# ------------------------------------------------------------------------------------ goal of an op
 
 Where = Literal["all", "root", "own", "from", "to"]
-"""Ranks: all of them; the root; the one with the chunk's number; i, or j, of chunk i·n + j."""
+"""Ranks that hold a chunk: all; the root; the rank with its number; i, or j, of chunk i·n + j."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What an op asks of an algorithm: who has which chunks before, and who must have them after.
+    """Chunks that each rank holds before an op, and must hold after it.
 
-    It says the same as the op's own ``pieces`` and ``result``, in chunks (a test compares them).
+    Equivalent to the op's ``pieces`` and ``result``, in chunks (a test compares them).
 
     Attributes:
-        given: who has a chunk before.
-        due: who must have it after.
-        whole: the chunks are cut from one tensor; else each is a piece of its own.
-        reduced: what is due holds everybody's contribution; else the giver's alone.
-        moved: a rank that has sent a chunk does not need it any more.
+        given: Ranks that hold a chunk before.
+        due: Ranks that must hold it after.
+        whole: True if the chunks are cut from one tensor; otherwise each is a separate piece.
+        reduced: True if the result holds every rank's contribution, not just the original owner's.
+        moved: True if a rank no longer needs a chunk that it has sent.
     """
 
     given: Where
@@ -53,18 +53,18 @@ class Goal:
 
     @property
     def rooted(self) -> bool:
-        """Whether chunks belong to ranks and a root counts, so that they turn with it."""
+        """True if chunks belong to ranks and there is a root, so chunk numbers rotate with it."""
         return not self.whole and "root" in (self.given, self.due)
 
     def pieces(self, n: int) -> int:
-        """Number of chunks on n ranks where nothing is cut: a whole tensor is one."""
+        """Return the number of chunks on n ranks if nothing is cut; a whole tensor is one."""
         if self.whole:
             return 1
         return n * n if self.given == "from" else n
 
 
 def chunks_of(where: Where, rank: int, n: int, root: int, chunks: int) -> range:
-    """The chunks that this rank has, out of this number of chunks."""
+    """Return the chunks that this rank has, out of this number of chunks."""
     if where == "all" or (where == "root" and rank == root):
         return range(chunks)
     if where == "own":
@@ -81,7 +81,7 @@ def chunks_of(where: Where, rank: int, n: int, root: int, chunks: int) -> range:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSizes:
-    """Number of elements of each chunk: ``each``, and the first ``larger`` of them one more."""
+    """Elements per chunk: ``each``, and one more in the first ``larger`` chunks."""
 
     chunks: int
     each: int
@@ -89,22 +89,22 @@ class ChunkSizes:
 
     @classmethod
     def cut(cls, elements: int, chunks: int) -> ChunkSizes:
-        """Chunks that are as equal as can be, as numpy.array_split cuts."""
+        """Split elements as evenly as possible, like numpy.array_split."""
         return cls(chunks, *divmod(elements, chunks))
 
     def before(self, chunk: int) -> int:
-        """Elements of all chunks before this one."""
+        """Return the number of elements in all chunks before this one."""
         return chunk * self.each + min(chunk, self.larger)
 
     def of(self, chunk: int) -> int:
-        """Elements of this chunk."""
+        """Return the number of elements in this chunk."""
         return self.each + (chunk < self.larger)
 
 
 # ------------------------------------------------------------------------------------------ rounds
 
 Move = tuple[int, int, Sequence[int]]
-"""Sender and receiver of a message, and its chunks, in the order in which they lie in it."""
+"""Sender, receiver and chunks of a message; the chunks in message order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ class Round:
     """Messages that are sent at the same time.
 
     Attributes:
-        moves: no two of them have a sender, or a receiver, in common.
-        reduce: the receiver combines a chunk with what it holds; else it takes its place.
-        content: of these chunks: what the sender holds, what it began with, or what the last
-            message that it got had in them.
-        phase: of the algorithm, in a word or two; empty: it has only one.
+        moves: Messages. No two have the same sender or the same receiver.
+        reduce: True if the receiver combines a chunk with what it holds instead of replacing that.
+        content: Version of the chunks that is sent: the sender's current one, its initial one, or
+            the one in the last message that it received.
+        phase: Phase of the algorithm in a word or two; empty if it has only one.
     """
 
     moves: Sequence[Move]
@@ -130,13 +130,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """An algorithm applied: to n ranks, a root and a number of elements. Every engine gets one.
+    """An algorithm applied to n ranks, a root and a number of elements; input of every engine.
 
     Attributes:
-        algorithm: whose schedule it is.
-        n: ranks.
-        root: of the op, where it has one.
-        sizes: of the chunks, in elements.
+        algorithm: Algorithm of the schedule.
+        n: Number of ranks.
+        root: Root of the op, if it has one.
+        sizes: Sizes of the chunks, in elements.
     """
 
     algorithm: Algorithm
@@ -148,14 +148,14 @@ class Schedule:
     def of(
         cls, algorithm: Algorithm, n: int, elements: int, root: int = 0, chunks: int | None = None
     ) -> Schedule:
-        """The schedule for this many elements.
+        """Return the schedule for this number of elements.
 
         Args:
-            algorithm: whose schedule.
-            n: ranks.
-            elements: of the tensor that is cut; where an op has pieces of its own, of one piece.
-            root: of the op, where it has one.
-            chunks: for an algorithm that leaves it open; None: its usual number.
+            algorithm: Algorithm to apply.
+            n: Number of ranks.
+            elements: Elements of the tensor that is cut, or of one piece if the op has pieces.
+            root: Root of the op, if it has one.
+            chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
         """
         count = (chunks if algorithm.chunked else None) or algorithm.chunks(n)
         whole = algorithm.goal.whole
@@ -168,19 +168,19 @@ class Schedule:
 
     @property
     def goal(self) -> Goal:
-        """What the op asks for."""
+        """Goal of the op."""
         return self.algorithm.goal
 
     def given(self, rank: int) -> range:
-        """The chunks that this rank has before."""
+        """Return the chunks that this rank holds before the first round."""
         return chunks_of(self.goal.given, rank, self.n, self.root, self.sizes.chunks)
 
     def due(self, rank: int) -> range:
-        """The chunks that it must have after."""
+        """Return the chunks that this rank must hold after the last round."""
         return chunks_of(self.goal.due, rank, self.n, self.root, self.sizes.chunks)
 
     def complete(self, chunk: int) -> tuple[int, ...]:
-        """The ranks whose contributions are in this chunk at the end."""
+        """Return the ranks whose contributions are in this chunk at the end."""
         if self.goal.reduced:
             return tuple(range(self.n))
         if self.goal.given == "root":
@@ -188,18 +188,18 @@ class Schedule:
         return (chunk,) if self.goal.given == "own" else (chunk // self.n,)
 
     def name(self, chunk: int) -> str:
-        """What people call it: its number, or ``0→3`` where each rank has a part for each."""
+        """Return the chunk's name: its number, or ``0→3`` if each rank has a part for each."""
         return f"{chunk // self.n}→{chunk % self.n}" if self.goal.given == "from" else str(chunk)
 
     def rounds(self) -> Iterator[Round]:
-        """The algorithm's rounds, as if rank 0 were the root."""
+        """Return the algorithm's rounds, as if rank 0 were the root."""
         return self.algorithm.rounds(self.n, self.sizes.chunks)
 
     def steps(self) -> Iterator[PlayedRound]:
-        """The schedule written out, with the ranks as they are.
+        """Yield the rounds written out, with real rank numbers.
 
         Raises:
-            ScheduleError: in one round a rank sends or receives twice, or sends to itself.
+            ScheduleError: A rank sends or receives twice in one round, or sends to itself.
         """
         for number, each in enumerate(self.rounds(), start=1):
             found = tuple(self._transfer(each, *move) for move in each.moves)
@@ -212,10 +212,10 @@ class Schedule:
             yield PlayedRound(number, each.phase, found)
 
     def _transfer(self, each: Round, src: int, dst: int, chunks: Sequence[int]) -> Transfer:
-        carried = tuple(map(self._turned, chunks) if self.goal.rooted else chunks)
+        carried = tuple(map(self._rotated, chunks) if self.goal.rooted else chunks)
         elements = sum(map(self.sizes.of, carried))
-        ends = self._turned(src), self._turned(dst)
+        ends = self._rotated(src), self._rotated(dst)
         return Transfer(*ends, carried, elements, each.reduce, each.content)
 
-    def _turned(self, rank: int) -> int:
+    def _rotated(self, rank: int) -> int:
         return (rank + self.root) % self.n

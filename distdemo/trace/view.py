@@ -1,4 +1,4 @@
-"""A trace in the terminal: round by round who sends what to whom, and what everybody then holds."""
+"""A trace in the terminal: the messages of each round and the chunks of every rank after it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from distdemo.trace.texts import (
     verdict_text,
     wrong_text,
 )
-from distdemo.trace.view_cells import ABSENT, ADDED, CAME, Cells, Frame, frames, spans
+from distdemo.trace.view_cells import ABSENT, ADDED, RECEIVED, Cells, Frame, frames, spans
 from distdemo.view import colours
 from distdemo.view.console import as_text, signs
 from distdemo.view.format import duration, exact_size, plural, shape_text
 from distdemo.view.tables import Column, Grid, fitting, heading
 
-MANY = 16  # wrong chunks that are named
-ALL_ROUNDS = 40  # rounds up to which all are shown
-ENDS = 2  # of more than that: this many from each end
+MOST_WRONG = 16  # wrong chunks that are listed
+ALL_ROUNDS = 40  # largest number of rounds of which all are shown
+ENDS = 2  # rounds shown at each end if there are more
 STYLES = {"≠": colours.WRONG, "≈": "yellow"}
 CONTENTS = {
     "held": "",
     "original": " as it was before the first round",
-    "last": " as it got it last",
+    "last": " as it was last received",
 }
 
 
@@ -44,14 +44,14 @@ def table(
     every: bool = False,
     speed: float | None = None,
 ) -> Group:
-    """The whole view: what ran, every round, formulas beside counts, verdict.
+    """Return the complete view: setup, rounds, formulas and counts, verdict.
 
     Args:
-        report: of a run or of paper.
-        console: that it will be printed on; its width and encoding matter.
-        ranks: those to show; None: all of up to 16, else the ends and whatever is wrong.
-        every: print all rounds, however many there are.
-        speed: play them in place, where that can be seen; None: print them.
+        report: Report of a run or a simulation.
+        console: Console to print on; its width and encoding matter.
+        ranks: Ranks to show. None: all of up to 16, otherwise both ends and those with errors.
+        every: True to print all rounds, however many there are.
+        speed: Speed at which the rounds are played if the terminal allows it. None: print them.
     """
     if speed is not None:
         from distdemo.trace.view_animate import can_play, play
@@ -64,7 +64,7 @@ def table(
 
 
 def summary(report: TraceReport, console: Console) -> Text:
-    """Right or wrong, in one line, and what was sent."""
+    """Return the verdict in one line."""
     style = colours.RIGHT if report.ok else colours.WRONG
     return Text(verdict_text(report, signs(console)), style=style)
 
@@ -79,22 +79,22 @@ FILES = {
     ".html": _page,
     ".txt": lambda report: as_text(lambda console: table(report, console, every=True)),
 }
-"""What ``--output`` writes by the file's ending, beside JSON."""
+"""Writers for ``--output`` by file extension, in addition to JSON."""
 
 
 def title(report: TraceReport, dot: str) -> str:
-    """Op, algorithm, reduce op, root, ranks, where, dtype and shape."""
+    """Return op, algorithm, reduce op, root, ranks, backend, device, dtype and shape."""
     op, world = report.spec.op, report.world
-    told = [op.op, report.algorithm.name]
-    told += [] if op.reduce_op is None else [op.reduce_op]
-    told += [] if op.root is None else [f"root {op.root}"]
-    told.append(plural(op.group_size, "rank"))
-    told += [world.world.backend, world.world.device] if world else ["on paper"]
-    return f" {dot} ".join([*told, shape_text(op.dtype, op.shape)])
+    parts = [op.op, report.algorithm.name]
+    parts += [] if op.reduce_op is None else [op.reduce_op]
+    parts += [] if op.root is None else [f"root {op.root}"]
+    parts.append(plural(op.group_size, "rank"))
+    parts += [world.world.backend, world.world.device] if world else ["on paper"]
+    return f" {dot} ".join([*parts, shape_text(op.dtype, op.shape)])
 
 
 def preamble(report: TraceReport, console: Console) -> Iterator[RenderableType]:
-    """What ran, how it works and who says so."""
+    """Yield the setup: title, payload, the algorithm's summary and source."""
     yield heading(title(report, signs(console).dot))
     least, most = min(report.chunk_elements), max(report.chunk_elements)
     each = plural(most, "element") if least == most else f"{least:,} to {plural(most, 'element')}"
@@ -107,14 +107,14 @@ def preamble(report: TraceReport, console: Console) -> Iterator[RenderableType]:
     yield Text()
 
 
-# -------------------------------------------------------------------------------------- the rounds
+# ------------------------------------------------------------------------------------------ rounds
 
 
 class Rounds:
-    """All frames of a trace, drawn in the same columns.
+    """Frames of a trace, drawn in the same columns.
 
     Attributes:
-        frames: the start, and each round.
+        frames: Frames of the start and of each round.
     """
 
     def __init__(
@@ -125,18 +125,18 @@ class Rounds:
         self._cells = Cells(report, console, self.frames, ranks)
 
     def all(self, *, every: bool) -> Iterator[RenderableType]:
-        """The legend, then frame by frame, a blank line after each."""
+        """Yield the legend and the frames, each followed by a blank line."""
         yield from (self.legend(), Text())
         kept = range(len(self.frames)) if every else sorted(self._landmarks())
         for before, number in pairwise((-1, *kept)):
             if number > before + 1:
-                told = f"Rounds {before + 1} to {number - 1} are left out"
-                yield Text(f"{told}; --output FILE.txt has all.", style=colours.QUIET)
+                omitted = f"Rounds {before + 1} to {number - 1} are omitted"
+                yield Text(f"{omitted}; --output FILE.txt has all.", style=colours.QUIET)
                 yield Text()
             yield from (*self.draw(self.frames[number]), Text())
 
     def _landmarks(self) -> set[int]:
-        """Those to print of many: both ends, changes of phase, and where something goes wrong."""
+        """Return the frames to print if there are many: ends, phase changes and errors."""
         report, last = self._report, len(self.frames) - 1
         if last <= ALL_ROUNDS:
             return set(range(last + 1))
@@ -148,7 +148,7 @@ class Rounds:
         return kept | ({report.spec.fault.round} if report.spec.fault else set())
 
     def legend(self) -> Table:
-        """What the signs mean."""
+        """Return a table that explains the signs."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold", style=colours.QUIET)
@@ -157,43 +157,43 @@ class Rounds:
         return grid
 
     def _legend(self) -> Iterator[tuple[Text, str]]:
-        """Sign and meaning of what occurs; the first arrow of each kind as an example."""
+        """Yield each sign in use with its meaning; the first arrow of each kind is an example."""
         cells, sign = self._cells, self._cells.sign
         examples: dict[tuple[bool, str], Transfer] = {}
         for each in (t for frame in self.frames for t in frame.round.transfers if t.elements):
             examples.setdefault((each.reduce, each.content), each)
         for each in examples.values():
             what = f"chunk {cells.chunk_names(each.chunks)}{CONTENTS[each.content]}"
-            done = "combined with what is there" if each.reduce else "kept there as it came"
+            done = "combined with the receiver's data" if each.reduce else "stored as received"
             yield cells.arrow(each), f"rank {each.src} sends {what}, {done}"
         some = tuple(rank for rank in range(self._report.n) if rank != 1)
         if cells.reduced and len(some) > 1:
             bar = [cells.bar(some)] if cells.layout == "bars" else []
             yield Text(" ").join([*bar, spans(some)]), "contributions of all ranks but rank 1"
-            yield Text("all", style="bold"), "everybody's contribution"
-        yield Text(sign.right, style=f"bold {colours.RIGHT}"), "complete where it must be"
+            yield Text("all", style="bold"), "every rank's contribution"
+        yield Text(sign.right, style=f"bold {colours.RIGHT}"), "complete on a rank that needs it"
         if any(len(held) < len(self._report.chunk_names) for f in self.frames for held in f.held):
             yield Text(ABSENT, style=colours.QUIET), "not held"
         if examples:
             yield (
-                Text(f"{ADDED} {CAME}", style="bold"),
+                Text(f"{ADDED} {RECEIVED}", style="bold"),
                 "combined in this round; received in this round",
             )
         if self._report.wrong:
-            yield Text(sign.wrong, style=colours.WRONG), "wrong by now"
+            yield Text(sign.wrong, style=colours.WRONG), "wrong"
 
     def draw(self, frame: Frame, *, lines: int = 0) -> Iterator[RenderableType]:
-        """Title, arrows and what everybody holds.
+        """Yield the title, the messages and the chunks of every rank.
 
         Args:
-            frame: which.
-            lines: at least this many between title and table.
+            frame: Frame to draw.
+            lines: Minimum number of lines between title and table.
         """
-        told = ["Before the first round"]
+        parts = ["Before the first round"]
         if frame.round.number:
-            told = [f"Round {frame.round.number} of {len(self._report.rounds)}", frame.round.phase]
-            told.append(_times(frame.round.moments))
-        yield heading(f" {self._cells.sign.dot} ".join(filter(None, told)))
+            parts = [f"Round {frame.round.number} of {len(self._report.rounds)}", frame.round.phase]
+            parts.append(_times(frame.round.moments))
+        yield heading(f" {self._cells.sign.dot} ".join(filter(None, parts)))
         messages = self._messages(frame)
         yield from messages
         yield from [Text()] * (lines - _height(messages))
@@ -201,13 +201,13 @@ class Rounds:
 
     def _messages(self, frame: Frame) -> list[Text]:
         fault = self._report.spec.fault
-        spoiled = fault is not None and fault.round == frame.round.number
-        found = [Text(fault_text(fault), style=colours.WRONG)] if fault and spoiled else []
+        faulty = fault is not None and fault.round == frame.round.number
+        found = [Text(fault_text(fault), style=colours.WRONG)] if fault and faulty else []
         return [*found, self._cells.arrows(frame.round.transfers)] if frame.round.number else found
 
     @property
     def most_lines(self) -> int:
-        """Lines between title and table, of the frame that needs most."""
+        """Largest number of lines that any frame needs between title and table."""
         return max(_height(self._messages(frame)) for frame in self.frames)
 
 
@@ -216,7 +216,7 @@ def _height(texts: Sequence[Text]) -> int:
 
 
 def _times(moments: Sequence[Moment]) -> str:
-    """The quickest rank's and the slowest one's time; of those that had a message."""
+    """Return the times of the fastest and the slowest rank that had a message."""
     times = {rank: m.ended_s - m.began_s for rank, m in enumerate(moments) if m.ended_s > m.began_s}
     if not times:
         return ""
@@ -224,42 +224,42 @@ def _times(moments: Sequence[Moment]) -> str:
     return f"{duration(min(times.values()))} to {duration(times[slowest])}, rank {slowest} slowest"
 
 
-# -------------------------------------------------------------------------------------- after them
+# -------------------------------------------------------------------------------- after the rounds
 
 
 def ending(report: TraceReport, console: Console) -> Iterator[RenderableType]:
-    """Formulas beside counts, notes, what is wrong, and the verdict."""
+    """Yield formulas and counts, notes, wrong chunks and the verdict."""
     if not report.rounds:
         yield Text("No rounds: there is no other rank to send to.")
     yield fitting(console, lambda _: _checks(report, console))
     yield Text(
-        f"B: {payload_text(report.traffic)}; n: ranks; trace list explains other letters.",
+        f"B: {payload_text(report.traffic)}; n: ranks; trace list explains the other letters.",
         style=colours.QUIET,
     )
     yield Text(
-        "Sent: by the rank that sends most. Busiest: sent and received together.",
+        "Sent: by the rank that sends most. Busiest: sent plus received.",
         style=colours.QUIET,
     )
-    how = {sameness(check) for check in report.checks}
-    if "≈" in how:
-        yield Text("≈: the formula is of equal chunks, and these are not.", STYLES["≈"])
-    if "≠" in how:
-        yield Text("≠: the schedule does not do what its formula says.", STYLES["≠"])
+    marks = {sameness(check) for check in report.checks}
+    if "≈" in marks:
+        yield Text("≈: the formula assumes equal chunks, and these are unequal.", STYLES["≈"])
+    if "≠" in marks:
+        yield Text("≠: the schedule doesn't match its formula.", STYLES["≠"])
     handed, counted = sum(report.handed_bytes), report.counts.total_bytes
     if report.handed_bytes and handed != counted:
-        told = f"{exact_size(handed)} were handed to the backend; the schedule sends"
-        yield Text(f"≠: {told} {exact_size(counted)}.", STYLES["≠"])
+        text = f"{exact_size(handed)} were handed to the backend; the schedule sends"
+        yield Text(f"≠: {text} {exact_size(counted)}.", STYLES["≠"])
     yield from (Text(note, style=colours.QUIET) for note in notes(report))
-    for each in report.wrong[:MANY]:
+    for each in report.wrong[:MOST_WRONG]:
         yield Text(wrong_text(each, report.chunk_names), style=colours.WRONG)
-    hidden = len(report.wrong) - MANY
+    hidden = len(report.wrong) - MOST_WRONG
     if hidden > 0:
-        yield Text(f"{plural(hidden, 'wrong chunk')} more", style=colours.QUIET)
+        yield Text(f"{plural(hidden, 'more wrong chunk')}", style=colours.QUIET)
     yield summary(report, console)
 
 
 def _checks(report: TraceReport, console: Console) -> Grid:
-    """Rounds and bytes: the formula, what it gives, what was counted, and what was handed over."""
+    """Return the table of formulas, their values, counts and bytes handed to the backend."""
     heads, rows = cost_table(report, signs(console))
     columns = [Column(heads[0]), Column(heads[1], folds=True)]
     columns += [Column(head, right=True) for head in heads[2:]]

@@ -1,4 +1,4 @@
-"""A trace played in place, at the pace that people like."""
+"""Play a trace in place in the terminal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from distdemo.trace.view import Rounds, preamble
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
 
-SECONDS = 1.2  # that a round stands at speed 1
+ROUND_S = 1.2  # seconds that each round is shown at speed 1
 BAR = 20  # columns of the bar of rounds
 
 
 def can_play(report: TraceReport, console: Console) -> bool:
-    """Whether there are rounds, and a terminal that can draw over what it drew."""
-    isatty = getattr(console.file, "isatty", None)  # Rich takes FORCE_COLOR for a terminal
+    """Return True if there are rounds and the terminal can redraw in place."""
+    isatty = getattr(console.file, "isatty", None)  # with FORCE_COLOR, Rich assumes a terminal
     really = console.is_terminal and not console.is_dumb_terminal and bool(isatty and isatty())
     return bool(report.rounds) and really and signs(console) == Signs()
 
@@ -28,13 +28,13 @@ def play(report: TraceReport, console: Console, speed: float, ranks: frozenset[i
     """Play all rounds, one after the other.
 
     Args:
-        report: of a run, or of paper.
-        console: a terminal.
-        speed: 1 is a round in 1.2 s.
-        ranks: those to show; None: the usual choice.
+        report: Report of a run or a simulation.
+        console: Terminal.
+        speed: Speed; 1 shows each round for 1.2 s.
+        ranks: Ranks to show; None for the default selection.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; the terminal is as it was.
+        KeyboardInterrupt: Ctrl-C was pressed. The terminal is restored.
     """
     rounds = Rounds(report, console, ranks)
     console.print(*preamble(report, console), rounds.legend(), Text(), sep="\n")
@@ -42,9 +42,9 @@ def play(report: TraceReport, console: Console, speed: float, ranks: frozenset[i
     with Live(
         console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as live:
-        for place, frame in enumerate(rounds.frames):
-            done = round(BAR * place / last)
-            status = f"{'━' * done}{'╌' * (BAR - done)} {place}/{last}"
+        for number, frame in enumerate(rounds.frames):
+            done = round(BAR * number / last)
+            status = f"{'━' * done}{'╌' * (BAR - done)} {number}/{last}"
             drawn = [*rounds.draw(frame, lines=lines), Text(status, style=colours.QUIET)]
             live.update(Group(*drawn), refresh=True)
-            sleep(SECONDS / speed)
+            sleep(ROUND_S / speed)

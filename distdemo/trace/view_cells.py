@@ -1,6 +1,6 @@
-"""What ranks hold, and the messages between them, as they look in the terminal.
+"""Draw the chunks of ranks and the messages between them in the terminal.
 
-Every colour has a word or a sign beside it: ``+ ██░█ 0 1 3  44``.
+Every colour comes with a word or a sign: ``+ ██░█ 0 1 3  44``.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from distdemo.view.format import number, plural
 from distdemo.view.tables import frame as empty_table
 from distdemo.view.tables import select
 
-FEW_NAMES = 6  # chunks of a message up to which those with names of their own are named
-FEW_CHUNKS = 8  # up to which all that a rank holds are listed
-ADDED, CAME, ABSENT = "+", "▸", "—"
-"""Before a cell: combined in this round, came in this round; in place of one: not held."""
+FEW_NAMES = 6  # largest number of named chunks of a message of which all names are shown
+FEW_CHUNKS = 8  # largest number of chunks of a rank of which all are listed
+ADDED, RECEIVED, ABSENT = "+", "▸", "—"
+"""Signs before a cell: combined or received in this round. Sign instead of a cell: not held."""
 Layout = Literal["bars", "plain", "list"]
 
 
 class Frame(NamedTuple):
-    """What all ranks hold after a round.
+    """State of all ranks after a round.
 
     Attributes:
-        round: with the number 0: before the first.
-        held: what each rank holds, by chunk.
-        changed: by rank and chunk: True: it was combined; False: it took the place.
+        round: Round; number 0 is the start.
+        held: Each rank's cells, by chunk.
+        changed: Changes of this round by rank and chunk: True if combined, False if replaced.
     """
 
     round: PlayedRound
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
 
 def frames(report: TraceReport) -> list[Frame]:
-    """All of them, the start included."""
+    """Return the frames of the start and of each round."""
     start = PlayedRound(0, "", (), gone=((),) * report.n)
     found = []
     for each, held in zip((start, *report.rounds), report.states(), strict=True):
@@ -52,26 +52,26 @@ def frames(report: TraceReport) -> list[Frame]:
 
 
 class Shown(NamedTuple):
-    """A rank that is shown."""
+    """Row of one rank."""
 
     rank: int
 
 
 class Cells:
-    """Draws what all ranks hold after a round, in columns that stay where they are in all rounds.
+    """Drawing of all ranks' chunks after a round, with the same columns in every round.
 
     Args:
-        report: of the trace.
-        console: that it will be printed on.
-        frames: all that will be drawn.
-        ranks: those to show; None: all of up to 16, or both ends and those with wrong chunks.
+        report: Report of the trace.
+        console: Console to print on.
+        frames: All frames that will be drawn.
+        ranks: Ranks to show. None: all of up to 16, otherwise both ends and those with errors.
 
     Attributes:
-        sign: the characters that all views share.
-        reduced: several contributions come together in a chunk.
-        named: chunks have names of their own, not numbers: of all_to_all.
-        shown: the ranks that are shown.
-        layout: A table with or without bars of contributions, or, where neither fits, a list.
+        sign: Characters that all views share.
+        reduced: True if a chunk combines several contributions.
+        named: True if chunks have names instead of numbers, as in all_to_all.
+        shown: Ranks that are shown.
+        layout: Table with or without bars of contributions, or a list if neither fits.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Cells:
         self.reduced = report.spec.op.reduce_op is not None
         self.named = any(name != str(place) for place, name in enumerate(self._names))
         self._wanted = {(rank, c) for rank, chunks in enumerate(report.wanted) for c in chunks}
-        last = len(report.rounds)  # where it is not known since when, at the end
+        last = len(report.rounds)  # if the round is unknown, the chunk is shown as wrong at the end
         since = ((e, last if e.round is None else e.round) for e in report.wrong)
         self._wrong = {(each.rank, each.chunk): number for each, number in since}
         odd = {each.rank for each in report.wrong}
@@ -100,35 +100,35 @@ class Cells:
             tables: tuple[Layout, ...] = ("bars", "plain") if self.reduced else ("plain",)
             self.layout = next((each for each in tables if self._fits(each, frames)), "list")
 
-    # ---------------------------------------------------------------------------------- one cell
+    # ------------------------------------------------------------------------------------- a cell
 
     def _mark(self, frame: Frame, rank: int, chunk: int) -> str:
-        """Return the sign of what this round did with a chunk that is here; empty for nothing."""
-        how = frame.changed.get((rank, chunk))
-        if how is None or chunk not in frame.held[rank] or not self._elements[chunk]:
+        """Return the sign of this round's change of a chunk; empty if there is none."""
+        combined = frame.changed.get((rank, chunk))
+        if combined is None or chunk not in frame.held[rank] or not self._elements[chunk]:
             return ""
-        return ADDED if how else CAME
+        return ADDED if combined else RECEIVED
 
     def _parts(
         self, frame: Frame, rank: int, chunk: int, layout: Layout = "plain"
     ) -> tuple[Text, Text]:
-        """Return whose contributions a chunk holds, and its numbers; of more than 4 the first."""
+        """Return the contributions in a chunk and its numbers; of more than 4 only the first."""
         cell, wrong = frame.held[rank].get(chunk), self._is_wrong(rank, chunk, frame)
-        if cell is None:  # it went on in this round, it is missed, or it was never here
+        if cell is None:  # passed on in this round, missing, or never held
             gone = "gone" if chunk in frame.round.gone[rank] else ABSENT
             words = Text(self.sign.wrong, colours.WRONG) if wrong else Text(gone, colours.QUIET)
             return words, Text()
         if not self._elements[chunk]:
             return Text("empty", colours.QUIET), Text()
-        told = [self.bar(cell.ranks)] if layout == "bars" else []
+        parts = [self.bar(cell.ranks)] if layout == "bars" else []
         if cell.complete and self.reduced and self._n > 1:
-            told.append(Text("all", "bold"))
+            parts.append(Text("all", "bold"))
         elif not self.named:
-            told.append(spans(cell.ranks))
+            parts.append(spans(cell.ranks))
         if wrong:
-            told.append(Text(self.sign.wrong, colours.WRONG))
+            parts.append(Text(self.sign.wrong, colours.WRONG))
         elif cell.complete and (rank, chunk) in self._wanted:
-            told.append(Text(self.sign.right, f"bold {colours.RIGHT}"))
+            parts.append(Text(self.sign.right, f"bold {colours.RIGHT}"))
         value = Text()
         if cell.values:
             all_known = len(cell.values) == self._elements[chunk]
@@ -138,13 +138,13 @@ class Cells:
             style = colours.of_rank(cell.ranks[0]) if len(cell.ranks) == 1 else ""
             style = f"bold {style}".strip() if cell.complete else style
             value = Text(" ".join(numbers), style)
-        return Text(" ").join(told), value
+        return Text(" ").join(parts), value
 
     def _is_wrong(self, rank: int, chunk: int, frame: Frame) -> bool:
         return self._wrong.get((rank, chunk), math.inf) <= frame.round.number
 
     def bar(self, ranks: Sequence[int]) -> Text:
-        """A place a rank, in its colour; a number where a contribution is there more than once."""
+        """Return one block per rank in its colour; a number if it contributed more than once."""
         drawn = Text()
         for rank in range(self._n):
             times = ranks.count(rank)
@@ -158,35 +158,35 @@ class Cells:
     # -------------------------------------------------------------------------------- as a table
 
     def draw(self, frame: Frame) -> RenderableType:
-        """After this round."""
+        """Return the state after this round."""
         if self.layout == "list":
             return Group(*self._list(frame))
         table = empty_table()
         table.add_column("Rank", justify="right", no_wrap=True)
         for name, width in zip(self._names, self._widths, strict=True):
             table.add_column(f"chunk {name}", no_wrap=True, min_width=width)
-        left_out = 0
+        omitted = 0
         for row in self._rows:
             if isinstance(row, int):
                 table.add_row(self.sign.more)
-                left_out += row
+                omitted += row
                 continue
             cells = [self._in_table(frame, row.rank, chunk) for chunk in range(len(self._names))]
             table.add_row(Text(str(row.rank), style=colours.of_rank(row.rank)), *cells)
-        return Group(table, self._more(left_out)) if left_out else table
+        return Group(table, self._more(omitted)) if omitted else table
 
     def _in_table(self, frame: Frame, rank: int, chunk: int) -> Text:
-        """``+ █░██ 0 2 3 56``, the number at the right."""
+        """Return a cell such as ``+ █░██ 0 2 3 56``, with the number right-aligned."""
         words, value = self._parts(frame, rank, chunk, self.layout)
         head = Text(f"{self._mark(frame, rank, chunk):1} ", "bold") + words
         head.pad_right(self._widths[chunk] - head.cell_len - value.cell_len)
         return head + value
 
     def _more(self, count: int) -> Text:
-        return Text(f"{self.sign.more} {plural(count, 'rank')} more", style=colours.QUIET)
+        return Text(f"{self.sign.more} {plural(count, 'more rank')}", style=colours.QUIET)
 
     def _fits(self, layout: Layout, frames: Sequence[Frame]) -> bool:
-        """Return True if there is room for this table, and set the columns' widths."""
+        """Return True if this table fits, and set the column widths."""
         self._widths = []
         for chunk, name in enumerate(self._names):
             found = [
@@ -199,7 +199,7 @@ class Cells:
     # ---------------------------------------------------------------------------------- as a list
 
     def _list(self, frame: Frame) -> Iterator[Text]:
-        """One rank after the other: all its chunks; of many those that changed or are complete."""
+        """Yield each rank's chunks; if there are many, those that changed or are complete."""
         for row in self._rows:
             if isinstance(row, int):
                 yield self._more(row)
@@ -214,16 +214,16 @@ class Cells:
 
     def _items(self, frame: Frame, rank: int) -> Iterator[Text]:
         held, chunks = frame.held[rank], range(len(self._names))
-        told = {c for c in chunks if c not in held and self._is_wrong(rank, c, frame)}
+        listed = {c for c in chunks if c not in held and self._is_wrong(rank, c, frame)}
         few = len(held) <= FEW_CHUNKS
-        told |= {c for c in held if few or (rank, c) in frame.changed}
-        for chunk in sorted(told):
+        listed |= {c for c in held if few or (rank, c) in frame.changed}
+        for chunk in sorted(listed):
             yield self._item(frame, rank, chunk)
         complete = [chunk for chunk, cell in sorted(held.items()) if cell.complete]
         if not few and complete:
             names = "all" if len(complete) == len(chunks) else self.chunk_names(complete)
             yield Text.assemble("complete: " if self.reduced else "holds: ", (names, "bold"))
-        others = len(held.keys() - told - set(complete))
+        others = len(held.keys() - listed - set(complete))
         if others:
             yield Text(f"{plural(others, 'other chunk')}", style=colours.QUIET)
         gone = frame.round.gone[rank]
@@ -231,27 +231,27 @@ class Cells:
             yield Text(f"gone: {self.chunk_names(gone)}", style=colours.QUIET)
 
     def _item(self, frame: Frame, rank: int, chunk: int) -> Text:
-        """``+1: 0–2 (33)``; of a chunk with a name of its own ``0→1 ✓ (3)``."""
+        """Return an item such as ``+1: 0–2 (33)``, or ``0→1 ✓ (3)`` for a named chunk."""
         words, value = self._parts(frame, rank, chunk)
         cell = frame.held[rank].get(chunk)
         style = colours.of_rank(cell.ranks[0]) if self.named and cell and cell.ranks else ""
         name = self._names[chunk] + ("" if self.named else ":")
         head = Text.assemble((self._mark(frame, rank, chunk), "bold"), (name, style))
-        told = (head, words, Text.assemble("(", value, ")") if value else Text())
-        return Text(" ").join([each for each in told if each.plain])
+        parts = (head, words, Text.assemble("(", value, ")") if value else Text())
+        return Text(" ").join([each for each in parts if each.plain])
 
     # ------------------------------------------------------------------------------------ messages
 
     def arrows(self, transfers: Sequence[Transfer]) -> Text:
-        """All messages from and to shown ranks that carry anything, in as many lines as needed."""
+        """Return all non-empty messages from and to the shown ranks, wrapped into lines."""
         sent = [each for each in transfers if each.elements]
         drawn = [self.arrow(each) for each in sent if {each.src, each.dst} & self.shown]
-        left_out = len(sent) - len(drawn)
+        omitted = len(sent) - len(drawn)
         widest = max((each.cell_len for each in drawn), default=0)
         for each in drawn:
             each.pad_right(widest - each.cell_len)
-        if left_out:
-            more = f"{self.sign.more} {plural(left_out, 'message')} more"
+        if omitted:
+            more = f"{self.sign.more} {plural(omitted, 'more message')}"
             drawn.append(Text(more, style=colours.QUIET))
         if len(sent) < len(transfers):
             empty = plural(len(transfers) - len(sent), "empty message")
@@ -259,7 +259,7 @@ class Cells:
         return Text("\n").join(flow(drawn or [Text("no message")], self._width, indent=2, gap=3))
 
     def arrow(self, transfer: Transfer) -> Text:
-        """One message: ``0 ═[2]═▶ 1`` is combined with what is there, ``─`` takes its place."""
+        """Return a message: ``0 ═[2]═▶ 1`` is combined, ``0 ─[2]─▶ 1`` replaces."""
         line = "═" if transfer.reduce else "─"
         return Text.assemble(
             (str(transfer.src), colours.of_rank(transfer.src)),
@@ -270,7 +270,7 @@ class Cells:
         )
 
     def chunk_names(self, chunks: Sequence[int]) -> str:
-        """``0–3 5``, ``0→1 2→1``; of many with names of their own how many."""
+        """Return ``0–3 5`` or ``0→1 2→1``; many named chunks are counted instead."""
         if not self.named:
             return spans(chunks if len(chunks) < 3 else sorted(chunks)).plain
         if len(chunks) <= FEW_NAMES:
@@ -279,18 +279,18 @@ class Cells:
 
 
 def spans(ranks: Sequence[int]) -> Text:
-    """``0 1 3``, ``0–3 5``, each number in its rank's colour; ``0–3 +2``: that of 2 twice."""
-    told = []
+    """Return ``0 1 3`` or ``0–3 5`` in the ranks' colours; ``0–3 +2`` contains 2 twice."""
+    parts = []
     for first, last in runs(list(dict.fromkeys(ranks))):
         ends = [Text(str(each), colours.of_rank(each)) for each in dict.fromkeys((first, last))]
-        told.append(Text("–" if last - first > 1 else " ").join(ends))
-    again = [rank for place, rank in enumerate(ranks) if rank in ranks[:place]]
-    told += [Text(f"+{rank}", style=colours.WRONG) for rank in again]
-    return Text(" ").join(told or [Text("none", style=colours.QUIET)])
+        parts.append(Text("–" if last - first > 1 else " ").join(ends))
+    again = [rank for index, rank in enumerate(ranks) if rank in ranks[:index]]
+    parts += [Text(f"+{rank}", style=colours.WRONG) for rank in again]
+    return Text(" ").join(parts or [Text("none", style=colours.QUIET)])
 
 
 def flow(items: Iterable[Text], width: int, indent: int, gap: int) -> list[Text]:
-    """Lines of as many items as fit, each line indented."""
+    """Wrap items into indented lines of this width."""
     lines: list[Text] = []
     for item in items:
         if lines and lines[-1].cell_len + gap + item.cell_len <= width:

@@ -1,4 +1,4 @@
-"""All algorithms by op: how, what they cost, and where that is from."""
+"""The list of algorithms by op, with their costs and sources."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from distdemo.view.console import signs
 from distdemo.view.format import plural
 from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
-SHOWN = {"Rounds": "rounds", "Sent by a rank, most": "sent", "In all": "total"}
-"""Heads of columns, and the formulas in them."""
+COLUMNS = {"Rounds": "rounds", "Sent by a rank, max": "sent", "Total": "total"}
+"""Column headings, and the formulas in them."""
 HINT = "distdemo trace OP -a NAME shows one round by round; distdemo trace compare OP runs all."
 
 
 def table(record: AlgorithmList, console: Console) -> Group:
-    """A table an op; its first algorithm is the one that is taken unless another is named."""
+    """Return one table per op. Its first algorithm is the default."""
     sign = signs(console)
-    columns = [Column("Algorithm"), *(Column(head, folds=True) for head in SHOWN)]
+    columns = [Column("Algorithm"), *(Column(head, folds=True) for head in COLUMNS)]
     by_op: dict[str, list[AlgorithmInfo]] = {}
     for each in record.algorithms:
         by_op.setdefault(each.op, []).append(each)
@@ -31,7 +31,7 @@ def table(record: AlgorithmList, console: Console) -> Group:
         rows: list[list[Cell]] = [
             [
                 Text(each.name, style="bold"),
-                *(formula(each.formulas[name], sign) for name in SHOWN.values()),
+                *(formula(each.formulas[name], sign) for name in COLUMNS.values()),
             ]
             for each in found
         ]
@@ -50,5 +50,5 @@ def table(record: AlgorithmList, console: Console) -> Group:
 
 
 def summary(record: AlgorithmList, console: Console) -> Text:  # noqa: ARG001 - a view's form
-    """How many there are."""
+    """Return the number of algorithms."""
     return Text(plural(len(record.algorithms), "algorithm"))

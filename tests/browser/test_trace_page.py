@@ -130,7 +130,7 @@ def test_messages_travel_from_rank_to_rank_and_say_what_they_do(open_page: Open)
     assert page.get_attribute("#heard", "aria-live") == "polite"
     page.evaluate("trace.go(3)")
     assert said(page).startswith("Round 3 of 6, reduce-scatter: rank 0 sends chunk 2 to rank 1")
-    assert "Complete now: 4 of 16 wanted chunks; new: chunk 1 on rank 0" in said(page)
+    assert "Complete: 4 of 16 chunks; new: chunk 1 on rank 0" in said(page)
     assert page.text_content("#heard") == said(page)
 
 
@@ -153,7 +153,7 @@ def test_a_chunk_says_what_it_holds_on_hover_and_on_focus(open_page: Open) -> No
 def test_the_time_line_tells_work_from_waiting_and_jumps(open_page: Open) -> None:
     page = open_page(RING)
     legend = page.inner_text("#times-legend")
-    for word in ("worked", "waited", "a round began", "the round that is shown"):
+    for word in ("worked", "waited", "a round began", "the displayed round"):
         assert word in legend
     first = page.locator(".busy [data-round='2']").first
     heights = {
@@ -174,8 +174,8 @@ def test_the_time_line_tells_work_from_waiting_and_jumps(open_page: Open) -> Non
 
 def test_a_wrong_chunk_is_marked_by_a_sign_and_by_words(open_page: Open) -> None:
     page = open_page(SPOILED)
-    assert "rank 1's message of round 2 is left out" in page.inner_text("header")
-    assert "element 0: got 50, expected 60; without ranks 0 and 1" in page.inner_text("header")
+    assert "rank 1's message of round 2 is dropped" in page.inner_text("header")
+    assert "element 0: got 50, expected 60; missing ranks 0 and 1" in page.inner_text("header")
     wrong = next(each for each in SPOILED.wrong if each.rank == 2)
     assert wrong.round
     page.evaluate(f"trace.go({wrong.round - 1})")
@@ -186,7 +186,7 @@ def test_a_wrong_chunk_is_marked_by_a_sign_and_by_words(open_page: Open) -> None
     cell = page.locator(f".cell[data-rank='2'][data-chunk='{wrong.chunk}']")
     assert "Wrong" in (cell.get_attribute("aria-label") or "")
     assert cell.inner_text().count("✗") == 1
-    assert "Spoiled on purpose" in said(page)
+    assert "Injected fault" in said(page)
 
 
 # ---------------------------------------------------------------------------------- who reads it
@@ -314,7 +314,7 @@ def test_a_run_that_failed_says_so_and_has_no_picture(open_page: Open) -> None:
     )
     assert "✗ Failed. Rank 2 died. It was killed." in page.inner_text("header")
     assert page.is_hidden("#play")
-    assert "what the ranks held is not known" in page.inner_text("main")
+    assert "the chunks of the ranks are unknown" in page.inner_text("main")
 
 
 HOSTILE = "</script><script>window.hacked = 1</script><!--<script><img src=x onerror=hacked=1>"

@@ -102,11 +102,11 @@ def test_mistakes_in_a_world_of_one():
         (lambda: comm.broadcast_object("x", src=-1), "rank -1 can't be the root among 1"),
         (
             lambda: comm.all_gather_objects("x", cast("Any", dist.GroupMember.NON_GROUP_MEMBER)),
-            "The group is not there any more.",
+            "The group no longer exists.",
         ),
-        (lambda: comm.all_gather_uneven(torch.tensor(1.0)), "takes no float32 [] on cpu"),
-        (lambda: comm.all_gather_uneven(torch.eye(2).to_sparse()), "takes no sparse float32"),
-        (lambda: comm.all_gather_uneven(cast("Any", [1, 2])), "takes no list"),
+        (lambda: comm.all_gather_uneven(torch.tensor(1.0)), "doesn't take float32 [] on cpu"),
+        (lambda: comm.all_gather_uneven(torch.eye(2).to_sparse()), "doesn't take sparse float32"),
+        (lambda: comm.all_gather_uneven(cast("Any", [1, 2])), "doesn't take list"),
     ):
         assert complaint in str(error_of(call))
 
@@ -182,7 +182,7 @@ def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
     value = object()
     assert comm.all_gather_objects(value, alone)[0] is value
     if rank in (0, 2):
-        outside = f"Rank {rank} is not in the group that it was given."
+        outside = f"Rank {rank} is not a member of this group."
         assert outside in str(error_of(lambda: comm.all_gather_objects(rank, group)))
         return
     assert comm.all_gather_objects(rank, group) == [1, 3, 4]
@@ -191,7 +191,7 @@ def test_roots_count_in_the_group_and_ranks_outside_are_told_so(rank):
     assert same(comm.all_gather_uneven(rows_of(rank), group), [rows_of(r) for r in (1, 3, 4)])
     dist.destroy_process_group(group)
     gone = error_of(lambda: comm.all_gather_objects(rank, group))
-    assert "The group is not there any more." in str(gone)
+    assert "The group no longer exists." in str(gone)
 
 
 class Unreadable:
@@ -224,11 +224,11 @@ MISTAKES = (
     ),
     (
         lambda rank: comm.all_gather_uneven(torch.ones(3).double() if rank else torch.tensor(2)),
-        "Rank 0: all_gather_uneven takes no int64 [] on cpu. Ranks 1, 2: all_gather",
+        "Rank 0: all_gather_uneven doesn't take int64 [] on cpu. Ranks 1, 2: all_gather",
     ),
     (
         lambda rank: comm.all_gather_uneven(cast("Any", None)),
-        "Ranks 0, 1, 2: all_gather_uneven takes no N",
+        "Ranks 0, 1, 2: all_gather_uneven doesn't take N",
     ),
 )
 
@@ -241,7 +241,7 @@ def test_a_mistake_is_an_error_of_every_rank_and_the_group_is_as_good_as_before(
     if rank == 0:  # keeps its own
         assert unread is None
     else:
-        assert "A value that arrived can't be read on this rank." in unread
+        assert "A received value can't be read on this rank." in unread
         assert "ValueError: invalid literal" in unread
     assert comm.all_gather_objects(rank) == [0, 1, 2]
 
@@ -264,7 +264,7 @@ def test_a_group_without_cpu_tensors_destroyed_and_initialised_again(rank, world
     assert len(comm._cpu_groups) == 1
     dist.destroy_process_group()
     gone = error_of(partial(comm.all_gather_objects, rank, old))
-    assert "The group is not there any more." in str(gone)
+    assert "The group no longer exists." in str(gone)
     del old
     assert len(comm._cpu_groups) == 0
     assert (comm.get_world_size(), comm.all_gather_objects(rank)) == (1, [rank])

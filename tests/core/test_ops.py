@@ -23,10 +23,10 @@ from distdemo.ops.contract import (
     Op,
     Outsider,
     Undefined,
-    at_once,
     handles,
-    in_turn,
+    in_sequence,
     nothing,
+    post_all,
 )
 from distdemo.ops.spec import OpSpec
 
@@ -164,10 +164,10 @@ def test_calls_are_made_in_turn_or_at_once_and_give_handles() -> None:
     made: list[Any] = [None, 3, (), first, [first, second], (first,)]
     assert [len(handles(each)) for each in made] == [0, 0, 0, 1, 2, 1]
     calls: list[int] = []
-    in_turn(partial(calls.append, 1), partial(calls.append, 2))()
+    in_sequence(partial(calls.append, 1), partial(calls.append, 2))()
     assert calls == [1, 2]
-    assert in_turn() is nothing
-    assert at_once(lambda: first, lambda: None, lambda: [second])() == [first, second]
+    assert in_sequence() is nothing
+    assert post_all(lambda: first, lambda: None, lambda: [second])() == [first, second]
     assert Outsider().bind(Buffers(), OpSpec("x", 1), None, async_op=False)() is None
 
 
@@ -188,7 +188,7 @@ def test_a_form_has_the_name_that_the_installed_torch_prefers(
     monkeypatch.setattr(contract, "torch_version", lambda: installed)
     assert {form.call for _, form in FORMS if form.older} == calls
     (new,) = {form.lacking() for _, form in FORMS if form.calls == "gather_single"}
-    told = f"torch has gather_single since 2.14; this is torch {installed}."
+    told = f"gather_single requires torch 2.14; this is torch {installed}."
     assert new == (told if lacks else None)
     assert {form.lacking() for _, form in FORMS if form.calls != "gather_single"} == {None}
     for op, form in FORMS:

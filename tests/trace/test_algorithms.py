@@ -1,4 +1,4 @@
-"""Every algorithm on paper: its values, its counts, its formulas, and what a fault does to it."""
+"""Every algorithm on paper: its values, counts and formulas, and the effect of faults."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ COMBINE: dict[str, Callable[..., Any]] = {
     "avg": np.add,
     "premul_sum": np.add,
 }
-"""An average is a sum, divided at the end; a pre-multiplied sum one of multiples."""
+"""Functions by reduce op. An average is a sum that is divided at the end; a premul_sum is a sum of
+multiples."""
 KINDS: tuple[FaultKind, ...] = ("drop", "neighbour", "twice")
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 
 Rows = dict[str, Any]
-"""A chunk, reduced by every operation at once: an array each."""
+"""Content of a chunk: one array per reduce op."""
 
 
 def sizes(n: int) -> list[int]:
-    """Elements: none, one, fewer than ranks, and more."""
+    """Return numbers of elements: none, one, fewer than ranks, and more."""
     return sorted({0, 1, n - 1, n + 1})
 
 
 def payload_of(schedule: Schedule, elements: int) -> int:
-    """The B that the op itself declares, in bytes of float32."""
+    """Return the op's B in bytes of float32."""
     spec = OpSpec(schedule.algorithm.op, schedule.n, shape=(elements,))
     return ops.REGISTRY[spec.op].traffic(spec).payload_bytes
 
@@ -71,7 +72,7 @@ def pieces_of(schedule: Schedule, rank: int, spec: OpSpec) -> list[Any]:
 
 @cache
 def wanted(spec: OpSpec, source: Source) -> tuple[Any, Any]:
-    """What the op says about one piece of a result, and how far it may be off."""
+    """Return the op's expected values of one piece of a result, and their error bounds."""
     op = ops.REGISTRY[spec.op]
     if source.reduced:
         each = reduced(op, cuts_of(op, source, spec), spec)
@@ -84,7 +85,7 @@ def wanted(spec: OpSpec, source: Source) -> tuple[Any, Any]:
 def assert_values(
     schedule: Schedule, elements: int, names: tuple[str, ...], rounds: int | None = None
 ):
-    """Play it by values, for all these reduce operations at once, and compare the result."""
+    """Play the schedule with values, for all these reduce ops at once, and check the result."""
     specs = {
         name: OpSpec(
             schedule.algorithm.op,
@@ -105,8 +106,8 @@ def assert_values(
             ):
                 held.setdefault(chunk, {})[name] = numbers
 
-    def combine(held: Rows, came: Rows) -> Rows:
-        return {name: COMBINE[name](each, came[name]) for name, each in held.items()}
+    def combine(held: Rows, received: Rows) -> Rows:
+        return {name: COMBINE[name](each, received[name]) for name, each in held.items()}
 
     holdings = Holdings(schedule, start, combine)
     for step in list(schedule.steps())[:rounds]:
@@ -127,8 +128,8 @@ def assert_values(
 
 
 @pytest.mark.parametrize("name", algorithms.ops())
-def test_every_algorithm_gives_what_its_op_gives(name: str) -> None:
-    """On 1 to 17 ranks, for every payload, each reduce operation in its turn, and two roots."""
+def test_every_algorithm_gives_the_result_of_its_op(name: str) -> None:
+    """1 to 17 ranks, all payloads, alternating reduce ops, two roots."""
     op = ops.REGISTRY[name]
     every = list(COMBINE) if "reduce_op" in op.takes else ["sum"]
     for algorithm in algorithms.of_op(name):
@@ -139,14 +140,14 @@ def test_every_algorithm_gives_what_its_op_gives(name: str) -> None:
                 assert_values(Schedule.of(algorithm, n, elements, root), elements, names)
 
 
-def test_a_value_that_is_one_off_would_be_seen() -> None:
+def test_a_wrong_value_fails_the_check() -> None:
     with pytest.raises(AssertionError):
         assert_values(
             Schedule.of(algorithms.find("all_reduce", "ring"), 3, 3), 3, ("sum",), rounds=3
         )
 
 
-def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
+def test_every_collective_except_barrier_has_an_algorithm() -> None:
     assert set(algorithms.ops()) == set(ops.REGISTRY) - {"barrier", "p2p"}
     for each in algorithms.REGISTRY:
         assert re.fullmatch("[a-z]+(-[a-z]+)*", each.name)
@@ -155,7 +156,7 @@ def test_every_op_that_moves_data_between_all_has_an_algorithm() -> None:
 # ------------------------------------------------------------------------------------------ counts
 
 
-def test_counts_are_what_the_formulas_give() -> None:
+def test_counts_match_the_formulas() -> None:
     for algorithm, n in product(algorithms.REGISTRY, (*range(1, 19), 31, 33, 64, 100)):
         elements = 3 * algorithm.chunks(n) if algorithm.goal.whole else 3
         root = n // 3 if ops.REGISTRY[algorithm.op].root_is else 0
@@ -169,7 +170,7 @@ def test_counts_are_what_the_formulas_give() -> None:
         assert (sum(sent), sum(received)) == (counts.total_bytes,) * 2, case
 
 
-def test_unequal_chunks_are_counted_as_they_are() -> None:
+def test_unequal_chunks_are_counted_exactly() -> None:
     counts, sent, received = count(Schedule.of(algorithms.find("broadcast", "tree"), 4, 5, 1), 4)
     assert (sent, received) == ((0, 40, 0, 20), (20, 0, 20, 20))
     assert (counts.busiest_bytes, counts.alpha_rounds, counts.beta_bytes) == (40, 2, 40)
@@ -199,7 +200,7 @@ def ring(n: int = 4) -> Schedule:
 
 
 def off(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], Counter[int]]:
-    """By rank and chunk: how often each contribution is there too often (or, below 0, not)."""
+    """Return the extra (or, if negative, missing) contributions by rank and chunk."""
     holdings = contributions(schedule, forgiving=True)
     for step in steps(schedule, fault):
         holdings.play(step)
@@ -213,7 +214,7 @@ def off(schedule: Schedule, fault: Fault) -> dict[tuple[int, int], Counter[int]]
     return found
 
 
-def test_no_usual_fault_goes_unnoticed() -> None:
+def test_every_default_fault_changes_the_result() -> None:
     for algorithm, kind in product(algorithms.REGISTRY, KINDS):
         schedule = Schedule.of(
             algorithm, 5, algorithm.chunks(5), root=1 if algorithm.op == "reduce" else 0
@@ -227,10 +228,10 @@ def test_no_usual_fault_goes_unnoticed() -> None:
             continue
         assert off(schedule, fault), case
         if schedule.goal.reduced and not schedule.root:
-            assert fault.src != 0, case  # its first number is 0: its sum is right by chance
+            assert fault.src != 0, case  # its first number is 0, so the sum is right by chance
 
 
-def test_faults_that_can_not_be_are_refused() -> None:
+def test_impossible_faults_are_rejected() -> None:
     cases: tuple[Any, ...] = (
         (4, "drop", 7),
         (4, "drop", 0),
@@ -240,15 +241,15 @@ def test_faults_that_can_not_be_are_refused() -> None:
         (1, "drop"),
     )
     for n, *asked in cases:
-        with pytest.raises(UsageError, match="no such message"):
+        with pytest.raises(UsageError, match="No message matches"):
             find_fault(ring(n), *asked)
 
 
 # --------------------------------------------------------------------------------------- schedules
 
 
-def made(*moves: Move) -> Schedule:
-    """A schedule of one round."""
+def one_round(*moves: Move) -> Schedule:
+    """Return a schedule of one round."""
 
     class Odd(Algorithm):
         op, goal = "all_reduce", algorithms.find("all_reduce").goal
@@ -259,26 +260,26 @@ def made(*moves: Move) -> Schedule:
     return Schedule.of(Odd(), 4, 4)
 
 
-def test_a_schedule_that_no_link_can_do_is_refused() -> None:
+def test_an_impossible_schedule_is_rejected() -> None:
     for moves, says in (
         ([(1, 1, (1,))], "round 1 a rank sends to itself"),
         ([(0, 1, (0,)), (0, 2, (0,))], "sends two messages"),
         ([(0, 2, (0,)), (1, 2, (1,))], "receives two"),
     ):
         with pytest.raises(ScheduleError, match=says):
-            list(made(*moves).steps())
+            list(one_round(*moves).steps())
 
 
-def test_what_a_rank_does_not_have_it_can_not_send() -> None:
+def test_a_rank_can_not_send_a_chunk_that_it_does_not_hold() -> None:
     schedule = Schedule.of(algorithms.find("broadcast", "tree"), 4, 1)
-    with pytest.raises(ScheduleError, match="rank 3 sends chunk 0, which it does not have"):
+    with pytest.raises(ScheduleError, match="rank 3 sends chunk 0, which it doesn't hold"):
         contributions(schedule).play(PlayedRound(1, "", (Transfer(3, 0, (0,), 1),)))
 
 
 # ------------------------------------------------------------------------------- the docs' example
 
 
-def test_the_algorithm_that_the_docs_add_is_right() -> None:
+def test_the_algorithm_in_the_docs_is_right() -> None:
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     names: dict[str, Any] = dict(vars(algorithms.reduce))

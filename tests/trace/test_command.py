@@ -1,4 +1,4 @@
-"""``distdemo trace`` on the command line: what it refuses, prints, writes and exits with."""
+"""``distdemo trace`` on the command line: errors, output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from distdemo.cli.types import BadValue
-from distdemo.trace.command import Spoil, parse_spoil
+from distdemo.trace.command import FaultSpec, parse_fault
 from distdemo.trace.compare.command import parse_alpha, parse_beta
 
 REFUSED = [
-    ("trace barrier", "No algorithm of barrier is known here."),
+    ("trace barrier", "barrier has no algorithms."),
     ("trace all-redouce", "There is no operation 'all-redouce'."),
     ("trace -a ringg", "all-reduce has no algorithm 'ringg'."),
     ("trace -a ring,naive", "--algorithm ring,naive: one at a time."),
@@ -25,7 +25,7 @@ REFUSED = [
     ("trace --sizes 1K --values 1", "--sizes and --values can't be combined."),
     ("trace --values 1 --values 2 --fill 1 -n 2", "--values and --fill can't be combined."),
     ("trace --fill 1 --seed 0", "--fill and --seed can't be combined."),
-    ("trace --values 1 --values 2 -n 3", "--values has 2 rows for 3 ranks, of 1 numbers each."),
+    ("trace --values 1 --values 2 -n 3", "--values has 2 rows of 1 numbers for 3 ranks."),
     ("trace --fill x", "--fill x: this is not a number."),
     ("trace --chunks 4", "all-reduce's ring doesn't take --chunks."),
     ("trace broadcast --chunks 0", "--chunks 0: the minimum is 1."),
@@ -34,11 +34,11 @@ REFUSED = [
     ("trace reduce --root 9", "--root 9: there is no such rank."),
     ("trace --factor 3", "--factor requires --reduce-op premul_sum."),
     ("trace --dtype uint16", "A schedule can't reduce uint16 by sum."),
-    ("trace --spoil dropp", "--spoil dropp: this is not a message to spoil."),
-    ("trace --spoil drop:99", "There is no such message to spoil by drop."),
+    ("trace --spoil dropp", "--spoil dropp: this is not a fault."),
+    ("trace --spoil drop:99", "No message matches the fault drop."),
     ("trace --output x.xml", "--output x.xml: unknown suffix."),
-    ("trace all-to-all -n 200", "199 rounds with 40,000 chunks are too many to be shown."),
-    ("trace compare barrier", "No algorithm of barrier is known here."),
+    ("trace all-to-all -n 200", "199 rounds with 40,000 chunks are too many to show."),
+    ("trace compare barrier", "barrier has no algorithms."),
     ("trace compare -a ringg", "all-reduce has no algorithm 'ringg'."),
     ("trace compare --plot x.html", "--plot x.html: unknown suffix."),
     ("trace compare --output x.html", "--output x.html: unknown suffix."),
@@ -46,17 +46,17 @@ REFUSED = [
     ("trace compare --chunks 4", "all-reduce's ring doesn't take --chunks."),
     ("trace list all-redouce", "There is no operation 'all-redouce'."),
     ("trace simulate -n 1", "--world-size 1: the minimum is 2."),
-    ("trace simulate --alpha 5us", "--alpha and --beta belong together"),
+    ("trace simulate --alpha 5us", "--alpha and --beta require each other"),
     ("trace simulate --alpha 5 --beta 1ns", "--alpha 5: this is not a time."),
     ("trace simulate --alpha 0 --beta 1x", "--beta 1x: this is neither a time nor a bandwidth."),
-    ("trace simulate --fit no.json --alpha 0", "--alpha and --beta belong together"),
+    ("trace simulate --fit no.json --alpha 0", "--alpha and --beta require each other"),
     ("trace simulate --output x.html", "--output FILE.html draws one algorithm"),
     ("trace simulate -a ring -n 65 --output x.html", "--output FILE.html draws one algorithm"),
 ]
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_not_be_carried_out_is_refused(command: Any) -> None:
+def test_bad_command_lines_are_rejected(command: Any) -> None:
     for line, says in REFUSED:
         code, out, err = command(*shlex.split(line))
         assert (code, out) == (2, ""), line
@@ -64,13 +64,13 @@ def test_what_can_not_be_carried_out_is_refused(command: Any) -> None:
         assert len(err.strip().split("\n")) >= 2, line
 
 
-def test_a_message_to_spoil_is_a_kind_a_round_and_a_rank() -> None:
-    assert parse_spoil("drop") == Spoil("drop")
-    assert parse_spoil("Twice:2") == Spoil("twice", 2)
-    assert parse_spoil("neighbour:2:1") == Spoil("neighbour", 2, 1)
+def test_a_fault_is_a_kind_a_round_and_a_rank() -> None:
+    assert parse_fault("drop") == FaultSpec("drop")
+    assert parse_fault("Twice:2") == FaultSpec("twice", 2)
+    assert parse_fault("neighbour:2:1") == FaultSpec("neighbour", 2, 1)
 
 
-def test_what_a_message_costs_is_typed_with_its_unit() -> None:
+def test_alpha_and_beta_have_units() -> None:
     for text, seconds in (("5us", 5e-6), ("0", 0), ("1.5 ms", 1.5e-3)):
         assert parse_alpha(text) == pytest.approx(seconds)
     bandwidths = (("10GB/s", 1e-10), ("100Gbit/s", 8e-11), ("1GiB/s", 2**-30))
@@ -82,7 +82,7 @@ def test_what_a_message_costs_is_typed_with_its_unit() -> None:
                 parse(text)
 
 
-def test_a_run_is_a_document_with_units_and_no_text_of_the_screen(command: Any) -> None:
+def test_a_run_is_a_json_document(command: Any) -> None:
     code, out, _ = command("trace", "-n", "3", "--format", "json")
     found = json.loads(out)
     assert (code, found["schema_version"], found["command"], found["ok"]) == (0, 3, "trace", True)
@@ -94,7 +94,7 @@ def test_a_run_is_a_document_with_units_and_no_text_of_the_screen(command: Any) 
     assert found["errors"] == []
 
 
-def test_a_spoiled_run_fails_and_names_the_ranks(command: Any, tmp_path: Path) -> None:
+def test_a_faulty_run_fails_and_names_the_ranks(command: Any, tmp_path: Path) -> None:
     files = tmp_path / "page.html"
     code, out, _ = command("trace", "--spoil", "drop", "--format", "json", "-o", str(files))
     found = json.loads(out)
@@ -112,12 +112,12 @@ def test_a_spoiled_run_fails_and_names_the_ranks(command: Any, tmp_path: Path) -
         ("--animate -n 2", "Round 1 of 2"),  # no terminal: all rounds are printed
         ("list reduce", "Pješivac-Grbović"),
         ("list -q", "24 algorithms"),
-        ("simulate -n 100000", "Rounds and bytes are by the formulas for equal chunks"),
+        ("simulate -n 100000", "Rounds and bytes come from the formulas for equal chunks"),
         ("simulate broadcast -n 1000000000 -q", "3 sizes on 1,000,000,000 ranks"),
         ("simulate -n 8 --alpha 5us --beta 10GB/s", "Fastest by the α–β model: doubling up to"),
     ],
 )
-def test_it_says_what_came_of_it(command: Any, line: str, says: str) -> None:
+def test_the_output_states_the_result(command: Any, line: str, says: str) -> None:
     code, out, err = command("trace", *shlex.split(line))
     assert (code, err) == (0, "")
     assert says in " ".join(out.split())
@@ -137,7 +137,7 @@ def test_a_comparison_is_verified_and_written(command: Any, tmp_path: Path) -> N
     assert names[1].read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_one_algorithm_on_paper_has_a_page(command: Any, tmp_path: Path) -> None:
+def test_a_simulated_algorithm_has_a_page(command: Any, tmp_path: Path) -> None:
     file = tmp_path / "paper.html"
     code, _, _ = command("trace", "simulate", "-a", "ring", "-n", "5", "-o", str(file), "-q")
     assert code == 0

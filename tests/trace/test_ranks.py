@@ -1,4 +1,4 @@
-"""Schedules on real ranks: right, with the bytes that were counted, and caught where not."""
+"""Schedules on real ranks: right results, byte counts, and detection of faults."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def schedule_of(spec: TraceSpec) -> Schedule:
     return algorithms.schedule(spec.op, spec.algorithm, spec.chunks)
 
 
-# ------------------------------------------------------------------------------ right, and counted
+# ------------------------------------------------------------------------------ results and counts
 
 
 def cases(n: int, payloads: Sequence[int]) -> Iterator[TraceSpec]:
-    """Every algorithm with these payloads; reduce ops and roots take turns."""
+    """Yield every algorithm with these payloads; reduce ops and roots alternate."""
     for turn, algorithm in enumerate(algorithms.REGISTRY):
-        for place, elements in enumerate(payloads):
-            reduce_op = REDUCE_OPS[(turn + place + n) % len(REDUCE_OPS)]
-            spec = spec_of(algorithm.op, n, elements, reduce_op, (turn + place) % n)
-            yield TraceSpec(spec, algorithm.name, chunks=4 if place else None)
+        for index, elements in enumerate(payloads):
+            reduce_op = REDUCE_OPS[(turn + index + n) % len(REDUCE_OPS)]
+            spec = spec_of(algorithm.op, n, elements, reduce_op, (turn + index) % n)
+            yield TraceSpec(spec, algorithm.name, chunks=4 if index else None)
 
 
 def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
-    """Collective: run each on the first ranks: elements wrong and right, bytes on their way."""
+    """Collective: run each on the first ranks; return wrong and checked elements, and bytes."""
     seen = {"isend": 0, "irecv": 0}
 
     def tapped(name: str) -> Callable[..., Any]:
@@ -103,9 +103,9 @@ def run_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
                 runner.reset()
                 seen.update(isend=0, irecv=0)
                 runner.run()
-            made = verify(runner.result(), expected(ops.REGISTRY[spec.op.op], rank.rank, spec.op))
+            check = verify(runner.result(), expected(ops.REGISTRY[spec.op.op], rank.rank, spec.op))
             moved = (seen["isend"], seen["irecv"])
-            found.append((made.wrong, made.checked, moved, runner.sent_bytes))
+            found.append((check.wrong, check.checked, moved, runner.sent_bytes))
     return found
 
 
@@ -116,12 +116,12 @@ def assert_all_right(specs: Sequence[TraceSpec], done: WorldReport) -> None:
         _, sent, received = count(schedule_of(spec), DTYPES[spec.op.dtype].itemsize)
         assert [wrong for wrong, *_ in ranks] == [0] * len(ranks), spec
         assert [bytes_ for _, _, bytes_, _ in ranks] == list(zip(sent, received, strict=True)), spec
-        assert [told for *_, told in ranks] == list(sent), spec
+        assert [handed for *_, handed in ranks] == list(sent), spec
         assert sum(checked for _, checked, *_ in ranks) or not spec.op.numel, spec
 
 
-def test_every_algorithm_is_right_and_moves_the_bytes_that_were_counted() -> None:
-    """In one world of five, on its first n ranks; large messages and data of a user's own too."""
+def test_every_algorithm_is_right_and_moves_the_counted_bytes() -> None:
+    """One world of five, using its first n ranks; includes large messages and user data."""
     values = ((True, True), (True, False), (True, True))
     specs = [
         *cases(5, (1, 6)),
@@ -138,8 +138,8 @@ def test_every_algorithm_is_right_and_moves_the_bytes_that_were_counted() -> Non
     assert_all_right(specs, run_world(world(5), run_each, (specs,)))
 
 
-def test_every_dtype_and_reduce_op_that_is_not_refused_works() -> None:
-    """One algorithm that packs and reduces, and one that copies."""
+def test_every_accepted_dtype_and_reduce_op_works() -> None:
+    """One algorithm packs and reduces, one copies."""
     specs = []
     for dtype in DTYPES:
         specs.append(TraceSpec(spec_of("all_to_all", 3, 3, dtype=dtype), "bruck"))
@@ -165,12 +165,12 @@ def test_every_algorithm_is_right_over_mpi() -> None:
     in_a_child(work)
 
 
-def test_a_rank_that_sends_what_it_does_not_have_is_refused_before_it_runs() -> None:
+def test_sending_a_chunk_that_is_not_held_is_rejected_before_the_run() -> None:
     class Backwards(type(algorithms.find("broadcast", "tree"))):  # type: ignore[misc]  # a class
         def rounds(self, n: int, chunks: int) -> Any:
             return reversed(list(super().rounds(n, chunks)))
 
-    with pytest.raises(ScheduleError, match="rank 2 sends chunk 0, which it does not have"):
+    with pytest.raises(ScheduleError, match="rank 2 sends chunk 0, which it doesn't hold"):
         Runner(2, Schedule.of(Backwards(), 4, 4), spec_of("broadcast", 4, 4), "cpu")
 
 
@@ -180,13 +180,13 @@ RING = TraceSpec(spec_of("all_reduce", 4, 4), "ring")
 
 
 def trace_each(rank: Rank, specs: Sequence[TraceSpec]) -> list[Any]:
-    """Collective: one trace after the other."""
+    """Collective: run one trace after the other."""
     return [trace(cast("Rank", Numbered(rank, number)), spec) for number, spec in enumerate(specs)]
 
 
 @cache
 def runs() -> dict[str, tuple[TraceSpec, WorldReport]]:
-    """Runs of four ranks, all in one world, by what they are for."""
+    """Return runs of four ranks in one world, by name."""
     specs = {"small": RING}
     for fault in (Fault("drop", 2, 1), Fault("neighbour", 3, 1), Fault("twice", 1, 1)):
         specs[fault.fault] = replace(RING, fault=fault)
@@ -215,21 +215,21 @@ def reports() -> dict[str, TraceReport]:
     return {name: make_report(*run) for name, run in runs().items()}
 
 
-def test_the_report_holds_what_was_there_after_every_round() -> None:
+def test_the_report_has_the_state_after_every_round() -> None:
     found = reports()["small"]
     assert found.ok
     assert found.handed_bytes == found.sent_bytes == (24,) * 4
     assert all(each.same for each in found.checks)
     states = list(found.states())
     numbers = [[[c.values[0] for c in held.values()] for held in state] for state in states]
-    assert numbers[0] == [[10 * rank + place for place in range(4)] for rank in range(4)]
+    assert numbers[0] == [[10 * rank + index for index in range(4)] for rank in range(4)]
     assert numbers[-1] == [[60, 64, 68, 72]] * 4
     rank_2 = states[3][2]
     assert [cell.chunk for cell in rank_2.values() if cell.complete] == [3]
     assert (rank_2[3].ranks, rank_2[3].values) == ((0, 1, 2, 3), (72.0,))
 
 
-def test_moments_are_in_order_and_count_from_the_first_rank_that_began() -> None:
+def test_moments_are_in_order_and_start_with_the_first_rank() -> None:
     rounds = reports()["small"].rounds
     assert min(moment.began_s for moment in rounds[0].moments) == 0
     for rank in range(4):
@@ -242,13 +242,13 @@ def test_moments_are_in_order_and_count_from_the_first_rank_that_began() -> None
         assert [m.ended_s > m.began_s for m in each.moments] == [r in busy for r in range(4)]
 
 
-def test_what_is_handed_on_is_gone() -> None:
+def test_chunks_that_were_passed_on_are_gone() -> None:
     *_, last = reports()["moved"].states()
     assert [sorted(held) for held in last] == [[0], [1], [2], [3]]
     assert [held[rank].values[0] for rank, held in enumerate(last)] == [0, 10, 20, 30]
 
 
-def test_an_average_is_divided_at_the_end_and_premul_sum_multiplies_at_the_start() -> None:
+def test_avg_divides_at_the_end_and_premul_sum_multiplies_at_the_start() -> None:
     *_, last = reports()["avg"].states()
     assert last[2][0].values == (15.0, 16.0, 17.0, 18.0)
     assert reports()["avg"].ok
@@ -278,7 +278,7 @@ def test_a_wrong_ring_is_caught_with_rank_and_chunk(
         assert (each.missing, each.extra) == (missing, extra)
 
 
-def test_other_faults_are_told_as_what_they_are() -> None:
+def test_harmless_lucky_and_missing_chunks_are_reported() -> None:
     assert reports()["harmless"].ok
     by_chance = reports()["by chance"]
     assert all(each.ok for each in by_chance.verifications)
@@ -286,11 +286,11 @@ def test_other_faults_are_told_as_what_they_are() -> None:
     assert all(each.got == each.expected and each.extra == (1,) for each in by_chance.wrong)
     (absent,) = reports()["absent"].wrong
     assert (absent.rank, absent.element, absent.missing, absent.round) == (3, None, (0,), 2)
-    lost = reports()["lost"].wrong  # rank 2 never got rank 1's tensor, and passes nothing of it on
+    lost = reports()["lost"].wrong  # rank 2 never got rank 1's tensor, so it can't pass it on
     assert {each.rank: each.missing for each in lost} == {2: (1,), 3: (1,), 0: (1,)}
 
 
-def test_of_a_world_that_failed_there_is_no_picture() -> None:
+def test_the_report_of_a_failed_world_has_no_rounds() -> None:
     spec, done = runs()["small"]
     verdict = Verdict("Rank 1 died.", "It was killed.", "Look at its memory.", (1,))
     found = make_report(spec, replace(done, verdict=verdict))
@@ -298,7 +298,7 @@ def test_of_a_world_that_failed_there_is_no_picture() -> None:
     assert (found.rounds, found.start, found.counts.rounds) == ((), (), 6)
 
 
-# ------------------------------------------------------------------------------------ side by side
+# -------------------------------------------------------------------------------------- comparison
 
 
 def compared(
@@ -317,16 +317,16 @@ def compared(
     return compare(asked, world(n), start, watch)
 
 
-def by_name(report: Comparison, place: int = 0) -> dict[str, Candidate]:
-    return {each.algorithm: each for each in report.sizes[place].candidates}
+def by_name(report: Comparison, index: int = 0) -> dict[str, Candidate]:
+    return {each.algorithm: each for each in report.sizes[index].candidates}
 
 
 def test_all_algorithms_and_the_backends_own_call_run_and_are_right() -> None:
     report = compared("all_reduce", 3, 5, 70_000, link=None)
     assert report.ok, report.world
     assert [size.traffic.payload_bytes for size in report.sizes] == [20, 280_000]
-    for place, elements in enumerate((5, 70_000)):
-        found = by_name(report, place)
+    for index, elements in enumerate((5, 70_000)):
+        found = by_name(report, index)
         assert list(found) == ["all_reduce", *(a.name for a in algorithms.of_op("all_reduce"))]
         for name, each in found.items():
             assert each.timing is not None
@@ -341,7 +341,7 @@ def test_all_algorithms_and_the_backends_own_call_run_and_are_right() -> None:
     assert not report.simulated
 
 
-def test_results_are_verified_where_they_are_due() -> None:
+def test_results_are_verified_on_the_ranks_that_have_them() -> None:
     report = compared("gather", 2, 4)
     assert report.ok, report.world
     for name, each in by_name(report).items():
@@ -349,7 +349,7 @@ def test_results_are_verified_where_they_are_due() -> None:
         assert (each.timing.wrong, each.timing.checked) == (0, 8), name
 
 
-def test_a_signal_leaves_the_sizes_before_and_what_the_backend_refuses_is_not_tried() -> None:
+def test_a_signal_keeps_finished_sizes_and_refused_calls_do_not_run() -> None:
     seen: list[tuple[int, str]] = []
 
     def watch(done: int, now: str) -> None:
@@ -370,7 +370,7 @@ def test_a_signal_leaves_the_sizes_before_and_what_the_backend_refuses_is_not_tr
 
 
 def altered(spec: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldReport:
-    """Starts a world in which gloo's all_reduce is wrong on rank 1, and kills it at 9 elements."""
+    """Start a world in which gloo's all_reduce is wrong on rank 1, which dies at 9 elements."""
     call = dist.all_reduce
 
     def work(rank: Rank, *given: Any) -> Any:
@@ -387,14 +387,14 @@ def altered(spec: WorldSpec, target: Any, args: Any, *, hear: Any) -> WorldRepor
     return run_world(spec, work, args, hear=hear)
 
 
-def test_a_wrong_element_is_counted_and_a_rank_that_dies_leaves_the_sizes_before() -> None:
+def test_wrong_elements_are_counted_and_a_dead_rank_keeps_finished_sizes() -> None:
     report = compared("all_reduce", 2, 4, 9, 16, names=("ring",), start=altered)
     assert not report.ok
     assert [size.spec.shape for size in report.sizes] == [(4,)]
     assert report.sizes_asked == 3
     wrong = {name: each.timing and each.timing.wrong for name, each in by_name(report).items()}
     assert wrong == {"all_reduce": 1, "ring": 0}
-    assert report.sizes[0].fastest is None  # a wrong result wins nothing
+    assert report.sizes[0].fastest is None  # a wrong result doesn't win
     assert report.world is not None
     assert report.world.verdict is not None
     assert report.world.verdict.ranks == (1,)

@@ -1,4 +1,4 @@
-"""What is shown of a trace and of a comparison: a golden file a report, and what the page holds."""
+"""Views of a trace and of a comparison: one golden file per report, and the page's content."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_trace_is_shown_as_before(name: str) -> None:
+def test_the_view_of_a_trace_is_unchanged(name: str) -> None:
     report = RUNS[name]()
     golden(GOLDEN / f"{name}.txt", lambda console: view.table(report, console))
 
 
-def test_the_ranks_that_are_asked_for_are_shown_and_every_round_is_where_that_is_asked_for() -> (
-    None
-):
+def test_requested_ranks_and_all_rounds_are_shown() -> None:
     report = RUNS["many"]()
 
     def rows(**how: Any) -> list[str]:
@@ -63,7 +61,7 @@ def test_the_ranks_that_are_asked_for_are_shown_and_every_round_is_where_that_is
 
 
 def compared(*, run: bool, link: CostModel | None = None) -> Comparison:
-    """Two sizes; as if they had been run, every algorithm a little slower than the one before."""
+    """Return a comparison of two sizes; in the made-up timings each row is faster than the last."""
     specs = tuple(spec_of("all_reduce", 4, size // 4) for size in (1 << 10, 1 << 20))
     names = ("ring", "naive-ring", "doubling")
     found = replace(simulate(ComparisonSpec(specs, names, link=link)), versions=VERSIONS)
@@ -75,10 +73,10 @@ def compared(*, run: bool, link: CostModel | None = None) -> Comparison:
         timed = [
             replace(
                 each,
-                timing=Timing(1e-3 * (4 - at), 9e-4 * (4 - at), 1.2e-3 * (4 - at), 20, 0, 1024),
+                timing=Timing(1e-3 * (4 - i), 9e-4 * (4 - i), 1.2e-3 * (4 - i), 20, 0, 1024),
                 handed_bytes=each.counts.total_bytes if each.counts else None,
             )
-            for at, each in enumerate(rows)
+            for i, each in enumerate(rows)
         ]
         sizes.append(replace(size, candidates=tuple(timed)))
     measured = replace(GIVEN, origin="measured", message_bytes=(64, 1 << 20), runs=7)
@@ -96,7 +94,7 @@ GIVEN = CostModel(5e-6, 1e-10)
 
 
 def with_faults() -> Comparison:
-    """One that was interrupted after a size in which much went wrong."""
+    """Return a comparison interrupted after a size with several errors."""
     found = compared(run=True, link=GIVEN)
     own, ring, naive, doubling = found.sizes[0].candidates
     assert ring.timing is not None
@@ -119,16 +117,16 @@ def with_faults() -> Comparison:
         ("faulty", with_faults()),
     ],
 )
-def test_a_comparison_is_shown_as_before(name: str, report: Comparison) -> None:
+def test_the_view_of_a_comparison_is_unchanged(name: str, report: Comparison) -> None:
     golden(GOLDEN / f"{name}.txt", lambda console: view_compare.table(report, console))
 
 
-def test_the_list_is_shown_as_before() -> None:
+def test_the_view_of_the_list_is_unchanged() -> None:
     record = AlgorithmList(infos(algorithms.REGISTRY))
     golden(GOLDEN / "algorithms.txt", lambda console: view_list.table(record, console))
 
 
-def test_a_plot_is_drawn_and_names_every_row() -> None:
+def test_a_plot_names_every_row() -> None:
     pytest.importorskip("matplotlib")
 
     assert view_compare.plot(replace(compared(run=False), sizes=()), "png").startswith(b"\x89PNG")
@@ -147,7 +145,7 @@ def data_of(text: str) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def test_a_page_is_whole_in_itself_and_lets_nothing_else_run() -> None:
+def test_a_page_is_self_contained_and_runs_no_other_script() -> None:
     text = page(RUNS["ring"]())
     assert not re.findall(r'(?:src|href)="(?!data:,)', text)
     assert "default-src 'none'" in text
@@ -160,19 +158,17 @@ def test_no_text_can_break_out_of_the_page() -> None:
     evil = '</script><img src=x onerror="alert(1)">\x1b[2J\u202e'
     report = RUNS["ring"]()
     info = replace(report.algorithm, name=evil, summary=evil, source=evil)
-    spoiled: TraceReport = replace(report, algorithm=info, versions={evil: evil})
-    text = page(spoiled)
+    hostile: TraceReport = replace(report, algorithm=info, versions={evil: evil})
+    text = page(hostile)
     assert "<img" not in text
     assert data_of(text)["algorithm"] == evil
     assert clean("a\x1b[2Jb\u202ec") == "a\\x1b[2Jb\\u202ec"
     assert html.unescape(clean("<&>")) == "<&>"
 
 
-def test_what_a_round_does_is_said_in_sentences() -> None:
-    said = page_data(RUNS["naive-ring"]())["words"]
-    assert said[1][1].startswith(
-        "rank 0 sends what it began with of chunk 0 to rank 1, rank 1 sends"
-    )
-    assert "what it got last of chunk 0" in said[2][1]
-    assert said[2][2].startswith("Complete now: 3 of 3 wanted chunks; new: chunk 0 on rank 0")
-    assert "Spoiled on purpose" in page_data(RUNS["dropped"]())["words"][2][2]
+def test_rounds_are_described_in_sentences() -> None:
+    words = page_data(RUNS["naive-ring"]())["words"]
+    assert words[1][1].startswith("rank 0 sends its original chunk 0 to rank 1, rank 1 sends")
+    assert "the last received chunk 0" in words[2][1]
+    assert words[2][2].startswith("Complete: 3 of 3 chunks; new: chunk 0 on rank 0")
+    assert "Injected fault" in page_data(RUNS["dropped"]())["words"][2][2]

@@ -1,4 +1,4 @@
-"""The algorithms: a file an op, and the registry that is their only list."""
+"""The algorithms, one file per op, and their registry."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ REGISTRY: tuple[Algorithm, ...] = (
     *gather.ALGORITHMS,
     *all_to_all.ALGORITHMS,
 )
-"""Every algorithm; an op's first is the usual one."""
+"""Registry of algorithms. The first one of each op is its default."""
 
 if len({(each.op, each.name) for each in REGISTRY}) != len(REGISTRY):
     raise RuntimeError("two algorithms of one op have the same name")
 
 
 def ops() -> tuple[str, ...]:
-    """Torch's names of the ops that have any."""
+    """Return torch's names of the ops that have algorithms."""
     return tuple(dict.fromkeys(each.op for each in REGISTRY))
 
 
 def of_op(op: str) -> tuple[Algorithm, ...]:
-    """The algorithms of this op, by torch's name of it; none if it has none."""
+    """Return the algorithms of this op, given torch's name of it."""
     return tuple(each for each in REGISTRY if each.op == op)
 
 
 def find(op: str, name: str | None = None) -> Algorithm:
-    """The algorithm of this op with this name; None: the op's first.
+    """Return the algorithm of this op with this name, by default the op's first.
 
     Raises:
-        UsageError: there is none.
+        UsageError: There is none.
     """
     known = {each.name: each for each in of_op(op)}
     command = op.replace("_", "-")
     if not known:
         raise UsageError(
-            f"No algorithm of {command} is known here.",
+            f"{command} has no algorithms.",
             f"These operations have some: {', '.join(each.replace('_', '-') for each in ops())}.",
             f"Try distdemo explain {command}, or distdemo trace list.",
         )
@@ -69,18 +69,18 @@ def find(op: str, name: str | None = None) -> Algorithm:
         near = get_close_matches(word, known, n=1) or list(known)
         raise UsageError(
             f"{command} has no algorithm {name!r}.",
-            f"It has {', '.join(known)}.",
+            f"Choices: {', '.join(known)}.",
             f"Try --algorithm {near[0]}.",
         )
     return known[word]
 
 
 def schedule(op: OpSpec, name: str, chunks: int | None = None) -> Schedule:
-    """What the ranks have to do by this algorithm.
+    """Return the schedule of this algorithm.
 
     Args:
-        op: with its ranks, its root and the shape of one tensor, or of one part.
-        name: of the algorithm.
-        chunks: number of chunks, where the algorithm leaves it open; None: its usual number.
+        op: Op with its ranks, its root and the shape of one tensor or part.
+        name: Name of the algorithm.
+        chunks: Number of chunks, if the algorithm lets the caller choose; None for its default.
     """
     return Schedule.of(find(op.op, name), op.group_size, op.numel, op.root or 0, chunks)

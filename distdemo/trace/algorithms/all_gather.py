@@ -28,16 +28,16 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class AllGather(Algorithm):
-    """One tensor a rank, never cut."""
+    """One tensor per rank, never cut."""
 
     op = "all_gather"
     goal = Goal("own", "all")
 
 
 class Ring(AllGather):
-    """Each passes on what it got last.
+    """Each rank passes on the tensor that it received last.
 
-    Three ranks, whose tensors each holds::
+    Tensors held by each of three ranks::
 
         0   0 2   0 1 2  # rank 0
         1   0 1   0 1 2  # rank 1
@@ -45,17 +45,17 @@ class Ring(AllGather):
     """
 
     name = "ring"
-    summary = "Each passes on to the right neighbour what it got last: its own tensor first."
+    summary = "Each rank passes the last tensor it received to its right neighbour, its own first."
     source = f"{THAKUR}, 4.1 (ring)"
     formulas = RING
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round k rank i passes on chunk i − k."""
+        """In round k, rank i passes on chunk i − k."""
         return shapes.ring(n, 0)
 
 
 def _sent_doubling(n: int, _: int = 0) -> Number:
-    """By rank 0: its block at each doubling, with those that it stands for; then all but one."""
+    """Return what rank 0 sends: its (folded) block at each doubling; then all chunks but one."""
     core = power(n)
     if core == n:
         return others(n)
@@ -63,7 +63,7 @@ def _sent_doubling(n: int, _: int = 0) -> Number:
 
 
 class Doubling(AllGather):
-    """Ranks 1, 2, 4, ... apart exchange all that they have.
+    """Ranks at distances 1, 2, 4, ... exchange everything they hold.
 
     Four ranks::
 
@@ -74,7 +74,7 @@ class Doubling(AllGather):
     """
 
     name = "doubling"
-    summary = "Ranks 1, 2, 4, ... apart exchange all that they have: it doubles each time."
+    summary = "Ranks at distances 1, 2, 4, ... exchange all they hold, which doubles each time."
     source = f"{THAKUR}, 4.1 (recursive doubling; beyond a power of 2 with partners, as in 4.5)"
     formulas = Formulas(
         rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
@@ -88,7 +88,7 @@ class Doubling(AllGather):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """The lowest bit of the rank's number first; partners get all but their own at the end."""
+        """Yield a round per bit of the rank, lowest first; partners get the rest at the end."""
         core = power(n)
         yield from shapes.fold(n, lambda rank: (rank,), reduce=False)
         for bit in masks(core):
@@ -98,7 +98,7 @@ class Doubling(AllGather):
 
 
 class Bruck(AllGather):
-    """Rank i gets from i + 1, i + 2, i + 4, ... what comes next after what it has.
+    """Rank i gets the chunks that follow its own from ranks i + 1, i + 2, i + 4, ...
 
     Five ranks::
 
@@ -110,12 +110,12 @@ class Bruck(AllGather):
     """
 
     name = "bruck"
-    summary = "From ranks 1, 2, 4, ... further on comes what follows: lg n rounds for every n."
+    summary = "Each rank gets the next chunks from ranks at distances 1, 2, 4, ...: lg n rounds."
     source = f"{BRUCK}; {THAKUR}, 4.1 (Bruck)"
     formulas = replace(RING, rounds=Formula("lg n", lambda n, _: log(n)))
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """All that a rank has, in the last round no more than is lacking."""
+        """Yield rounds in which a rank sends all it holds, in the last one only what's missing."""
         for have in masks(n):
             width = min(have, n - have)
             yield Round(shapes.shift(n, -have, partial(_following, width, n)))
@@ -123,7 +123,7 @@ class Bruck(AllGather):
 
 def _following(width: int, n: int, rank: int) -> list[int]:
     """Return the rank's own chunk and those that follow it."""
-    return [(rank + place) % n for place in range(width)]
+    return [(rank + offset) % n for offset in range(width)]
 
 
 ALGORITHMS = (Ring(), Doubling(), Bruck())

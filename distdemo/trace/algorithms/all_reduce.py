@@ -24,17 +24,17 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class AllReduce(Algorithm):
-    """One tensor a rank, cut in C chunks."""
+    """One tensor per rank, cut into C chunks."""
 
     op = "all_reduce"
     goal = Goal("all", "all", whole=True, reduced=True)
 
 
 class Ring(AllReduce):
-    """The tensor is cut in n chunks, and all that ever travels is a chunk, to the right neighbour.
+    """The tensor is cut into n chunks, and each message is one chunk to the right neighbour.
 
-    First sums travel and grow; after n−1 rounds rank r has chunk r+1 complete. Then these travel
-    on, n−1 rounds again. Chunks of three ranks, and what each holds of whom::
+    First partial sums travel and grow; after n−1 rounds rank r has chunk r+1 complete. Then the
+    complete chunks travel for another n−1 rounds. Contributions in the chunks of three ranks::
 
         0     0     0       0     0     0 2     0     0 1 2  0 2    # rank 0
         1     1     1       0 1   1     1       0 1   1      0 1 2  # rank 1
@@ -42,7 +42,7 @@ class Ring(AllReduce):
     """
 
     name = "ring"
-    summary = "A chunk at a time to the right neighbour: sums grow for n−1 rounds, then travel on."
+    summary = "One chunk at a time goes right: sums grow for n−1 rounds, then travel n−1 more."
     source = f"{PATARASUK}; {THAKUR}, section 5 (ring)"
     formulas = Formulas(
         rounds=Formula("2(n−1)", lambda n, _: 2 * (n - 1)),
@@ -53,11 +53,11 @@ class Ring(AllReduce):
     )
 
     def chunks(self, n: int) -> int:
-        """One a rank."""
+        """Return one chunk per rank."""
         return n
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round k rank i passes on chunk i − k; in the second half i + 1 − k."""
+        """In round k, rank i passes on chunk i − k, in the second half i + 1 − k."""
         yield from shapes.ring(n, 0, reduce=True, phase="reduce-scatter")
         yield from shapes.ring(n, 1, phase="all-gather")
 
@@ -69,13 +69,13 @@ _TO_ALL = Formulas(
     total=Formula("n(n−1)B", lambda n, _: n * (n - 1)),
     serial=lambda n, _: n - 1,
 )
-"""Every rank's whole tensor gets to every other rank, and none of them is added on the way."""
+"""Costs if every rank's whole tensor reaches every other rank without being reduced on the way."""
 
 
 class NaiveRing(AllReduce):
-    """Whole tensors travel around the ring, as they are, and each rank adds what passes by.
+    """Original tensors travel around the ring, and each rank adds those that it receives.
 
-    Three ranks; what each sends, and what it then holds of whom::
+    Messages of three ranks, and the contributions that each then holds::
 
         sends 0: 0 2   sends 2: 0 1 2  # rank 0
         sends 1: 0 1   sends 0: 0 1 2  # rank 1
@@ -83,22 +83,22 @@ class NaiveRing(AllReduce):
     """
 
     name = "naive-ring"
-    summary = "Each passes on the whole tensor that it got last, and adds it to its own sum."
+    summary = "Each rank adds the whole tensor it received last to its own sum and passes it on."
     source = "S. Arnold, Writing Distributed Applications with PyTorch, PyTorch tutorials "
     source += "(Our Own Ring-Allreduce)"
     formulas = _TO_ALL
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round k rank i passes on the tensor of rank i − k."""
+        """In round k, rank i passes on the tensor of rank i − k."""
         for step in range(n - 1):
             content: Content = "last" if step else "original"
             yield Round(shapes.shift(n, 1, lambda _: range(chunks)), True, content, "ring")
 
 
 class Naive(AllReduce):
-    """In round k every rank sends the tensor that it began with to the rank k places further.
+    """In round k every rank sends its original tensor to the rank at distance k.
 
-    Four ranks, what each holds of whom::
+    Contributions held by each of four ranks::
 
         0   0 3   0 2 3   0 1 2 3  # rank 0
         1   0 1   0 1 3   0 1 2 3  # rank 1
@@ -107,22 +107,22 @@ class Naive(AllReduce):
     """
 
     name = "naive"
-    summary = "Everyone sends its whole tensor to everyone, and each adds up for itself."
+    summary = "Every rank sends its whole tensor to every other rank, and each computes the sum."
     source = "folklore; an all-to-all broadcast with sums, as in Grama, Gupta, Karypis, Kumar, "
     source += "Introduction to Parallel Computing, 2003, 4.2"
     formulas = _TO_ALL
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One for each distance. Texts where a rank talks to all others at once count 1."""
+        """Yield one round per distance. Texts in which a rank sends to all at once count 1."""
         for distance in range(1, n):
             moves = shapes.shift(n, distance, lambda _: range(chunks))
             yield Round(moves, True, "original", "exchange")
 
 
 class Aggregator(AllReduce):
-    """Every rank in turn sends its tensor to rank 0, which adds up and sends the sum to each.
+    """The ranks send their tensors to rank 0, which adds them and sends the sum to each rank.
 
-    Three ranks, what each holds of whom::
+    Contributions held by each of three ranks::
 
         0   0 1   0 1 2   0 1 2   0 1 2  # rank 0
         1   1     1       0 1 2   0 1 2  # rank 1
@@ -130,7 +130,7 @@ class Aggregator(AllReduce):
     """
 
     name = "aggregator"
-    summary = "One rank in the middle gathers and adds up all tensors, and sends the sum to all."
+    summary = "One central rank collects and adds all tensors, and sends the sum to all ranks."
     source = "the parameter server: Li et al., Scaling Distributed Machine Learning with the "
     source += "Parameter Server, OSDI 2014, with a single server that is a rank itself"
     formulas = Formulas(
@@ -142,14 +142,14 @@ class Aggregator(AllReduce):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One link, one message at a time. Texts where rank 0 talks to all at once count 2."""
+        """Yield one message per round. Texts in which rank 0 talks to all at once count 2."""
         whole = range(chunks)
         yield from shapes.star(n, lambda _: whole, up=True, reduce=True, phase="all to one")
         yield from shapes.star(n, lambda _: whole, phase="one to all")
 
 
 class BinaryTree(AllReduce):
-    """Rank i's children are 2i + 1 and 2i + 2; level by level, the left child before the right one.
+    """Rank i's children are 2i + 1 and 2i + 2. Level by level, left children come first.
 
     Five ranks::
 
@@ -161,7 +161,7 @@ class BinaryTree(AllReduce):
     """
 
     name = "binary-tree"
-    summary = "Sums go up a binary tree to rank 0, and the result comes down the same way."
+    summary = "Sums go up a binary tree to rank 0, and the result goes back down."
     source = "Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction "
     source += "and scan, Parallel Computing 35(12), 2009 (one tree, not pipelined)"
     formulas = Formulas(
@@ -173,7 +173,7 @@ class BinaryTree(AllReduce):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """Two for each level, one where it has a left child only; and back."""
+        """Yield two rounds per level, or one if it has only a left child; then the reverse."""
         whole = range(chunks)
         for ranks in reversed(_levels(n)):
             up = [(rank, (rank - 1) // 2, whole) for rank in ranks]
@@ -183,7 +183,7 @@ class BinaryTree(AllReduce):
 
 
 def _levels(n: int) -> list[range]:
-    """From the root down: the left children of a level, then its right ones."""
+    """Return the left, then the right children of each level, from the root down."""
     found = []
     for level in range(1, floor_log(n) + 1):
         first, end = (1 << level) - 1, min((2 << level) - 1, n)
@@ -192,16 +192,16 @@ def _levels(n: int) -> list[range]:
 
 
 def _sent_in_tree(n: int) -> int:
-    """By the root to two children; by a rank below it to its parent and two children."""
+    """Return the most messages that a rank sends: to two children, and below the root a parent."""
     if n < 3:
         return n - 1
     return 2 if n < 5 else 3
 
 
 class Doubling(AllReduce):
-    """Ranks 1, then 2, 4, ... apart exchange all that they have, and both add.
+    """Ranks at distances 1, 2, 4, ... exchange whole tensors, and both add.
 
-    Four ranks, what each holds of whom::
+    Contributions held by each of four ranks::
 
         0   0 1   0 1 2 3  # rank 0
         1   0 1   0 1 2 3  # rank 1
@@ -210,7 +210,7 @@ class Doubling(AllReduce):
     """
 
     name = "doubling"
-    summary = "Ranks 1, 2, 4, ... apart exchange whole tensors and both add: fewest rounds."
+    summary = "Ranks at distances 1, 2, 4, ... exchange whole tensors, both add: fewest rounds."
     source = f"{THAKUR}, 4.5 (recursive doubling)"
     formulas = Formulas(
         rounds=Formula("lg p + 2·[e>0]", lambda n, _: floor_log(n) + 2 * odd(n)),
@@ -221,7 +221,7 @@ class Doubling(AllReduce):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One bit of the rank's number after the other."""
+        """Yield one round per bit of the rank's number."""
         yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
         for bit in masks(power(n)):
             yield shapes.flip(n, bit, lambda _: range(chunks), "doubling", reduce=True)
@@ -229,9 +229,9 @@ class Doubling(AllReduce):
 
 
 class HalvingDoubling(AllReduce):
-    """The tensor is cut in p chunks; halves, then quarters, ... are exchanged, then put together.
+    """The tensor is cut into p chunks. Halves, quarters, ... are exchanged, then reassembled.
 
-    Four ranks; chunks 0 1 | 2 3 that each is left in charge of, and of how many ranks::
+    Chunks that each of four ranks is still responsible for, and the number of contributions::
 
         0 1 2 3: 1   0 1: 2   0: 4   0 1: 4   0 1 2 3: 4  # rank 0
         0 1 2 3: 1   0 1: 2   1: 4   0 1: 4   0 1 2 3: 4  # rank 1
@@ -240,7 +240,7 @@ class HalvingDoubling(AllReduce):
     """
 
     name = "halving-doubling"
-    summary = "Halves, quarters, ... are exchanged and added, then the sums put together again."
+    summary = "Halves, quarters, ... are exchanged and added, then the sums are reassembled."
     source = "R. Rabenseifner, Optimization of Collective Reduction Operations, ICCS 2004; "
     source += f"{THAKUR}, 4.5"
     formulas = Formulas(
@@ -254,11 +254,11 @@ class HalvingDoubling(AllReduce):
     )
 
     def chunks(self, n: int) -> int:
-        """The largest power of 2 that is not above n."""
+        """Return the largest power of 2 that is at most n."""
         return power(n)
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """The highest bit of the rank's number first, and back."""
+        """Yield one round per bit of the rank's number, highest first, then in reverse."""
         yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
         for bit in reversed(masks(chunks)):
             blocks = partial(shapes.block, width=bit, chunks=chunks)

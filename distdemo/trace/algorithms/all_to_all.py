@@ -23,33 +23,35 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class AllToAll(Algorithm):
-    """n parts a rank, never cut."""
+    """n parts per rank, never cut."""
 
     op = "all_to_all"
     goal = Goal("from", "to", moved=True)
 
 
 class Pairwise(AllToAll):
-    """In round k rank i sends to i + k its part, and gets one from i − k."""
+    """In round k, rank i sends a part to rank i + k and receives one from rank i − k."""
 
     name = "pairwise"
-    summary = "In round k everyone sends k places further the part that is meant for there."
+    summary = "In round k every rank sends the rank at distance k its part."
     source = f"{THAKUR}, 4.3 (long messages)"
     formulas = RING
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One for each distance."""
+        """Yield one round per distance."""
         for distance in range(1, n):
             yield Round([(i, j := (i + distance) % n, (i * n + j,)) for i in range(n)])
 
 
 class Bruck(AllToAll):
-    """A part for the rank 5 = 1 + 4 places further goes 1 place in round 1 and 4 in round 3."""
+    """A part for the rank at distance 5 = 1 + 4 moves 1 rank in round 1 and 4 ranks in round 3."""
 
     name = "bruck"
-    summary = "Parts go 1, 2, 4, ... places, as the bits of their way say: lg n rounds, more bytes."
+    summary = (
+        "Parts move 1, 2, 4, ... ranks by the bits of their distance: lg n rounds, more bytes."
+    )
     source = f"{BRUCK}; {THAKUR}, 4.3 (short messages)"
-    formulas = Formulas(  # a part for the rank d further is sent once for each bit of d
+    formulas = Formulas(  # a part for the rank at distance d is sent once per set bit of d
         rounds=Formula("lg n", lambda n, _: log(n)),
         sent=BITS,
         busiest=Formula(
@@ -61,16 +63,16 @@ class Bruck(AllToAll):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One bit of the way after the other."""
+        """Yield one round per bit of the distance."""
         for bit in masks(n):
             yield Round(shapes.shift(n, bit, partial(_parts_with_bit, bit, n)))
 
 
 def _parts_with_bit(bit: int, n: int, rank: int) -> list[int]:
-    """Return the parts that this rank has whose distance from giver to taker has this bit set.
+    """Return the parts on this rank whose distance from source to target has this bit set.
 
-    A part for the rank d places further goes d's bits one after the other, the lowest first; by now
-    it has gone those below this one.
+    A part for the rank at distance d moves by one bit of d per round, lowest first. It has already
+    moved by the bits below this one.
     """
     distances = (distance for distance in range(n) if distance & bit)
     begun = ((distance, (rank - distance % bit) % n) for distance in distances)

@@ -19,7 +19,7 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class Broadcast(Algorithm):
-    """The root's tensor, cut in C chunks."""
+    """The root's tensor, cut into C chunks."""
 
     op = "broadcast"
     goal = Goal("root", "all", whole=True)
@@ -29,7 +29,9 @@ class Tree(Broadcast):
     """Six ranks: ``0→4``; ``0→2``; ``0→1 2→3 4→5``."""
 
     name = "tree"
-    summary = "All who have the tensor send it to one more rank each: twice as many every round."
+    summary = (
+        "Every rank that has the tensor sends it to one more: their number doubles each round."
+    )
     source = f"{THAKUR}, 4.2; {CHAN} (binomial, or minimum spanning tree)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
@@ -40,15 +42,15 @@ class Tree(Broadcast):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """Down the tree."""
+        """Yield rounds down the tree."""
         return shapes.tree(n, range(chunks))
 
 
 class Flat(Broadcast):
-    """``0→1``, ``0→2``, ``0→3``, ...: all of it goes through the root."""
+    """``0→1``, ``0→2``, ``0→3``, ...: the root sends everything."""
 
     name = "flat"
-    summary = "The root sends the whole tensor to each rank in turn."
+    summary = "The root sends the whole tensor to one rank after the other."
     source = f"{PJESIVAC} (flat tree)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
@@ -59,12 +61,12 @@ class Flat(Broadcast):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One a rank."""
+        """Yield one round per rank."""
         return shapes.star(n, lambda _: range(chunks))
 
 
 class Chain(Broadcast):
-    """Each rank passes a chunk on while the next one comes.
+    """Each rank passes on a chunk while it receives the next one.
 
     Three ranks, two chunks::
 
@@ -80,7 +82,7 @@ class Chain(Broadcast):
     chunked = True
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round t rank i passes on chunk t − i."""
+        """In round t, rank i passes on chunk t − i."""
         return shapes.pipeline(n, chunks)
 
 

@@ -1,9 +1,8 @@
-"""The algorithm contract: a schedule, what it is known to cost, and who says so.
+"""The algorithm contract: a schedule, its cost formulas and their source.
 
-An algorithm is data. For n ranks and a number of chunks it gives rounds (``rounds``).
-Three engines read these and nothing else: one runs them on real ranks, one plays them on paper, one
-counts them. None of them knows an op or an algorithm by name. For many ranks the formulas are
-evaluated instead.
+An algorithm is data: ``rounds`` yields the rounds for n ranks and a number of chunks. Three engines
+use only these: one runs them on real ranks, one plays them on paper, one counts them. None of them
+knows an op or an algorithm by name. For many ranks the formulas are evaluated instead.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import ClassVar
 from distdemo.trace.schedule import Goal, Round
 
 Number = int | Fraction
-MOST_USUAL = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
+MOST_DEFAULT = 16  # chunks of a pipeline: more cost α, fewer leave ranks idle at both ends
 
 THAKUR = "Thakur, Rabenseifner, Gropp 2005"
 """Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1)."""
@@ -35,12 +34,13 @@ PJESIVAC = (
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A number by n and the number of chunks.
+    """A formula in n and the number of chunks.
 
     Attributes:
-        words: as people write it. n ranks, C chunks, lg the logarithm to base 2 rounded up, p the
-            largest power of 2 that is not above n, e = n − p, B the payload (``Op.traffic``).
-        value: a number of rounds, or bytes as a multiple of B, exact where all chunks are equal.
+        words: Formula as text. n: ranks, C: chunks, lg: logarithm to base 2 rounded up, p: largest
+            power of 2 that is at most n, e = n − p, B: the payload (``Op.traffic``).
+        value: Function that returns a number of rounds, or bytes as a multiple of B; exact if all
+            chunks are equal.
     """
 
     words: str
@@ -49,14 +49,14 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Formulas:
-    """What the algorithm is known to cost.
+    """Cost of an algorithm.
 
     Attributes:
-        rounds: how many; α is paid in each.
-        sent: bytes that the rank that sends most sends.
-        busiest: bytes through the busiest rank, sent and received together.
-        total: bytes that all ranks send together.
-        serial: Largest message of each round, added up, as a multiple of B; β is paid for it.
+        rounds: Number of rounds. Each costs α.
+        sent: Bytes sent by the rank that sends most.
+        busiest: Bytes sent and received by the busiest rank.
+        total: Bytes sent by all ranks together.
+        serial: Largest message of each round, added up, as a multiple of B. It costs β per byte.
     """
 
     rounds: Formula
@@ -70,13 +70,13 @@ class Algorithm(ABC):
     """One way to do one op.
 
     Class attributes:
-        op: torch's name of what it does.
-        goal: what the op asks for.
-        name: ``ring``, ``halving-doubling``, ...
-        summary: how, in a sentence.
-        source: the paper or textbook, and the place in it.
-        formulas: what it costs.
-        chunked: the payload is cut in as many chunks as one likes (``--chunks``).
+        op: torch's name of the op.
+        goal: Goal of the op.
+        name: Name, such as ``ring`` or ``halving-doubling``.
+        summary: One sentence on how it works.
+        source: Paper or textbook, with the section.
+        formulas: Cost of the algorithm.
+        chunked: True if the user can choose the number of chunks (``--chunks``).
     """
 
     op: ClassVar[str]
@@ -88,70 +88,70 @@ class Algorithm(ABC):
     chunked: ClassVar[bool] = False
 
     def chunks(self, n: int) -> int:
-        """Number of chunks on n ranks: the op's pieces as they are, or those of a pipeline."""
-        return min(n, MOST_USUAL) if self.chunked else self.goal.pieces(n)
+        """Return the number of chunks on n ranks: the op's pieces, or those of a pipeline."""
+        return min(n, MOST_DEFAULT) if self.chunked else self.goal.pieces(n)
 
     @abstractmethod
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """The schedule for n ranks, 1 or more, one round after the other; the root is rank 0.
+        """Yield the rounds for n ranks, at least 1; the root is rank 0.
 
         Args:
-            n: ranks.
-            chunks: what ``chunks`` says, or the user where it is ``chunked``.
+            n: Number of ranks.
+            chunks: Number of chunks: the result of ``chunks``, or the user's if ``chunked``.
         """
 
 
-# --------------------------------------------------------------------------------- for the formulas
+# ---------------------------------------------------------------------------- terms of the formulas
 
 
 def log(n: int) -> int:
-    """The logarithm to base 2, rounded up: rounds in which a message reaches n ranks."""
+    """Return the logarithm to base 2, rounded up: the rounds for a message to reach n ranks."""
     return (n - 1).bit_length()
 
 
 def power(n: int) -> int:
-    """The largest power of 2 that is not above n."""
+    """Return the largest power of 2 that is at most n."""
     return 1 << (n.bit_length() - 1)
 
 
 def floor_log(n: int) -> int:
-    """The logarithm to base 2, rounded down."""
+    """Return the logarithm to base 2, rounded down."""
     return n.bit_length() - 1
 
 
 def odd(n: int) -> int:
-    """1 where n is not a power of 2, else 0."""
+    """Return 0 if n is a power of 2, else 1."""
     return int(power(n) != n)
 
 
 def several(n: int) -> int:
-    """1 where there is anybody to send to, else 0."""
+    """Return 1 if there is more than one rank, else 0."""
     return int(n > 1)
 
 
 def others(n: int) -> Fraction:
-    """All parts but a rank's own: (n − 1) / n."""
+    """Return the share of all parts except a rank's own: (n − 1) / n."""
     return Fraction(n - 1, n)
 
 
 def masks(n: int) -> tuple[int, ...]:
-    """1, 2, 4, ... below n."""
+    """Return 1, 2, 4, ... below n."""
     return tuple(1 << bit for bit in range(log(n)))
 
 
 def with_bit(n: int, bit: int) -> int:
-    """How many of the numbers below n have this bit set."""
+    """Return the count of numbers below n that have this bit set."""
     whole, rest = divmod(n, 2 * bit)
     return whole * bit + max(0, rest - bit)
 
 
 def bits_set(n: int) -> int:
-    """How many bits are set in all the numbers below n: how often what goes bit by bit is sent."""
+    """Return the total of set bits in all numbers below n: the sends of bitwise routing."""
     return sum(with_bit(n, bit) for bit in masks(n))
 
 
 def stood_for(n: int) -> int:
-    """Ranks beyond p that rank 0's block stands for, over all blocks from 1 rank to p / 2."""
+    """Return the ranks beyond p that rank 0's blocks represent, over all sizes from 1 to p / 2."""
     core = power(n)
     return sum(min(bit, n - core) for bit in masks(core))
 
@@ -163,11 +163,11 @@ RING = Formulas(
     total=Formula("(n−1)B", lambda n, _: n - 1),
     serial=lambda n, _: others(n),
 )
-"""Every rank sends a part to another one in each round, and gets one."""
+"""Costs if every rank sends and receives one part in each round."""
 BITS = Formula(
     "bits set in 1..n−1, /n·B; (lg n)/2·B where e=0", lambda n, _: Fraction(bits_set(n), n)
 )
-"""What goes bit by bit of a rank's number travels once for each bit that is set."""
+"""Bytes if each part is sent once per set bit of its distance."""
 PIPELINE = Formulas(
     rounds=Formula("n−1 + C−1, n > 1", lambda n, c: several(n) * (n - 1 + c - 1)),
     sent=Formula("B", lambda n, _: several(n)),
@@ -175,4 +175,4 @@ PIPELINE = Formulas(
     total=Formula("(n−1)B", lambda n, _: n - 1),
     serial=lambda n, c: Fraction(several(n) * (n - 1 + c - 1), c),
 )
-"""Chunks follow each other along a chain of ranks."""
+"""Costs if chunks follow each other along a chain of ranks."""

@@ -22,14 +22,14 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class Gather(Algorithm):
-    """One tensor a rank, never cut."""
+    """One tensor per rank, never cut."""
 
     op = "gather"
     goal = Goal("own", "root", moved=True)
 
 
 def _sent_in_tree(n: int, _: int) -> Number:
-    """By the rank with the highest bit alone, or the one half as far: parts of all behind it."""
+    """Return what the rank with only the highest bit set sends, or the one at half its distance."""
     if n == 1:
         return 0
     highest = masks(n)[-1]
@@ -37,9 +37,9 @@ def _sent_in_tree(n: int, _: int) -> Number:
 
 
 class Tree(Gather):
-    """Each hands on all that it has gathered.
+    """Each rank passes on everything that it has gathered.
 
-    Five ranks, tensors that each has::
+    Tensors held by each of five ranks::
 
         0   0 1   0 1 2 3   0 1 2 3 4  # rank 0
         1                              # rank 1
@@ -49,7 +49,7 @@ class Tree(Gather):
     """
 
     name = "tree"
-    summary = "Ranks hand on what they have gathered, 1, 2, 4, ... tensors: fewest rounds."
+    summary = "Ranks pass on the 1, 2, 4, ... tensors that they have gathered: fewest rounds."
     source = f"{THAKUR}, 4.5 (binomial)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
@@ -60,15 +60,15 @@ class Tree(Gather):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """Every odd m-th rank hands all that it has m places back."""
+        """Yield rounds in which each odd multiple of m sends all it has to the rank m below."""
         return shapes.tree(n, up=True)
 
 
 class Flat(Gather):
-    """``1→0``, ``2→0``, ``3→0``, ...: nothing travels twice."""
+    """``1→0``, ``2→0``, ``3→0``, ...: every tensor is sent once."""
 
     name = "flat"
-    summary = "Each rank in turn sends its tensor to the root: nothing travels twice."
+    summary = "One rank after the other sends its tensor to the root: each is sent once."
     source = f"folklore; the linear scatter backwards, {THAKUR}, 4.4"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
@@ -79,7 +79,7 @@ class Flat(Gather):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One a rank."""
+        """Yield one round per rank."""
         return shapes.star(n, lambda rank: (rank,), up=True)
 
 

@@ -20,17 +20,17 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class Reduce(Algorithm):
-    """One tensor a rank, cut in C chunks."""
+    """One tensor per rank, cut into C chunks."""
 
     op = "reduce"
     goal = Goal("all", "root", whole=True, reduced=True)
 
 
 class Tree(Reduce):
-    """The broadcast's tree upwards. Six ranks: ``1→0 3→2 5→4``; ``2→0``; ``4→0``."""
+    """The tree of broadcast, upwards. Six ranks: ``1→0 3→2 5→4``; ``2→0``; ``4→0``."""
 
     name = "tree"
-    summary = "Half of the ranks hand their sum to the other half, until the root has it."
+    summary = "Half of the ranks send their sum to the other half, until only the root is left."
     source = f"{THAKUR}, 4.5; {CHAN} (binomial, or minimum spanning tree)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
@@ -41,15 +41,15 @@ class Tree(Reduce):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """Up the tree."""
+        """Yield rounds up the tree."""
         return shapes.tree(n, range(chunks), up=True, reduce=True)
 
 
 class Flat(Reduce):
-    """``1→0``, ``2→0``, ``3→0``, ...: all of it goes through the root."""
+    """``1→0``, ``2→0``, ``3→0``, ...: the root receives everything."""
 
     name = "flat"
-    summary = "Each rank in turn sends its whole tensor to the root, which adds up."
+    summary = "One rank after the other sends its whole tensor to the root, which adds them."
     source = f"{PJESIVAC} (flat tree)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
@@ -60,14 +60,14 @@ class Flat(Reduce):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One a rank."""
+        """Yield one round per rank."""
         return shapes.star(n, lambda _: range(chunks), up=True, reduce=True)
 
 
 class Chain(Reduce):
     """Sums of chunks follow each other from the last rank to the root.
 
-    Three ranks, two chunks, what each holds of whom::
+    Contributions in the two chunks of each of three ranks::
 
         0   0     0   0     0 1 2 0     0 1 2 0 1 2  # rank 0
         1   1     1 2 1     1 2   1 2   1 2   1 2    # rank 1
@@ -81,7 +81,7 @@ class Chain(Reduce):
     chunked = True
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round t rank n − 1 − i passes on chunk t − i."""
+        """In round t, rank n − 1 − i passes on chunk t − i."""
         return shapes.pipeline(n, chunks, up=True)
 
 

@@ -26,16 +26,16 @@ from distdemo.trace.schedule import Goal, Round
 
 
 class ReduceScatter(Algorithm):
-    """n parts a rank, never cut."""
+    """n parts per rank, never cut."""
 
     op = "reduce_scatter"
     goal = Goal("all", "own", reduced=True)
 
 
 class Ring(ReduceScatter):
-    """Sums of a chunk go around and grow; the one for rank r begins at its right neighbour.
+    """Partial sums travel around the ring; the one for rank r starts at its right neighbour.
 
-    Three ranks; the chunk that a rank has just got, and whose parts are in it::
+    Chunk that each of three ranks has just received, and its contributions::
 
         -   1: 2   0: 1 2  # rank 0
         -   2: 0   1: 2 0  # rank 1
@@ -43,17 +43,17 @@ class Ring(ReduceScatter):
     """
 
     name = "ring"
-    summary = "A sum of one chunk at a time goes to the right neighbour, and grows on its way."
+    summary = "The sum of one chunk at a time goes to the right neighbour and grows on the way."
     source = f"{PATARASUK}; {THAKUR}, 4.4 (pairwise has the same cost)"
     formulas = RING
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """In round k rank i passes on chunk i − 1 − k."""
+        """In round k, rank i passes on chunk i − 1 − k."""
         return shapes.ring(n, -1, reduce=True)
 
 
 def _busiest_halving(n: int, _: int) -> Number:
-    """Of rank 0: its partner's tensor, halves of all others' sums; all but its own sent."""
+    """Return the traffic of rank 0: its partner's tensor, half sums received; the rest sent."""
     core = power(n)
     if core == n:
         return 2 * others(n)
@@ -61,9 +61,9 @@ def _busiest_halving(n: int, _: int) -> Number:
 
 
 class Halving(ReduceScatter):
-    """Ranks far apart first exchange the half that the other is in charge of, and add.
+    """Ranks exchange the half that the other is responsible for, and add; far distances first.
 
-    Four ranks; chunks that each is left in charge of, and of how many ranks::
+    Chunks that each of four ranks is still responsible for, and the number of contributions::
 
         0 1 2 3: 1   0 1: 2   0: 4  # rank 0
         0 1 2 3: 1   0 1: 2   1: 4  # rank 1
@@ -83,7 +83,7 @@ class Halving(ReduceScatter):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """The highest bit of the rank's number first."""
+        """Yield one round per bit of the rank's number, highest first."""
         core = power(n)
         yield from shapes.fold(n, lambda _: range(chunks), reduce=True)
         for bit in reversed(masks(core)):

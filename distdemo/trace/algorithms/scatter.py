@@ -1,4 +1,4 @@
-"""scatter: rank r gets part r of the root. Chunk r is the root's part for rank r."""
+"""scatter: rank r gets the root's part r, which is chunk r."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Scatter(Algorithm):
 
 
 class Tree(Scatter):
-    """A rank that has several parts hands half of them on.
+    """A rank that has several parts passes on half of them.
 
-    Five ranks, parts that each has::
+    Parts held by each of five ranks::
 
         0 1 2 3 4   0 1 2 3   0 1   0  # rank 0
                                     1  # rank 1
@@ -37,7 +37,7 @@ class Tree(Scatter):
     """
 
     name = "tree"
-    summary = "A rank with the parts of several ranks hands half of them on: fewest rounds."
+    summary = "A rank with the parts of several ranks passes on half of them: fewest rounds."
     source = f"{THAKUR}, 4.2 (binomial)"
     formulas = Formulas(
         rounds=Formula("lg n", lambda n, _: log(n)),
@@ -48,15 +48,15 @@ class Tree(Scatter):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """Every 2m-th rank hands the parts of m ranks, as far as there are, m places further."""
+        """Yield rounds in which each multiple of 2m sends up to m parts to the rank m above."""
         return shapes.tree(n)
 
 
 class Flat(Scatter):
-    """``0→1``, ``0→2``, ``0→3``, ...: nothing travels twice."""
+    """``0→1``, ``0→2``, ``0→3``, ...: every part is sent once."""
 
     name = "flat"
-    summary = "The root sends each rank its part in turn: nothing travels twice."
+    summary = "The root sends each rank its part, one after the other: each is sent once."
     source = f"{THAKUR}, 4.4 (the linear scatter of the old reduce-scatter)"
     formulas = Formulas(
         rounds=Formula("n−1", lambda n, _: n - 1),
@@ -67,7 +67,7 @@ class Flat(Scatter):
     )
 
     def rounds(self, n: int, chunks: int) -> Iterator[Round]:
-        """One a rank."""
+        """Yield one round per rank."""
         return shapes.star(n, lambda rank: (rank,))
 
 

@@ -1,11 +1,11 @@
-// Messages: their ways, and the chunks that travel on them.
+// Messages: their paths, and the chunks that travel along them.
 
 const SVG = "http://www.w3.org/2000/svg";
 let ways = null; // the layer above the ranks
-let travellers = []; // { chip, way, aside, rest: how far on its way it is seen best }
+let travellers = []; // { chip, way, aside, rest: best visible position along the path }
 let shownRound = null;
-const RESTS = [0.4, 0.55, 0.3, 0.65, 0.22, 0.75]; // near the middle many ways cross
-const BARE = 46; // pixels of a way that have to be seen beside what travels on it
+const RESTS = [0.4, 0.55, 0.3, 0.65, 0.22, 0.75]; // many paths cross near the middle
+const BARE = 46; // pixels of a path that must stay visible next to its chip
 
 function svg(tag, attributes, parent) {
   const element = document.createElementNS(SVG, tag);
@@ -19,7 +19,7 @@ function newWays() {
   shownRound = null;
 }
 
-// The messages of a round (0: none), t of their way gone; without t where they are seen best.
+// Draw the messages of a round (0: none) at fraction t of their path, or where best visible.
 function showMessages(layout, round, t) {
   if (round !== shownRound) drawMessages(layout, round);
   for (const each of travellers) {
@@ -40,7 +40,7 @@ function drawMessages(layout, round) {
     drawWay(way, message.reduce);
     return { way, message };
   });
-  // Above all ways, or they would strike through what travels.
+  // Chips are drawn above all paths, which would otherwise cross them out.
   travellers.forEach((each) => {
     each.chip = drawChip(each.message, layout);
     each.size = ["width", "height"].map((name) => Number(each.chip.firstChild.getAttribute(name)));
@@ -62,7 +62,7 @@ function covers(each, t, other) {
   return [0, 1].every((i) => Math.abs(one[i] - two[i]) < (each.size[i] + other.size[i]) / 2 + 2);
 }
 
-// How far a chip stands from its way: beside one that it would cover, on the side of its bow.
+// Offset of a chip from a path that it would cover, on the outer side of the curve.
 function asideOf([a, b, c], [width, height]) {
   const [dx, dy] = [c[0] - a[0], c[1] - a[1]];
   const length = Math.hypot(dx, dy) || 1;
@@ -89,7 +89,7 @@ function drawWay([a, b, c], reduce) {
 
 function drawChip(message, layout) {
   const small = layout.size.name === "small";
-  // Between narrow cards there is no room for names: the sentence and the table have them.
+  // No room for names between narrow cards; the sentence and the table have them.
   const name = layout.cards[0].w < 30 ? "" : chunkLabel(message);
   const text = `${message.reduce ? DATA.sign : ""}${name}`;
   const width = text.length * 7 + (small ? 6 : 12);

@@ -1,4 +1,4 @@
-// Ranks and their chunks in the picture.
+// Drawing of ranks and their chunks.
 
 const stage = document.getElementById("stage");
 let drawn = new Map(); // "rank:chunk" → { element, shown }
@@ -45,7 +45,7 @@ function drawCell(grid, rank, chunk, size) {
   drawn.set(`${rank}:${chunk}`, { element, size: size.name, rank, chunk, shown: "" });
 }
 
-// The picture after k rounds. Only what looks different is touched.
+// Draw the state after k rounds. Only elements that look different are updated.
 function showCells(k) {
   const state = stateAfter(k);
   const fresh = arrivedIn(k);
@@ -82,16 +82,16 @@ function fillText(line, size, cell) {
     const [first, ...more] = cell.values;
     made("span", "value", line).textContent = more.length ? `${first} …` : first;
   }
-  // Where there is little room, that it is complete says whose are in it.
+  // With little room, "complete" already implies the contributions.
   if (size === "short" && cell.complete && DATA.reduced) return;
   made("span", "who", line).textContent = rankList(cell.ranks, 2);
 }
 
-const BAR = DATA.reduced ? "; the bar has a place for each rank" : "; the bar has that rank's colour";
-const ORDER = "row by row in order of number";
-const MORE = "hover or focus tells value and ranks";
+const BAR = DATA.reduced ? "; the bar has one segment per rank" : "; the bar has that rank's colour";
+const ORDER = "row by row in numerical order";
+const MORE = "hover or focus shows value and ranks";
 
-// A chunk as it is drawn here, in large, and below it what stands where.
+// Enlarged sample of a chunk, with labels for its parts.
 function drawSample(size) {
   const item = document.getElementById("legend-chunk");
   item.replaceChildren();
@@ -107,13 +107,13 @@ function drawSample(size) {
   item.append(`${parts.join(" · ")}${BAR}`);
 }
 
-// One that has come after this share of all, or is there at the start.
+// The chunk that arrived after this share of all arrivals, or an initial one.
 function sampleCell(share) {
   const came = DATA.rounds.flatMap((each) => Object.values(each.arrived).flat());
   return cellOf(came[Math.floor(share * came.length)] ?? DATA.start.flat()[0]);
 }
 
-// A place for each rank where contributions are reduced; else the one whose data it is.
+// One segment per rank if contributions are reduced; otherwise one for the owner.
 function drawBar(bar, ranks) {
   const places = DATA.reduced ? [...Array(DATA.n).keys()] : ranks;
   for (const rank of places) {
@@ -124,7 +124,7 @@ function drawBar(bar, ranks) {
   }
 }
 
-// ---------------------------------------------------------------- from chunk to chunk by keys
+// ---------------------------------------------------------------- keyboard navigation of chunks
 
 const DIRECTIONS = {
   ArrowLeft: [-1, 0],
@@ -133,7 +133,7 @@ const DIRECTIONS = {
   ArrowDown: [0, 1],
 };
 
-// The chunk that is next in this direction takes the focus, and is what Tab comes back to.
+// Focus the next chunk in this direction, and make it the target of Tab.
 function moveFocus(from, key) {
   const [dx, dy] = DIRECTIONS[key];
   const [x, y] = centre(from);

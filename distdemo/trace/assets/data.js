@@ -1,9 +1,9 @@
-// What happened, and what every rank holds after k rounds: always the same for the same k.
+// The recorded run, and the state of all ranks after k rounds.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const LAST = DATA.rounds.length;
 
-// Of each rank a Map of chunk → cell. Grown one round after the other, and never changed again.
+// One Map of chunk → cell per rank, per round. Computed on demand and never changed.
 const states = [
   (DATA.start ?? []).map((cells) => new Map(cells.map((each) => [each[0], cellOf(each)]))),
 ];
@@ -12,7 +12,7 @@ function cellOf([chunk, runs, complete, values]) {
   return { chunk, ranks: expanded(runs), complete: complete === 1, values };
 }
 
-// First and last of each run: [0, 2, 5, 5] is 0 1 2 5.
+// Expand runs given by first and last: [0, 2, 5, 5] becomes 0 1 2 5.
 function expanded(runs) {
   const numbers = [];
   for (let at = 0; at < runs.length; at += 2) {
@@ -40,7 +40,7 @@ function changed(before, round) {
   });
 }
 
-// What came in round k, as "rank:chunk"; a chunk without elements came by no message.
+// Chunks that arrived in round k, as "rank:chunk"; chunks without elements are not sent.
 function arrivedIn(k) {
   const found = new Set();
   if (k === 0) return found;
@@ -52,13 +52,13 @@ function arrivedIn(k) {
 
 const wrongs = new Map(DATA.wrong.map((each) => [`${each.rank}:${each.chunk}`, each]));
 
-// What is wrong with this chunk after k rounds, or undefined.
+// The error of this chunk after k rounds, or undefined.
 function wrongAt(k, rank, chunk) {
   const wrong = wrongs.get(`${rank}:${chunk}`);
   return wrong && wrong.since <= k ? wrong : undefined;
 }
 
-// When the first rank began a round and the last one ended it, in seconds; null on paper.
+// First begin and last end of a round in seconds; null on paper.
 function span(round) {
   const busy = DATA.rounds[round - 1].moments.filter((each) => each[3] > each[0]);
   if (!busy.length) return null;

@@ -1,24 +1,24 @@
-// Where ranks and their chunks stand: numbers only. All lengths are pixels.
+// Layout of ranks and chunks, as numbers only. All lengths are in pixels.
 
-// `least` is the width that a chunk needs to be readable in a row, where it takes what there is.
+// `least`: width that a chunk needs to be readable in a row, where it fills the available width.
 const SIZES = [
   { name: "large", width: 116, least: 96, height: 38, gap: 56 },
   { name: "short", width: 74, least: 44, height: 24, gap: 40 },
   { name: "small", width: 20, least: 8, height: 15, gap: 26 },
 ];
 const TITLE = 20; // height of a rank's heading
-const BETWEEN = 3; // between two chunks
-const EDGE = 5; // of a card: border and padding
-const LOW = 480; // a picture that is seen whole on most screens, and what is said below it
-const SAID = 90; // for that
+const BETWEEN = 3; // gap between two chunks
+const EDGE = 5; // border and padding of a card
+const LOW = 480; // height of a picture that fits most screens together with its text
+const SAID = 90; // height of that text
 const TALLEST = 860;
 const POWERS = [1, 0.8, 0.6, 0.4]; // an ellipse, and squarer ones
-const POINTS = 120; // of its outline that are measured
-const BENDS = [0.1, 0.22, -0.16, -0.28, 0.34, -0.4]; // of a way, in lengths of the straight line
+const POINTS = 120; // sample points of its outline
+const BENDS = [0.1, 0.22, -0.16, -0.28, 0.34, -0.4]; // of a path, relative to the straight line
 const MOST_RANKS = { circle: 20, row: 40 };
 
-// The best that fits, or null: then there is no picture, and the table tells all. `room` is what is
-// left of the window's height: more is taken only where chunks would be too small to be seen.
+// Return the best layout that fits, or null for no picture. `room` is the remaining height of the
+// window; it is exceeded only if chunks would be too small to see.
 function layoutOf(kind, width, room) {
   const heights = [Math.min(Math.max(room, LOW), TALLEST), TALLEST];
   if (DATA.n > MOST_RANKS[kind]) return null;
@@ -43,12 +43,12 @@ function cardOf(size, slots, columns) {
 
 // ------------------------------------------------------------------------------ in a circle
 
-// With as few columns of chunks, and as round, as a low picture allows; else as low as can be.
+// As few columns of chunks and as round as a low picture allows; otherwise as low as possible.
 function circleOf(size, slots, width, highest) {
   const low = Math.max(LOW, highest - SAID);
   let best = null;
   for (let columns = 1; columns <= Math.min(slots, 8); columns += 1) {
-    // A last row of few chunks takes room for nothing.
+    // A last row with few chunks wastes room.
     if (slots % columns && slots % columns < columns / 2) continue;
     const card = cardOf(size, slots, columns);
     for (const power of POWERS) {
@@ -60,7 +60,7 @@ function circleOf(size, slots, width, highest) {
   return best;
 }
 
-// As low as the cards allow without touching each other.
+// As low as possible without overlapping cards.
 function ellipse(card, gap, width, power) {
   const across = Math.min((width - card.w) / 2, 60 + 26 * DATA.n + 0.8 * card.w);
   if (across < 0) return null;
@@ -71,7 +71,7 @@ function ellipse(card, gap, width, power) {
   return null;
 }
 
-// All equally far apart along the outline. Rank 0 stands at the top left, rank 1 at the top right.
+// Evenly spaced along the outline. Rank 0 is at the top left, rank 1 at the top right.
 function places(across, down, power) {
   const points = Array.from({ length: POINTS + 1 }, (_, at) => outline(across, down, power, at));
   const lengths = [0];
@@ -87,7 +87,7 @@ function places(across, down, power) {
   });
 }
 
-// From the top on, clockwise.
+// Clockwise from the top.
 function outline(across, down, power, at) {
   const angle = (2 * Math.PI * at) / POINTS - Math.PI / 2;
   const squarer = (value) => Math.sign(value) * Math.abs(value) ** power;
@@ -152,9 +152,9 @@ function arch(ranks) {
   return ranks ? Math.min(130, 34 + 12 * ranks) : 4;
 }
 
-// ------------------------------------------------------------------------- ways of messages
+// ------------------------------------------------------------------------ paths of messages
 
-// A curve from card to card: three points of a parabola. `twin` tells equal messages apart.
+// A curve from card to card: three points of a parabola. `twin` separates equal messages.
 function wayOf(layout, message, twin) {
   const [from, to] = [layout.cards[message.src], layout.cards[message.dst]];
   return layout.kind === "row" ? archWay(from, to, message, twin) : freeWay(layout, from, to, twin);
@@ -168,8 +168,7 @@ function archWay(from, to, { src, dst }, twin) {
   return [[x, y], [(x + u) / 2, y + 2 * high], [u, y]];
 }
 
-// To the left of the straight line, so that the way back lies on its other side; around other cards
-// where that can be.
+// Bend left, so that the opposite direction is on the other side; around other cards if possible.
 function freeWay(layout, from, to, twin) {
   const others = layout.cards.filter((each) => each !== from && each !== to);
   const ways = BENDS.map((bend) => bentWay(from, to, bend + 0.08 * twin));
@@ -178,7 +177,7 @@ function freeWay(layout, from, to, twin) {
   return ways[hits.indexOf(Math.min(...hits))];
 }
 
-// Far beyond the picture's edge is worse than across any card.
+// Leaving the picture is worse than crossing a card.
 function out(way, { width, height }) {
   const [x, y] = pointOn(way, 0.5);
   return x < 0 || x > width || y < 0 || y > height ? DATA.n : 0;
@@ -201,7 +200,7 @@ function middle({ x, y, w, h }) {
   return [x + w / 2, y + h / 2];
 }
 
-// Where the line from the card's middle to a point leaves the card, and a little further.
+// Point slightly outside the card on the line from its centre to a given point.
 function border(card, [x, y], further) {
   const [u, v] = middle(card);
   const [dx, dy] = [x - u, y - v];

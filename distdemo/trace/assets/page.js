@@ -1,9 +1,9 @@
-// All of it put together: what is shown, the controls and the keys.
+// The page: display, controls and keys.
 
 const by = (id) => document.getElementById(id);
 const [said, heard] = [by("said"), by("heard")];
 let layout = null;
-let shown = ""; // what was shown last
+let shown = ""; // last displayed state
 
 const player = new Player(show);
 
@@ -16,7 +16,7 @@ function show() {
     if (layout) showMessages(layout, round, t / MOVING);
     showTimes(k, t / MOVING);
   } else {
-    // At rest the messages of the round that is over stand on their ways.
+    // When paused, the messages of the finished round stay on their paths.
     if (layout) showMessages(layout, state);
     showTimes(state, 0);
   }
@@ -24,7 +24,7 @@ function show() {
   showState(state);
 }
 
-// Those who listen are told once a round, when it is over.
+// Screen readers announce each round once, when it has finished.
 function showSaid(state, moving) {
   tell(said, moving ? underWayWords(state + 1) : roundWords(state));
   tell(heard, roundWords(state));
@@ -67,12 +67,12 @@ function placeText(state) {
   return state ? `Round ${state} of ${LAST}` : "The start";
 }
 
-// The picture anew, as it fits now.
+// Redraw the picture for the current size.
 function draw() {
   const kind = by("layout").value;
   const other = kind === "circle" ? "row" : "circle";
   const width = stage.clientWidth;
-  // A little less than the window, so that the picture's end is seen; its top is that of the page.
+  // Slightly less than the window, so that the end of the picture is visible.
   const room = window.innerHeight - stage.getBoundingClientRect().top - window.scrollY - 8;
   layout = layoutOf(kind, width, room) ?? layoutOf(other, width, room);
   drawRanks(layout);
@@ -86,16 +86,16 @@ function draw() {
   show();
 }
 
-// What is not as it was asked for, and why.
+// Explain why the requested layout is not used.
 function sayFit(kind) {
   by("too-many").hidden = layout !== null && layout.kind === kind;
   by("too-many").textContent = layout
-    ? `${DATA.n} ranks do not fit in a ${kind} here: they stand in a ${layout.kind}.`
+    ? `${DATA.n} ranks don't fit in a ${kind} here, so they are shown in a ${layout.kind}.`
     : `${DATA.n} ranks with ${DATA.chunks.length} chunks are too many to draw here: `
-      + "the table below holds all of them.";
+      + "see the table below.";
 }
 
-// For the longest sentence, so that nothing below it jumps while it plays.
+// Reserve room for the longest sentence, so that the page doesn't jump during playback.
 function keepRoom() {
   const texts = DATA.words.map((_, k) => roundWords(k));
   said.style.minHeight = "0";
@@ -162,7 +162,7 @@ function pressed(event) {
   act();
 }
 
-// A list of choices, a pressed button and what can be scrolled keep the keys that they know.
+// Selects, buttons and scrollable areas keep their own keys.
 function hasOwnUse(target, key) {
   if (target.matches("select")) return true;
   if (target.matches("input")) return key.startsWith("Arrow") || key === "Home" || key === "End";
@@ -188,12 +188,12 @@ function begin() {
   }).observe(stage);
 }
 
-// The one name that the page gives the browser, for tests and for the curious.
-//   go(k), step(by), play(), pause()   as the controls do
-//   advance(ms)                        as if so many milliseconds had gone by
+// The only global of the page, for tests and experiments.
+//   go(k), step(by), play(), pause()   same as the controls
+//   advance(ms)                        simulate this many milliseconds
 //   speed(x)                           any factor
-//   state()                            what is on the page: the round, whether it plays, and the
-//                                      text of the picture and of the table
+//   state()                            displayed round, playback state, and the texts of the
+//                                      picture and the table
 window.trace = {
   rounds: LAST,
   go: (k) => player.go(k),
@@ -213,5 +213,5 @@ window.trace = {
   }),
 };
 
-// Without a start the run failed: there is nothing to draw, and the page says so.
+// Without a start the run failed, and there is nothing to draw.
 if (DATA.start) begin();

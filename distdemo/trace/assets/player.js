@@ -1,25 +1,25 @@
-// The round that is shown, and how it moves on. What is shown depends on `k` and `t` alone.
+// The current round and playback. The display depends only on `k` and `t`.
 
 const USUAL = 1600; // milliseconds for a round at speed 1
-const MOVING = 0.7; // of that messages travel; then what they brought can be looked at
+const MOVING = 0.7; // share of it in which messages travel; then the result is shown
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
 
 class Player {
   constructor(show) {
-    this.k = 0; // rounds that are over
-    this.t = 0; // of the next one, from 0 up to 1
+    this.k = 0; // finished rounds
+    this.t = 0; // progress of the next round, from 0 to 1
     this.playing = false;
     this.speed = 1;
     this.measured = false;
     this.show = show;
   }
 
-  // Whether messages travel just now: never where people have asked for less movement.
+  // True while messages travel; never if the user prefers reduced motion.
   get moving() {
     return this.t > 0 && this.t < MOVING && !still.matches;
   }
 
-  // The number of rounds after which the state is shown.
+  // Number of rounds whose result is displayed.
   shown() {
     return this.t >= MOVING ? this.k + 1 : this.k;
   }
@@ -55,13 +55,13 @@ class Player {
 
   frame(now) {
     if (!this.playing) return;
-    // A page in the background gets no frames, and is not to jump when it comes back.
+    // A background page gets no frames and must not jump when it returns.
     this.advance(Math.min(now - (this.last ?? now), 100));
     this.last = now;
     if (this.playing) requestAnimationFrame((next) => this.frame(next));
   }
 
-  // So many milliseconds later.
+  // Advance by this many milliseconds.
   advance(milliseconds) {
     let left = milliseconds * this.speed;
     while (this.playing && left > 0) {
@@ -80,7 +80,7 @@ class Player {
     if (this.k === LAST) this.playing = false;
   }
 
-  // Of a round, in milliseconds: the usual, or longer and shorter as it really was.
+  // Duration of a round in milliseconds: constant, or proportional to the measured one.
   length(round) {
     const [own, mean] = [span(round), this.measured && meanSpan()];
     if (!mean || !own) return USUAL;

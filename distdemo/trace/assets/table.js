@@ -1,8 +1,8 @@
-// The state as a table: of ranks and chunks, or, where that would be too wide, a list a rank.
+// The state as a table of ranks and chunks, or, if that is too wide, one list per rank.
 
-const WIDEST = 64; // chunks that have a column each
+const WIDEST = 64; // largest number of chunks shown as columns
 const AS_LISTS = DATA.chunks.length > WIDEST;
-const fields = new Map(); // "rank:chunk", or "rank" of a list → { field, shown }
+const fields = new Map(); // "rank:chunk", or "rank" for a list → { field, shown }
 
 function buildTable() {
   const table = made("table", AS_LISTS ? "lists" : "", document.getElementById("state"));
@@ -41,7 +41,7 @@ function showTable(k) {
   }
 }
 
-// Only what changed is touched: 64 ranks have 4,096 fields.
+// Update only fields that changed: 64 ranks have 4,096 fields.
 function put(each, text, name) {
   const shown = `${name}|${text}`;
   if (each.shown === shown) return;
@@ -50,7 +50,7 @@ function put(each, text, name) {
   each.field.className = name;
 }
 
-// "3→0 ✓, 3→1: 30": contributions are said only where chunks are reduced.
+// "3→0 ✓, 3→1: 30"; contributions are included only if chunks are reduced.
 function listText(k, rank, held) {
   const chunks = [...held.keys()].sort((a, b) => a - b);
   const parts = chunks.map((chunk) => {
@@ -60,6 +60,6 @@ function listText(k, rank, held) {
     return [DATA.chunks[chunk], whose, mark].filter(Boolean).join(" ");
   });
   const lost = DATA.wanted[rank].filter((each) => !held.has(each) && wrongAt(k, rank, each));
-  parts.push(...lost.map((chunk) => `${DATA.chunks[chunk]} ✗ not there`));
+  parts.push(...lost.map((chunk) => `${DATA.chunks[chunk]} ✗ missing`));
   return parts.join(", ") || "·";
 }

@@ -1,6 +1,6 @@
-// Chunks in words and signs.
+// Texts of chunks and rounds.
 
-// "0 1 2 3", and of more than `few` their runs: "0–6 9". What is in it twice: "0 1 +0".
+// "0 1 2 3"; more than `few` as ranges: "0–6 9". Repeated ranks follow: "0 1 +0".
 function rankList(ranks, few = 4) {
   const once = [...new Set(ranks)];
   const parts = [];
@@ -23,36 +23,36 @@ function markOf(cell, wrong) {
   return cell && cell.complete ? "✓" : "";
 }
 
-// For the table: contributions with a sign, and below them the numbers.
+// Text of a table cell: contributions with a sign, then the numbers.
 function tableText(cell, wrong) {
   if (!cell) return wrong ? "✗ ·" : "·";
-  const head = [rankList(cell.ranks) || "nobody’s", markOf(cell, wrong)].filter(Boolean).join(" ");
+  const head = [rankList(cell.ranks) || "none", markOf(cell, wrong)].filter(Boolean).join(" ");
   return cell.values.length ? `${head}\n${cell.values.join(" ")}` : head;
 }
 
-// Everything about a chunk of a rank, in sentences.
+// Full description of a chunk on a rank.
 function cellWords(k, rank, chunk) {
   const cell = stateAfter(k)[rank].get(chunk);
   const wrong = wrongAt(k, rank, chunk);
   const lines = [`Rank ${rank}, chunk ${DATA.chunks[chunk]}, ${when(k)}`];
-  lines.push(...(cell ? heldWords(cell) : ["Not there."]));
-  if (DATA.wanted[rank].includes(chunk)) lines.push("This rank has to hold it at the end.");
+  lines.push(...(cell ? heldWords(cell) : ["Not held."]));
+  if (DATA.wanted[rank].includes(chunk)) lines.push("This rank needs it at the end.");
   if (wrong) lines.push(`✗ Wrong: ${wrong.words}`);
   return lines.join("\n");
 }
 
 function heldWords(cell) {
   const once = [...new Set(cell.ranks)];
-  const more = again(cell.ranks).map((rank) => `, ${rank} once more`).join("");
+  const more = again(cell.ranks).map((rank) => `, ${rank} again`).join("");
   const whose = once.length
     ? `Holds the contribution${cell.ranks.length > 1 ? "s" : ""} of ${rankList(once)}${more}.`
-    : "Holds nobody’s contribution.";
+    : "Holds no contribution.";
   const lines = [cell.complete ? `${whose} ✓ Complete.` : `${whose} Not complete.`];
   if (cell.values.length) lines.push(`Numbers: ${cell.values.join(" ")}`);
   return lines;
 }
 
-// What was done in a round and what came of it; of one that is under way nobody knows that yet.
+// Messages and result of a round; the result of a running round is not known yet.
 function roundWords(k) {
   const [head, sent, after] = DATA.words[k];
   return sent ? `${head}: ${sent} ${after}` : `${head}. ${after}`;
@@ -64,12 +64,12 @@ function underWayWords(k) {
 }
 
 function when(k) {
-  if (LAST === 0) return "from the start on";
+  if (LAST === 0) return "from the start";
   if (k === 0) return "before the first round";
   return `after round ${k} of ${LAST}`;
 }
 
-// Chunks of a message: "2", "0–3", "0→1 0→3".
+// Label of a message's chunks: "2", "0–3", "0→1 0→3".
 function chunkLabel(message) {
   const names = expanded(message.chunks).map((each) => DATA.chunks[each]);
   if (names.length > 3 && message.chunks.length === 2) return `${names[0]}–${names.at(-1)}`;
@@ -82,7 +82,7 @@ function duration(seconds) {
   return `${seconds.toPrecision(3)} s`;
 }
 
-// A colour for each rank; neighbours are far apart (the golden angle), light and dark differ.
+// Colour of a rank. Neighbours are far apart in hue (the golden angle) and differ in lightness.
 function colourOf(rank) {
   const hue = (250 + rank * 137.508) % 360;
   const step = rank % 2 ? 0.06 : 0;

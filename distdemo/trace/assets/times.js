@@ -1,8 +1,8 @@
-// When each rank worked, and when it waited for its messages, as it was measured.
+// Time line of each rank: measured working and waiting times.
 
-const MARGIN = 62; // for the names of ranks
-const AXIS = 20; // for the scale
-let clock = null; // { x: seconds → pixels, needle, bars: of each round }
+const MARGIN = 62; // room for the names of ranks
+const AXIS = 20; // room for the scale
+let clock = null; // { x: seconds → pixels, needle, bars: one per round }
 
 function drawTimes() {
   const frame = document.getElementById("times");
@@ -40,13 +40,13 @@ function drawScale(picture, x, total, bottom) {
 }
 
 function drawNames(picture, height) {
-  const step = height < 12 ? 4 : 1; // names of every rank would lie on each other
+  const step = height < 12 ? 4 : 1; // names of all ranks would overlap
   for (let rank = 0; rank < DATA.n; rank += step) {
     svg("text", { x: 0, y: rank * height + 12 }, picture).textContent = `Rank ${rank}`;
   }
 }
 
-// A rank works while it packs, posts, and reduces what came; in between it waits: a thin line.
+// A rank works while it packs, posts and reduces; in between it waits, drawn as a thin line.
 function drawBusy(picture, x, height, { moments, phase }, round) {
   const group = svg("g", { class: "busy" }, picture);
   moments.forEach(([began, posted, arrived, ended], rank) => {
@@ -56,7 +56,7 @@ function drawBusy(picture, x, height, { moments, phase }, round) {
     const line = (from, to, name, top, thick) => svg("rect", {
       class: name, x: x(from), y: top, width: Math.max(0.5, x(to) - x(from)), height: thick,
     }, row);
-    line(began, ended, "whole", y, height - 3); // the place to point at
+    line(began, ended, "whole", y, height - 3); // hover target
     line(posted, arrived, "waits", y + (height - 3) / 2 - 1, 2);
     line(began, posted, "works", y, height - 3);
     line(arrived, ended, "works", y, height - 3);
@@ -69,7 +69,7 @@ function drawBusy(picture, x, height, { moments, phase }, round) {
   return group;
 }
 
-// After k rounds, t of the next one gone.
+// Show the time after k rounds and fraction t of the next one.
 function showTimes(k, t) {
   if (!clock) return;
   const round = t > 0 ? k + 1 : k;
@@ -80,7 +80,7 @@ function showTimes(k, t) {
   clock.needle.setAttribute("x2", place);
 }
 
-// A round without a message takes no time: its needle stays.
+// A round without a message takes no time, so the needle stays.
 function lastEnd(round) {
   for (let at = round; at > 0; at -= 1) {
     const found = span(at);

@@ -1,24 +1,24 @@
-// What a chunk holds, beside it: on hover and on focus. Esc hides it; the pointer may go onto it.
+// Tooltip of a chunk, on hover and focus. Esc hides it; the pointer may move onto it.
 
 const tip = document.getElementById("tip");
-let told = null; // the chunk that it is about
+let target = null; // the chunk that it describes
 
 function showTip(element) {
-  told = element;
+  target = element;
   refreshTip();
 }
 
 function hideTip() {
-  told = null;
+  target = null;
   tip.hidden = true;
 }
 
-// Another round, another text.
+// Called when the round changes.
 function refreshTip() {
-  if (!told || !told.isConnected) return hideTip();
-  tip.textContent = cellWords(player.shown(), Number(told.dataset.rank), Number(told.dataset.chunk));
+  if (!target || !target.isConnected) return hideTip();
+  tip.textContent = cellWords(player.shown(), Number(target.dataset.rank), Number(target.dataset.chunk));
   tip.hidden = false;
-  const [box, own] = [told.getBoundingClientRect(), tip.getBoundingClientRect()];
+  const [box, own] = [target.getBoundingClientRect(), tip.getBoundingClientRect()];
   const below = box.bottom + own.height + 8 < window.innerHeight;
   const left = Math.max(4, Math.min(box.left, window.innerWidth - own.width - 4));
   tip.style.left = `${left}px`;
@@ -40,5 +40,5 @@ function watchCells() {
   tip.addEventListener("pointerleave", hideTip);
   stage.addEventListener("focusin", (event) => cellAt(event.target) && showTip(event.target));
   stage.addEventListener("focusout", hideTip);
-  window.addEventListener("scroll", () => told && refreshTip(), { passive: true });
+  window.addEventListener("scroll", () => target && refreshTip(), { passive: true });
 }

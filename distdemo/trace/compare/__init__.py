@@ -1,1 +1,1 @@
-"""Algorithms side by side: timed in one world (``compare``), or on paper (``simulate``)."""
+"""Comparison of algorithms: timed in one world (``compare``), or on paper (``simulate``)."""

@@ -1,4 +1,4 @@
-"""``distdemo trace compare`` and ``trace simulate``: an operation's algorithms side by side."""
+"""``distdemo trace compare`` and ``trace simulate``, which compare an operation's algorithms."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from distdemo.trace.request import (
 VIEW = "distdemo.trace.compare.view"
 RUN_SIZES = (1 << 10, 1 << 16, 1 << 20, 16 << 20)
 PAPER_SIZES = (1 << 10, 1 << 20, 1 << 30)
-DRAWN = 64  # ranks that a page can show
-WEEK_S = 7 * 24 * 3600.0  # a comparison ends when its sizes are done, or by --timeout
+MOST_DRAWN = 64  # ranks that a page can show
+WEEK_S = 7 * 24 * 3600.0  # default timeout: a comparison ends when its sizes are done
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 _TIME = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*(s|ms|us|µs|ns|ps)(?:/B)?", re.IGNORECASE)
@@ -61,7 +61,7 @@ _BANDWIDTH = re.compile(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)(B|bit|b)(?:/s|ps
 
 
 def parse_alpha(text: Any) -> float:  # noqa: ANN401 - a text or a default
-    """Seconds of a message: ``5us``."""
+    """Parse the cost of a message, such as ``5us``, into seconds."""
     if not isinstance(text, str):
         return text  # type: ignore[no-any-return]  # typer's default
     match = _TIME.fullmatch(text.strip())
@@ -69,13 +69,13 @@ def parse_alpha(text: Any) -> float:  # noqa: ANN401 - a text or a default
         return 0.0
     if match is None:
         raise BadValue(
-            text, "this is not a time.", "It is what a message costs, with a unit.", "5us"
+            text, "this is not a time.", "Write the cost of a message with a unit.", "5us"
         )
     return float(match[1]) * _UNITS[match[2].lower()]
 
 
 def parse_beta(text: Any) -> float:  # noqa: ANN401 - a text or a default
-    """Seconds of a byte: ``0.1ns``, or of a bandwidth, whose letters count by 1000: ``10GB/s``."""
+    """Parse the cost of a byte, ``0.1ns`` or a bandwidth with decimal prefixes, ``10GB/s``."""
     if not isinstance(text, str):
         return text  # type: ignore[no-any-return]  # typer's default
     word = text.strip()
@@ -86,7 +86,7 @@ def parse_beta(text: Any) -> float:  # noqa: ANN401 - a text or a default
             return 1 / per_s
     elif word == "0" or _TIME.fullmatch(word):
         return float(parse_alpha(word))
-    why = "It is what each byte of a message costs, or the bandwidth, with a unit."
+    why = "Write the cost of a byte, or the bandwidth, with a unit."
     raise BadValue(text, "this is neither a time nor a bandwidth.", why, "10GB/s")
 
 
@@ -112,7 +112,7 @@ def _link(
     """Return the α and β that the user gave, or None."""
     if (alpha is None) != (beta is None) or (files and alpha is not None):
         raise UsageError(
-            "--alpha and --beta belong together, and --fit stands alone.",
+            "--alpha and --beta require each other; --fit can't be combined with them.",
             "A message costs α, and β for each byte.",
             "Try --alpha 5us --beta 10GB/s, or --fit FILE.json.",
         )
@@ -142,7 +142,7 @@ def compare(  # noqa: PLR0913 - each is an option
     reduce_op: ReduceOp = "sum",
     root: Root = 0,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", parser=parse_seconds, help="Time for each size.")
+        float, typer.Option(metavar="SECONDS", parser=parse_seconds, help="Time per size.")
     ] = 2.0,
     alpha: Alpha = None,
     beta: Beta = None,
@@ -159,8 +159,8 @@ def compare(  # noqa: PLR0913 - each is an option
 ) -> Result:
     """Run, verify and time an operation's algorithms and the backend's own call.
 
-    All run in turn on the same ranks. The α–β model's prediction stands beside each median; α and β
-    are measured before the first size, unless they are given.
+    All run interleaved on the same ranks. Each median is shown with the α–β model's prediction;
+    α and β are measured before the first size unless they are given.
     """
     kind = find_op(op)
     named = find_algorithms(kind, algorithm, chunks)
@@ -232,9 +232,9 @@ def simulate(
     named = find_algorithms(kind, algorithm, chunks)
     template = make_template(kind, world_size, dtype, root=root)
     draws = session.output is not None and session.output.suffix.lower() == ".html"
-    if draws and (len(named) > 1 or world_size > DRAWN):
+    if draws and (len(named) > 1 or world_size > MOST_DRAWN):
         raise UsageError(
-            f"--output FILE.html draws one algorithm on up to {DRAWN} ranks.",
+            f"--output FILE.html draws one algorithm on up to {MOST_DRAWN} ranks.",
             f"{kind.command} has {', '.join(each.name for each in named)}.",
             f"Try --algorithm {named[0].name} -n {min(world_size, 16)}.",
         )
@@ -254,7 +254,7 @@ def simulate(
 def _specs(
     op: Op, template: OpSpec, sizes: Sequence[int] | None, usual: Sequence[int]
 ) -> list[OpSpec]:
-    """Return the op at each size, each once, the smallest first."""
+    """Return the op at each distinct size, sorted."""
     found = (at_size(op, template, size) for size in payloads(op, template, sizes, usual))
     return list(dict.fromkeys(found))
 

@@ -1,7 +1,6 @@
-"""Algorithms side by side: on paper (``simulate``), or all run in one world (``compare``).
+"""Compare algorithms: on paper (``simulate``), or by running them in one world (``compare``).
 
-Whatever ends the world early (a rank that dies, Ctrl-C, SIGTERM) leaves the sizes that were
-finished.
+If the world ends early (a rank dies, Ctrl-C, SIGTERM), the finished sizes are kept.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from distdemo.versions import versions
 if TYPE_CHECKING:
     from distdemo.trace.compare.rank import Entry
 
-MOST_COUNTED = 256  # ranks; every message of a ring of so many is counted in half a second
+MOST_COUNTED = 256  # ranks; counting every message of a ring of this size takes half a second
 SMALL = 64  # bytes of the small message that the link is measured with
 LEAST, MOST = 1 << 16, 1 << 22
-"""Bytes of the large one: as many as the largest payload has, between these."""
+"""Limits of the large message in bytes; otherwise it is as large as the largest payload."""
 LINK = -1
-"""The place of the link among the sizes that ranks tell of."""
+"""Index of the link's measurement among the sizes that ranks report."""
 
 
 def simulate(spec: ComparisonSpec) -> Comparison:
-    """Count all algorithms at all sizes, and predict their times where the link is known."""
+    """Count all algorithms at all sizes, and predict their times if the link is known."""
     return _comparison(
         spec,
         [ComparedSize(op, _traffic(op), _on_paper(spec, op, spec.link)) for op in spec.ops],
@@ -98,7 +97,7 @@ def _traffic(op: OpSpec) -> Traffic:
     return ops.REGISTRY[op.op].traffic(op)
 
 
-# -------------------------------------------------------------------------------------- for real
+# ------------------------------------------------------------------------------------ measurement
 
 
 def compare(
@@ -110,10 +109,10 @@ def compare(
     """Run all algorithms and the backend's own call, at all sizes, in one world.
 
     Args:
-        spec: what to run.
-        world: that runs it.
-        start: starts a world, as ``Session.start`` does.
-        watch: called with the number of sizes that are done and what was begun last.
+        spec: Comparison to run.
+        world: World that runs it.
+        start: Function that starts a world, such as ``Session.start``.
+        watch: Callback that receives the number of finished sizes and the current one.
     """
     from distdemo.trace.compare.rank import SizeDone, compare_on_rank
 
@@ -123,36 +122,37 @@ def compare(
     if spec.link is None and n > 1:
         messages = SMALL, min(MOST, max(LEAST, *map(_payload, spec.ops)))
     shared = cores().effective
-    crowded = world.device == "cpu" and n > shared
+    oversubscribed = world.device == "cpu" and n > shared
     found: dict[int, dict[int, SizeDone]] = {}
 
-    def hear(rank: int, said: SizeDone | None) -> bool:
-        if said is not None:
-            found.setdefault(said.place, {})[rank] = said
-        done = sum(len(each) == n for place, each in found.items() if place != LINK)
+    def on_message(rank: int, message: SizeDone | None) -> bool:
+        if message is not None:
+            found.setdefault(message.index, {})[rank] = message
+        done = sum(len(each) == n for index, each in found.items() if index != LINK)
         watch(done, f"{_payload(spec.ops[min(done, len(spec.ops) - 1)]):,} B")
         return False
 
     report, interrupted = None, False
     try:
-        report = start(world, compare_on_rank, (spec, not refused, messages, crowded), hear=hear)
+        settings = (spec, not refused, messages, oversubscribed)
+        report = start(world, compare_on_rank, settings, hear=on_message)
         interrupted = report.interrupted_by is not None
     except (KeyboardInterrupt, Terminated):
         interrupted = True
-    whole = {
-        place: [each[rank] for rank in sorted(each)]
-        for place, each in found.items()
+    complete = {
+        index: [each[rank] for rank in sorted(each)]
+        for index, each in found.items()
         if len(each) == n
     }
     link = spec.link
-    if LINK in whole:
-        times = [_slowest([each.entries[place].times for each in whole[LINK]]) for place in (0, 1)]
+    if LINK in complete:
+        times = [_slowest([each.entries[i].times for each in complete[LINK]]) for i in (0, 1)]
         link = _link_through(messages, times)
     sizes = []
-    for place, each in enumerate(spec.ops):
-        if place not in whole:
+    for index, each in enumerate(spec.ops):
+        if index not in complete:
             continue
-        entries = iter(zip(*(rank.entries for rank in whole[place]), strict=True))
+        entries = iter(zip(*(rank.entries for rank in complete[index]), strict=True))
         own = Candidate(op.op, own=True, refused=refused)
         waiting = [*([] if refused else [own]), *_on_paper(spec, each, link)]
         ran = [_with_times(candidate, next(entries)) for candidate in waiting]
@@ -171,12 +171,12 @@ def compare(
 
 
 def _slowest(times: Sequence[bytes]) -> list[float]:
-    """The slowest rank's time of each run, from every rank's."""
+    """Return the slowest rank's time of each run."""
     return list(map(max, zip(*(array("d", each) for each in times), strict=True)))
 
 
 def _link_through(messages: Sequence[int], times: Sequence[Sequence[float]]) -> CostModel:
-    """The line through two points; neither α nor β is below 0."""
+    """Return the line through two points, with α and β at least 0."""
     small, large = messages
     first, second = map(median, times)
     beta = max(0.0, (second - first) / (large - small))
@@ -186,7 +186,7 @@ def _link_through(messages: Sequence[int], times: Sequence[Sequence[float]]) -> 
 
 
 def _with_times(candidate: Candidate, entries: Sequence[Entry]) -> Candidate:
-    """The same with what came of its runs, an entry a rank."""
+    """Return the candidate with the results of its runs, given one entry per rank."""
     times = _slowest([each.times for each in entries])
     low, high = interval(times) or (min(times), max(times))
     wrong, checked = (sum(getattr(each, name) for each in entries) for name in ("wrong", "checked"))
@@ -198,16 +198,16 @@ def _with_times(candidate: Candidate, entries: Sequence[Entry]) -> Candidate:
 
 
 def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
-    """α and β as ``bench fit`` finds them in files of ``bench``.
+    """Return α and β as ``bench fit`` fits them to files of ``bench``.
 
-    Of several operations this one is taken, else point-to-point, else the first.
+    If the files have several operations, this one is used, else point-to-point, else the first.
 
     Args:
-        paths: of the files.
-        op: torch's name of what is to be predicted.
+        paths: Paths of the files.
+        op: torch's name of the op to predict.
 
     Raises:
-        UsageError: one can't be read, or nothing in them can be fitted.
+        UsageError: A file can't be read, or nothing in them can be fitted.
     """
     from distdemo.bench.fit.fit import fit
     from distdemo.bench.recording import read
@@ -223,5 +223,5 @@ def link_of_files(paths: Sequence[Path], op: str) -> CostModel:
 
 
 def _payload(op: OpSpec) -> int:
-    """Bytes of B."""
+    """Return B in bytes."""
     return _traffic(op).payload_bytes

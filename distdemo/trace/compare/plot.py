@@ -1,4 +1,4 @@
-"""Algorithms side by side, drawn with matplotlib: time, or bytes, against size."""
+"""Plot of compared algorithms, drawn with matplotlib: time or bytes against size."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 10.0, 6.0  # inches
-OWN = "#1a1a1a"  # of the backend's own call, at every size
+OWN = "#1a1a1a"  # colour of the backend's own call
 QUIET = "#555555"
 HUES = tuple(colour for colour in COLOURS if colour != "#000000")
-MOST_TICKS = 8  # sizes that are named
-COLUMNS = 4  # of the legend
+MOST_TICKS = 8  # sizes labelled on the axis
+LEGEND_COLUMNS = 4
 
 
 def draw(report: Comparison, kind: str) -> bytes:
-    """The picture.
+    """Return the image file.
 
     Args:
-        report: of no size: empty axes.
+        report: Comparison to draw. Without sizes, the axes are empty.
         kind: ``png`` or ``svg``.
     """
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
-        told = "nothing was measured"
+        headline = "nothing was measured"
         if report.sizes:
             _lines(axes, report)
-            figure.legend(loc="outside lower center", ncols=COLUMNS, frameon=False)
+            figure.legend(loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
             parts = title(report.sizes[0], report).split(" · ")
-            told = " · ".join(parts if len(report.sizes) == 1 else [parts[0], *parts[2:]])
-        small = ["Nothing was run: counted on paper."] if report.simulated else []
+            headline = " · ".join(parts if len(report.sizes) == 1 else [parts[0], *parts[2:]])
+        small = ["Simulation: nothing was run."] if report.simulated else []
         small += [] if report.link is None else [link_text(report.link)]
         small += [text for text in below(report) if text.startswith("Fastest")]
         small.append(" · ".join(f"{name} {version}" for name, version in report.versions.items()))
-        entitle(figure, told, "\n".join(small))
+        entitle(figure, headline, "\n".join(small))
         return saved(figure, kind)
 
 
 def _lines(axes: Axes, report: Comparison) -> None:
-    """A line an algorithm, what is expected dashed, and where the model's lines cross.
+    """Draw one line per algorithm, its prediction dashed, and the model's crossovers.
 
-    Times; bytes where no time is known, as in a simulation without α and β.
+    The lines are times, or bytes if no time is known, as in a simulation without α and β.
     """
     rows: dict[str, list[tuple[int, Candidate]]] = {}
     for each in report.sizes:
@@ -71,11 +71,11 @@ def _lines(axes: Axes, report: Comparison) -> None:
         points = [(size, value) for size, value in expected if value and size]
         ran = [(size, row.timing) for size, row in found if row.timing is not None and size]
         if points:
-            at, values = zip(*points, strict=True)
-            curve = np.geomspace(at[0], at[-1], 100)  # what grows evenly is no line on these axes
-            axes.plot(curve, np.interp(curve, at, values), "--", color=colour, linewidth=1.2)
+            xs, values = zip(*points, strict=True)
+            curve = np.geomspace(xs[0], xs[-1], 100)  # α + S·β isn't straight on log-log axes
+            axes.plot(curve, np.interp(curve, xs, values), "--", color=colour, linewidth=1.2)
             if not ran:
-                axes.plot(at, values, linestyle="", marker=marker, color=colour)
+                axes.plot(xs, values, linestyle="", marker=marker, color=colour)
         for size, timing in ran:
             axes.vlines(size, timing.low_s, timing.high_s, color=colour, alpha=0.6)
         times = [timing.median_s for _, timing in ran]
@@ -101,7 +101,7 @@ def _lines(axes: Axes, report: Comparison) -> None:
 
 
 def _expected(row: Candidate, *, timed: bool) -> float | None:
-    """By the model, or counted."""
+    """Return the predicted seconds, or the counted bytes of the busiest rank."""
     if timed:
         return row.predicted_s
     return None if row.counts is None else row.counts.busiest_bytes

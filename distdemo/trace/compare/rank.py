@@ -1,6 +1,6 @@
-"""What every rank of ``trace compare`` runs: all candidates in turn, size after size.
+"""Function that every rank of ``trace compare`` runs: time all candidates, size by size.
 
-A rank tells its own part when a size is done; the launcher (``compare``) puts the parts together.
+After each size a rank sends its results; the launcher (``compare``) combines those of all ranks.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from distdemo.trace.compare.records import ComparisonSpec
 
 Call = Callable[[], object]
-FEWEST = 5  # turns, also where the budget does not reach
-LONGEST = 5.0  # times the budget, beyond which even the fewest end
-MOST = 10_000  # turns
+LEAST_TURNS = 5  # turns that run even if they exceed the budget
+MOST_BUDGETS = 5.0  # multiple of the budget after which even these stop
+MOST_TURNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One candidate, as one rank saw it.
+    """Results of one candidate on one rank.
 
     Attributes:
-        times: seconds, one a run; of an ``array("d")``.
-        checked: elements that were compared.
-        wrong: of these.
-        sent_bytes: that one run handed to the backend to be sent.
+        times: Seconds of each run, as bytes of an ``array("d")``.
+        checked: Number of elements compared.
+        wrong: Number of wrong elements among them.
+        sent_bytes: Bytes that one run handed to the backend for sending.
     """
 
     times: bytes
@@ -51,51 +51,54 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class SizeDone:
-    """What a rank found at one size: of the backend's own call if it runs, and each algorithm.
+    """Results of a rank at one size.
 
-    At the place ``LINK`` of the small and the large message.
+    Attributes:
+        index: Index of the size, or ``LINK``.
+        entries: Results of the backend's own call, if it runs, and of each algorithm; for ``LINK``,
+            of the small and the large message.
     """
 
-    place: int
+    index: int
     entries: tuple[Entry, ...]
 
 
 def compare_on_rank(
-    rank: Rank, spec: ComparisonSpec, own: bool, messages: Sequence[int], crowded: bool
+    rank: Rank, spec: ComparisonSpec, own: bool, messages: Sequence[int], oversubscribed: bool
 ) -> None:
-    """Collective: the link where it is to be measured, then size after size.
+    """Collective: measure the link if requested, then all sizes.
 
     Args:
-        rank: this rank of the world.
-        spec: what is compared.
-        own: the backend's own call runs, too.
-        messages: bytes of the two messages that the link is measured with; none: it is not.
-        crowded: there are more ranks than cores.
+        rank: Handle of this rank.
+        spec: Comparison to run.
+        own: True if the backend's own call runs too.
+        messages: Sizes in bytes of the two messages that measure the link; empty if it is known.
+        oversubscribed: True if there are more ranks than cores.
     """
-    # Where ranks share cores they meet at the group's barrier, in which a rank sleeps. To look and
-    # offer the core between two looks makes the scheduler pass over a rank later: with 4 ranks on 2
-    # cores (Linux 6.18) an all_reduce of 1 KiB by doubling took 4.0 ms then, a slice of the
-    # scheduler's, and 0.4 ms after a barrier.
-    start = CommonStart(rank, None) if crowded else common_start(rank)
+    # If ranks share cores, they start from the group's barrier, in which a rank sleeps. Polling
+    # with yields makes the scheduler skip a rank later: with 4 ranks on 2 cores (Linux 6.18) an
+    # all_reduce of 1 KiB by doubling then took 4.0 ms, a time slice of the scheduler, compared with
+    # 0.4 ms after a barrier.
+    start = CommonStart(rank, None) if oversubscribed else common_start(rank)
     rank.reach("ready")
     if messages:
         calls = [_exchange(rank, size) for size in messages]
-        times = time_in_turn(rank, start, "link", calls, spec.budget_s / 2)
+        times = time_interleaved(rank, start, "link", calls, spec.budget_s / 2)
         rank.tell(SizeDone(LINK, tuple(Entry(each.tobytes()) for each in times)))
-    for place, op in enumerate(spec.ops):
-        rank.reach(f"size {place + 1} of {len(spec.ops)}")
-        rank.tell(SizeDone(place, _at_size(rank, start, place, op, spec, own=own)))
+    for index, op in enumerate(spec.ops):
+        rank.reach(f"size {index + 1} of {len(spec.ops)}")
+        rank.tell(SizeDone(index, _at_size(rank, start, index, op, spec, own=own)))
     rank.reach("done")
     start.meet()
 
 
-def _at_size(  # noqa: PLR0913 - what it depends on
-    rank: Rank, start: CommonStart, place: int, op: OpSpec, spec: ComparisonSpec, *, own: bool
+def _at_size(  # noqa: PLR0913 - the parts of one measurement
+    rank: Rank, start: CommonStart, index: int, op: OpSpec, spec: ComparisonSpec, *, own: bool
 ) -> tuple[Entry, ...]:
-    """Collective: verify, warm up, time.
+    """Collective: verify, warm up and time all candidates at one size.
 
-    All candidates have their memory before any has run, and each is verified after its first run:
-    nothing that it had to write was ever right before.
+    Memory of all candidates is allocated before the first one runs. Each is verified after its
+    first run, when no earlier run can have left correct results in its memory.
     """
     calls: list[Call] = []
     results: list[Callable[[], list[Tensor]]] = []
@@ -119,7 +122,7 @@ def _at_size(  # noqa: PLR0913 - what it depends on
     wanted = expected(ops.REGISTRY[op.op], rank.rank, op)  # once for all candidates
     found = [verify(result(), wanted) for result in results]
     del wanted
-    times = time_in_turn(rank, start, str(place), calls, spec.budget_s)
+    times = time_interleaved(rank, start, str(index), calls, spec.budget_s)
     columns = zip(times, found, sent, strict=True)
     return tuple(
         Entry(each.tobytes(), check.checked, check.wrong, handed) for each, check, handed in columns
@@ -127,7 +130,7 @@ def _at_size(  # noqa: PLR0913 - what it depends on
 
 
 def _exchange(rank: Rank, size: int) -> Call:
-    """Ranks 0 and 1 send each other a message of this many bytes; the others are still."""
+    """Return a call in which ranks 0 and 1 exchange messages of this size; other ranks are idle."""
     import torch
     import torch.distributed as dist
 
@@ -147,24 +150,24 @@ def _exchange(rank: Rank, size: int) -> Call:
 # ------------------------------------------------------------------------------------------ timing
 
 
-def time_in_turn(
+def time_interleaved(
     rank: Rank, start: CommonStart, name: str, calls: Sequence[Call], budget_s: float
 ) -> list[array[float]]:
-    """Collective: run all calls in turn until time is up: A B C, B C A, C A B, ...
+    """Collective: run all calls interleaved until the budget is spent: A B C, B C A, C A B, ...
 
-    So all of them meet the same machine, whatever else it does meanwhile, and none always comes
-    after the slowest. How often is not fixed: rank 0 looks at the clock now and then, and tells
-    all. Each is run once before, to warm up.
+    Interleaving exposes all calls to the same other load on the machine, and rotation avoids that
+    one of them always follows the slowest. Rank 0 checks the clock and sets the number of turns.
+    Each call runs once before, to warm up.
 
     Args:
-        rank: this rank.
-        start: brings the ranks to a common start.
-        name: that no other measurement of the world has.
-        calls: the same ones in the same order on every rank.
-        budget_s: seconds.
+        rank: Handle of this rank.
+        start: Common start of the ranks.
+        name: Name of the measurement, unique in the world.
+        calls: Calls to time, in the same order on every rank.
+        budget_s: Seconds to spend.
 
     Returns:
-        Seconds that this rank needed, an entry a turn, of each call.
+        Seconds of each call on this rank, one entry per turn.
     """
 
     def timed(call: Call) -> float:
@@ -188,23 +191,24 @@ def time_in_turn(
             return took
         with undisturbed():
             for each in range(turn, turn + count):
-                for place in range(len(calls)):
-                    number = (each + place) % len(calls)
+                for offset in range(len(calls)):
+                    number = (each + offset) % len(calls)
                     took[number].append(timed(calls[number]))
         turn += count
 
 
 def more_turns(turns: int, seconds: float, budget_s: float) -> int:
-    """How many turns to run before the next look at the clock; 0: none.
+    """Return the number of turns to run before the next check of the clock; 0 to stop.
 
     Args:
-        turns: run by now.
-        seconds: that they took.
-        budget_s: seconds.
+        turns: Number of turns so far.
+        seconds: Seconds that they took.
+        budget_s: Seconds to spend.
     """
     if not turns:
         return 1
     pace = max(seconds / turns, 1e-9)
-    if turns < FEWEST:
-        return max(0, min(FEWEST - turns, int((LONGEST * budget_s - seconds) / pace)))
-    return max(0, min(turns, MOST - turns, int((budget_s - seconds) / pace)))
+    if turns < LEAST_TURNS:
+        left_s = MOST_BUDGETS * budget_s - seconds
+        return max(0, min(LEAST_TURNS - turns, int(left_s / pace)))
+    return max(0, min(turns, MOST_TURNS - turns, int((budget_s - seconds) / pace)))

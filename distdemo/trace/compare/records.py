@@ -1,4 +1,4 @@
-"""What algorithms side by side are asked for, and what came of it.
+"""Inputs and results of ``trace compare`` and ``trace simulate``.
 
 Records are frozen, and import no torch, Rich or Typer.
 """
@@ -16,14 +16,14 @@ from distdemo.trace.records import AlgorithmInfo, CostModel, Counts, Crossover, 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSpec:
-    """What is compared.
+    """Settings of a comparison.
 
     Attributes:
-        ops: the same op at each size, the smallest first; n is theirs.
-        algorithms: their names.
-        chunks: number of chunks of algorithms that leave it open; None: their usual number.
-        budget_s: seconds of timed runs a size, of all candidates together.
-        link: α and β of the predictions; None: measured in the same world, and on paper none.
+        ops: The op at each size, smallest first. They also set the number of ranks.
+        algorithms: Names of the algorithms.
+        chunks: Number of chunks of algorithms that let the user choose; None for their default.
+        budget_s: Seconds of timed runs per size, for all candidates together.
+        link: α and β for predictions. None: measured in the same world, or unknown on paper.
     """
 
     ops: tuple[OpSpec, ...]
@@ -35,15 +35,15 @@ class ComparisonSpec:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the runs took; each is the slowest rank's.
+    """Times of the runs. The time of a run is that of its slowest rank.
 
     Attributes:
-        median_s: of all runs.
-        low_s: of the median's interval (95 %), or the fastest run where there are too few.
-        high_s: likewise, or the slowest.
-        runs: how many.
-        wrong: elements that were not right, over all ranks, in the runs that were verified.
-        checked: elements that were compared.
+        median_s: Median of all runs.
+        low_s: Lower end of the median's 95 % interval, or the fastest run if there are too few.
+        high_s: Upper end of the interval, or the slowest run.
+        runs: Number of runs.
+        wrong: Number of wrong elements in the verified runs, over all ranks.
+        checked: Number of elements compared.
     """
 
     median_s: float
@@ -56,16 +56,16 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One algorithm at one size; or the backend's own call.
+    """One algorithm, or the backend's own call, at one size.
 
     Attributes:
-        algorithm: its name; torch's name of the op where it is the backend's own call.
-        own: it is the backend's own call, whose schedule is not known: nothing is counted.
-        handed_bytes: that the ranks really handed to the backend, all together; None: not run.
-        timing: None: not run.
-        checks: Formulas beside counts; empty where the counts were evaluated from the formulas.
-        predicted_s: by the α–β model; None: not known.
-        refused: why it was not run; empty: it was.
+        algorithm: Name of the algorithm; for the backend's own call, torch's name of the op.
+        own: True for the backend's own call. Its schedule is unknown, so nothing is counted.
+        handed_bytes: Bytes that all ranks really handed to the backend; None if not run.
+        timing: Times of the runs; None if not run.
+        checks: Formulas compared with counts; empty if the counts come from the formulas.
+        predicted_s: Seconds predicted by the α–β model; None if unknown.
+        refused: Reason why it wasn't run; empty if it was.
     """
 
     algorithm: str
@@ -79,23 +79,23 @@ class Candidate:
 
     @property
     def seconds(self) -> float | None:
-        """Time that it took, or by the model where it was not run; None: not known."""
+        """Measured time, or the predicted one if it wasn't run; None if unknown."""
         return self.predicted_s if self.timing is None else self.timing.median_s
 
     @property
     def is_wrong(self) -> bool:
-        """Whether any element of its results was."""
+        """True if any element of its results is wrong."""
         return self.timing is not None and self.timing.wrong > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSize:
-    """All candidates at one size.
+    """Candidates at one size.
 
     Attributes:
-        spec: the op with its shape.
-        traffic: its payload is the size, B of formulas.
-        candidates: the backend's own call first, where there is one.
+        spec: Op with its shape.
+        traffic: Traffic of the op. Its payload is the size, and the B of the formulas.
+        candidates: Candidates; the backend's own call is first, if there is one.
     """
 
     spec: OpSpec
@@ -104,7 +104,7 @@ class ComparedSize:
 
     @property
     def best(self) -> Candidate | None:
-        """The candidate that took least, or should; a wrong result wins nothing. None of one."""
+        """Fastest candidate with a right result, measured or predicted; None of a single one."""
         known = [
             (each.seconds, place)
             for place, each in enumerate(self.candidates)
@@ -114,12 +114,12 @@ class ComparedSize:
 
     @derived
     def fastest(self) -> str | None:
-        """Its name."""
+        """Name of the fastest candidate."""
         return None if self.best is None else self.best.algorithm
 
     @property
     def near(self) -> tuple[Candidate, ...]:
-        """Those whose intervals overlap with that of the fastest; none of what was not timed."""
+        """Candidates whose intervals overlap that of the fastest; empty if nothing was timed."""
         best = self.best
         if best is None or best.timing is None:
             return ()
@@ -134,7 +134,7 @@ class ComparedSize:
 
     @property
     def own(self) -> Candidate | None:
-        """The backend's own call, if it was timed."""
+        """Backend's own call, if it was timed."""
         return next((each for each in self.candidates if each.own and each.timing), None)
 
 
@@ -143,18 +143,18 @@ class Comparison:
     """Result of ``trace compare`` and ``trace simulate``.
 
     Attributes:
-        world_size: ranks.
-        simulated: nothing was run: on paper only.
-        chunks: number of chunks of algorithms that leave it open; None: their usual number.
-        algorithms: in words.
-        sizes: by size; those that were finished.
-        sizes_asked: how many were to be measured.
+        world_size: Number of ranks.
+        simulated: True if nothing was run.
+        chunks: Number of chunks of algorithms that let the user choose; None for their default.
+        algorithms: Descriptions of the algorithms.
+        sizes: Results of the finished sizes, sorted.
+        sizes_asked: Number of requested sizes.
         link: α and β of the predictions.
-        crossovers: where the fastest algorithm changes, by the model, the smallest size first.
-        settings: of the world that ran them; None: on paper.
-        interrupted: by the user.
-        cores: that the ranks of one machine share; None: not known.
-        world: how its ranks ended; None: on paper, or interrupted.
+        crossovers: Sizes at which the model's fastest algorithm changes, sorted.
+        settings: Settings of the world; None on paper.
+        interrupted: True if the user interrupted the run.
+        cores: Number of cores that the ranks of one machine share; None if unknown.
+        world: Outcome of the ranks; None on paper or if interrupted.
     """
 
     world_size: int
@@ -173,7 +173,7 @@ class Comparison:
 
     @derived
     def ok(self) -> bool:
-        """Whether all that was run is right."""
+        """True if the world succeeded and no result is wrong."""
         failed = self.world is not None and not self.world.ok
         return not failed and not any(
             each.is_wrong for size in self.sizes for each in size.candidates
@@ -181,6 +181,6 @@ class Comparison:
 
     @property
     def timings(self) -> list[Timing]:
-        """Of all candidates that were run."""
+        """Timings of all candidates that were run."""
         found = (each.timing for size in self.sizes for each in size.candidates)
         return [each for each in found if each is not None]

@@ -1,4 +1,4 @@
-"""Algorithms side by side: one table a size, costs and times, then what holds for all sizes."""
+"""View of compared algorithms: one table per size with costs and times, then a summary."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from distdemo.view.tables import Column, Grid, fitting, heading
 
 ON_PAPER = "SIMULATION: nothing was run."
 NOTES = (
-    "Sent: by the rank that sends most. Busiest: sent and received together. "
-    "α–β: α for each round, and β for each byte of its largest message; no link is shared, and "
-    "reducing costs nothing. ±: half of the median's 95 % interval, or of the range of few runs."
+    "Sent: by the rank that sends most. Busiest: sent plus received. "
+    "α–β: α per round plus β per byte of its largest message; assumes that no link is shared and "
+    "reducing is free. ±: half the median's 95 % interval, or half the range if there are few runs."
 )
 STAR = "★"
 
 
 def table(report: Comparison, console: Console) -> Group:
-    """Every size, what holds for all of them, and the verdict."""
+    """Return the tables of all sizes, the sentences about all of them, and the verdict."""
     dot = signs(console).dot
     parts: list[RenderableType] = [Text(ON_PAPER, "bold"), Text()] if report.simulated else []
     for size in report.sizes:
@@ -52,7 +52,7 @@ def table(report: Comparison, console: Console) -> Group:
 
 
 def summary(report: Comparison, console: Console) -> Text:
-    """Whether all that was run is right."""
+    """Return the verdict in one line."""
     sign = signs(console)
     if not report.ok or report.interrupted:
         return Text(f"{sign.wrong} {verdict(report)}", style=colours.WRONG)
@@ -62,14 +62,14 @@ def summary(report: Comparison, console: Console) -> Text:
 
 
 def plot(report: Comparison, kind: str) -> bytes:
-    """Time against size, a line an algorithm, as ``png`` or ``svg``."""
+    """Return a plot of time against size, one line per algorithm, as ``png`` or ``svg``."""
     from distdemo.trace.compare.plot import draw
 
     return draw(report, kind)
 
 
 def _page(report: Comparison) -> str:
-    """The page of a simulation of one algorithm: whose contribution is where, round by round."""
+    """Return the page of a simulated algorithm, with the contributions after each round."""
     from distdemo.trace.page import page
     from distdemo.trace.report import make_report
 
@@ -78,10 +78,10 @@ def _page(report: Comparison) -> str:
 
 
 FILES = {".html": _page}
-"""What ``--output`` writes by the file's ending, beside JSON and text."""
+"""Writers for ``--output`` by file extension, in addition to JSON and text."""
 
 
-# ------------------------------------------------------------------------------------- one table
+# ------------------------------------------------------------------------------------------ table
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Quantity:
     """A column.
 
     Attributes:
-        cell: of a row; None: there is nothing to say.
-        room: as in ``view.tables.ROOMS``; with less of it the column is left out.
+        cell: Function that returns the text for a row, or None if there is none.
+        room: Room as in ``view.tables.ROOMS``; with less of it the column is omitted.
     """
 
     name: str
@@ -109,15 +109,15 @@ def _median(row: Candidate, _: ComparedSize) -> str | None:
 
 
 def _interval(row: Candidate, _: ComparedSize) -> str | None:
-    """Half its width as a share of the median."""
+    """Return half the interval's width as a share of the median."""
     if row.timing is None or row.timing.median_s <= 0:
         return None
     half = (row.timing.high_s - row.timing.low_s) / 2 / row.timing.median_s
     return plus_minus(half, "")
 
 
-def _beside_own(row: Candidate, size: ComparedSize) -> str | None:
-    """How many times as long as the backend's own call it took."""
+def _ratio_to_own(row: Candidate, size: ComparedSize) -> str | None:
+    """Return the time as a multiple of the backend's own call."""
     own = size.own
     if row.own or row.timing is None or own is None or own.timing is None:
         return None
@@ -128,45 +128,45 @@ QUANTITIES = (
     Quantity("Rounds", _of_counts(lambda counts: f"{counts.rounds:,}")),
     Quantity("Sent", _of_counts(lambda counts: short_size(counts.sent_bytes))),
     Quantity("Busiest", _of_counts(lambda counts: short_size(counts.busiest_bytes)), room=60),
-    Quantity("In all", _of_counts(lambda counts: short_size(counts.total_bytes)), room=17),
+    Quantity("Total", _of_counts(lambda counts: short_size(counts.total_bytes)), room=17),
     Quantity("α–β", lambda row, _: None if row.predicted_s is None else duration(row.predicted_s)),
     Quantity("Median", _median),
     Quantity("±", _interval, room=22),
-    Quantity("× own", _beside_own, room=28),
+    Quantity("× own", _ratio_to_own, room=28),
 )
-"""Counted from the schedule: rounds, and bytes of the rank that sends most, through the busiest one
-and of all ranks together; then the time that the model predicts beside the measured one."""
+"""Columns: rounds and bytes counted from the schedule (of the rank that sends most, of the busiest
+one, of all ranks), then the predicted and the measured time."""
 
 
 def _grid(report: Comparison, size: ComparedSize, sign: Signs, room: int) -> Grid:
-    """The table with the columns that there is room for, and something to say in."""
-    told = [
+    """Return the table with the columns that fit and aren't empty."""
+    shown = [
         each
         for each in QUANTITIES
         if each.room <= room and any(each.cell(row, size) is not None for row in size.candidates)
     ]
-    grid = Grid([Column("Algorithm"), *(Column(each.name, right=True) for each in told)])
+    grid = Grid([Column("Algorithm"), *(Column(each.name, right=True) for each in shown)])
     none = Text(sign.none, style=colours.QUIET)
     for row in size.candidates:
         style = "bold" if row is size.best else colours.WRONG if row.is_wrong else ""
         lead = f"{STAR} " if row is size.best else "  "
         name = Text(f"{lead}{name_of(row, report)}", style=style)
-        grid.rows.append([name, *(each.cell(row, size) or none for each in told)])
+        grid.rows.append([name, *(each.cell(row, size) or none for each in shown)])
     return grid
 
 
 def name_of(row: Candidate, report: Comparison) -> str:
-    """The algorithm's; ``gloo's own``."""
+    """Return the algorithm's name, or ``gloo's own``."""
     if not row.own:
         return row.algorithm
     return f"{report.settings.backend}'s own" if report.settings else "the backend's own"
 
 
-# ---------------------------------------------------------------------------------- in sentences
+# ------------------------------------------------------------------------------------- sentences
 
 
 def title(size: ComparedSize, report: Comparison) -> str:
-    """``all_reduce · 1 KiB, one rank's tensor · 4 ranks · float32 sum · gloo · cpu``."""
+    """Return ``all_reduce · 1 KiB, one rank's tensor · 4 ranks · float32 sum · gloo · cpu``."""
     op, world = size.spec, report.settings
     root = "" if op.root is None else f"root {op.root}"
     data = f"{op.dtype} {op.reduce_op or ''}".strip()
@@ -177,35 +177,35 @@ def title(size: ComparedSize, report: Comparison) -> str:
 
 
 def _legend(size: ComparedSize, report: Comparison) -> Iterator[str]:
-    """Who is fastest, measured and by the model; what was not run, and what was wrong."""
+    """Yield the fastest candidate, the model's choice, and those not run or wrong."""
     best, ran = size.best, [each for each in size.candidates if each.timing and each.predicted_s]
     if best is not None:
         near = listing([name_of(each, report) for each in size.near])
-        told = " by the model" if best.timing is None else ""
-        told += f" at {exact_size(size.traffic.payload_bytes)}"
-        told += f", but not clearly apart from {near}" if near else ""
+        text = " by the model" if best.timing is None else ""
+        text += f" at {exact_size(size.traffic.payload_bytes)}"
+        text += f", but not clearly faster than {near}" if near else ""
         if len(ran) > 1:
             least = min(each.predicted_s or 0.0 for each in ran)
             first = listing([each.algorithm for each in ran if each.predicted_s == least])
-            told += f"; the model has {first} first"
-        yield f"{STAR} {name_of(best, report)} is the fastest{told}."
+            text += f"; the model predicts {first}"
+        yield f"{STAR} {name_of(best, report)} is the fastest{text}."
     for each in size.candidates:
         if each.refused:
             yield f"{name_of(each, report)} was not run: {each.refused.rstrip('.')}."
         elif each.is_wrong and each.timing is not None:
             wrong, checked = each.timing.wrong, each.timing.checked
-            yield f"{name_of(each, report)} gave {wrong:,} wrong elements of {checked:,}."
+            yield f"{name_of(each, report)}: {wrong:,} of {checked:,} elements are wrong."
 
 
 def _differing(report: Comparison) -> Iterator[str]:
-    """A sentence for each count that is not what it should be."""
+    """Yield one sentence per count that differs from its formula or from the bytes sent."""
     for size in report.sizes:
         for each in size.candidates:
             where = f"≠ {each.algorithm} at {exact_size(size.traffic.payload_bytes)}"
             for check in each.checks:
                 if sameness(check) == "≠":
-                    told = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
-                    yield f"{where}, {check.name}: {told}."
+                    text = f"{check.formula} gives {check.value:,g}, counted {check.counted:,}"
+                    yield f"{where}, {check.name}: {text}."
             counted = each.counts if each.checks else None
             if counted and each.handed_bytes not in (None, counted.total_bytes):
                 sends = f"its schedule sends {counted.total_bytes:,} B"
@@ -213,12 +213,12 @@ def _differing(report: Comparison) -> Iterator[str]:
 
 
 def below(report: Comparison) -> Iterator[str]:
-    """What holds for all sizes."""
+    """Yield the sentences about all sizes."""
     rows = [each for size in report.sizes for each in size.candidates if each.counts]
     if any(not each.checks for each in rows):
-        yield "Rounds and bytes are by the formulas for equal chunks; see distdemo trace list."
+        yield "Rounds and bytes come from the formulas for equal chunks; see distdemo trace list."
     elif rows and not any(_differing(report)):
-        yield "Every count is what its formula gives for equal chunks; see distdemo trace list."
+        yield "Every count matches its formula for equal chunks; see distdemo trace list."
     if report.crossovers:
         parts = [f"{each.below} up to {short_size(each.size_bytes)}" for each in report.crossovers]
         last = report.crossovers[-1].above
@@ -228,27 +228,27 @@ def below(report: Comparison) -> Iterator[str]:
 
 
 def _notes(report: Comparison) -> Iterator[str]:
-    """What a reader should know of this one."""
+    """Yield notes about this comparison."""
     if report.simulated and report.link is None:
-        yield "No times are predicted without --alpha and --beta, or --fit with a file of bench."
+        yield "Predicted times require --alpha and --beta, or --fit with a file of bench."
     if report.cores is not None and report.world_size > report.cores:
-        yield f"{report.world_size} ranks share {report.cores:g} cores, which the model leaves out."
+        yield f"{report.world_size} ranks share {report.cores:g} cores, which the model ignores."
     missing = report.sizes_asked - len(report.sizes)
     if missing:
-        yield f"{missing} of {report.sizes_asked} sizes are missing: it ended early."
+        yield f"{missing} of {report.sizes_asked} sizes are missing: the run ended early."
 
 
 def verdict(report: Comparison) -> str:
-    """What came of it, in a line."""
+    """Return the outcome in one line."""
     ran, sizes = report.timings, plural(len(report.sizes), "size")
     if report.simulated:
         return f"Simulated: {sizes} on {plural(report.world_size, 'rank')}. Nothing was run."
     if report.interrupted and not ran:
-        return "Interrupted before any size was done."
-    lead = "Interrupted; by then: " if report.interrupted else ""
+        return "Interrupted before the first size was finished."
+    lead = "Interrupted. Until then: " if report.interrupted else ""
     wrong, checked = sum(each.wrong for each in ran), sum(each.checked for each in ran)
     if wrong:
         return f"{lead}{plural(wrong, 'wrong element')} of {checked:,}."
     if report.world is not None and not report.world.ok:
-        return f"The world failed; by then {plural(len(ran), 'row')} had been measured."
+        return f"The world failed after {plural(len(ran), 'row')} had been measured."
     return f"{lead}{plural(len(ran), 'row')} at {sizes} verified: {checked:,} elements are right."
