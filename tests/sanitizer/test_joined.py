@@ -99,7 +99,7 @@ def test_a_finding_under_torchrun_is_told_once(tmp_path: Path, temporary: Path) 
         code, out, _ = run.finish()
     assert code != 0
     assert "begins\n" in out
-    assert out.count("the ranks reduce differently") == 1
+    assert out.count("the ranks pass different ReduceOps") == 1
     assert has_row(out, "ranks 0, 2-3", "SUM", "steps.py:8")
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")
 

@@ -89,7 +89,7 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
     writer.write(texts.end_line(texts.Ended("returned")))
     with closing(Timeline(tmp_path / "calls.json")) as timeline:
         for at, note in Reader().read(b"".join(kept)):
-            timeline.take(1, at, note)
+            timeline.add(1, at, note)
     events = json.loads((tmp_path / "calls.json").read_text())
     assert [(each["ph"], each["name"], each.get("ts"), each.get("dur")) for each in events] == [
         ("M", "process_name", None, None),
@@ -114,7 +114,7 @@ def test_a_timeline_that_can_not_be_written_is_removed_and_raises_nothing(tmp_pa
     try:
         with closing(Timeline(file)) as timeline:
             for at in range(1, 9):
-                timeline.take(at, at, texts.Ended("returned"))
+                timeline.add(at, at, texts.Ended("returned"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not file.exists()
@@ -136,7 +136,7 @@ def test_sends_that_pile_up_are_paired_in_their_order() -> None:
             lines.append(call_line(tag, 0, made))
         lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
         judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
-        assert judge.look() is None
+        assert judge.poll() is None
     (left,) = judge.matcher.unmatched()
     assert (left.rank, left.call.tag) == (0, 7)
 
@@ -146,7 +146,7 @@ def test_what_fails_in_the_judge_is_not_taken_twice() -> None:
         def __init__(self) -> None:
             pass
 
-        def take(self, rank: int, at: int, note: texts.Note) -> None:
+        def add(self, rank: int, at: int, note: texts.Note) -> None:
             raise OSError("the disk is full")
 
     judge = Judge(N, Full())
@@ -155,7 +155,7 @@ def test_what_fails_in_the_judge_is_not_taken_twice() -> None:
     with pytest.raises(OSError, match="full"):
         judge.read()
     judge.give_up("the disk is full")
-    assert judge.look() is None
+    assert judge.poll() is None
     assert [(each.ranks, each.count) for each in judge.calls()] == [((0, 1, 2, 3), 1)]
     assert judge.matcher.stopped == "the disk is full"
 
@@ -163,7 +163,7 @@ def test_what_fails_in_the_judge_is_not_taken_twice() -> None:
 def test_calls_that_are_too_many_to_be_told_apart_are_counted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distdemo.sanitizer.judge.MOST_KNOWN", N)
+    monkeypatch.setattr("distdemo.sanitizer.judge.MAX_KNOWN", N)
     judge = Judge(N)
     for rank in range(N):  # the rank's first call is one of N that are told apart
         judge.feed(rank, told(rank).encode() + b"0\nr\n")
@@ -196,7 +196,7 @@ def test_why_nothing_is_compared_is_known(line: str, why: str) -> None:
     judge.feed(1, f"{line}\n1\n".encode())
     for rank in (0, 2, 3):
         judge.feed(rank, b"3\n")
-    assert judge.look() is judge.conclude({}) is None
+    assert judge.poll() is judge.conclude({}) is None
     assert judge.matcher.stopped == why
 
 
@@ -209,11 +209,11 @@ def test_calls_that_differ_get_their_time_anew_if_those_before_were_not_made(
     for _ in range(2):
         judge.feed(0, b"0\n")
         judge.feed(1, b"3\n")
-        assert judge.look() is None
+        assert judge.poll() is None
         judge.feed(1, b"u\n0\n")
         judge.feed(2, b"0\nr\n")
         judge.feed(3, b"0\nr\n")
-        assert judge.look() is None
+        assert judge.poll() is None
         now[0] += 100.0
 
 
@@ -229,7 +229,7 @@ def test_a_deadlock_is_told_while_other_ranks_go_on(monkeypatch: pytest.MonkeyPa
             judge.feed(rank, b"2\nr\n")
         for _ in range(3):
             now[0] += 0.2
-            found.append(judge.look())
+            found.append(judge.poll())
     assert [each.kind for each in found if each] == ["deadlock"] * 4
     assert found[-1] is not None
     assert found[-1].ranks == (0, 1)
@@ -252,12 +252,12 @@ def test_a_call_that_is_refused_is_told_if_the_program_ends_by_it(how: str) -> N
     for again in range(2):  # each look finds it in such a call
         for rank in range(N):
             judge.feed(rank, f"{'' if again else bad}\n4\n".lstrip("\n").encode())
-        assert judge.look() is None
+        assert judge.poll() is None
         for rank in range(N):
             judge.feed(rank, b"u\n")
     for rank in range(N):
         judge.feed(rank, f"{rest}\n".encode())
-    found = judge.look() or judge.look() or judge.conclude({})
+    found = judge.poll() or judge.poll() or judge.conclude({})
     assert (found and found.kind) == kind
 
 
@@ -281,14 +281,14 @@ def test_who_is_refused_late_does_not_differ(
     for rank in range(N):
         judge.feed(rank, f"{bad}\n4\n".encode() + f"u\n{then}\n".encode() * (rank < N - 1))
     for _ in range(2):
-        assert judge.look() is None
+        assert judge.poll() is None
         now[0] += 0.1
     judge.feed(N - 1, f"u\n{then}\n".encode())
     for _ in range(3):
         now[0] += 10.0
-        assert judge.look() is None
+        assert judge.poll() is None
     for rank in range(N):
         judge.feed(rank, b"r\n0\nr\n")
-    assert judge.look() is None
+    assert judge.poll() is None
     assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 3
     assert judge.matcher.shifts() == []

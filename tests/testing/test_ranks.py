@@ -28,7 +28,7 @@ def test_what_ranks_return() -> None:
 
 
 def test_a_failure_is_an_assertions() -> None:
-    with pytest.raises(RanksError, match="Rank 1 ended") as caught:
+    with pytest.raises(RanksError, match="Rank 1 exited") as caught:
         run_ranks(alone, 2)
     assert "test_ranks.py:20 in alone" in str(caught.value)
     assert isinstance(caught.value, AssertionError)
