@@ -155,7 +155,7 @@ class Recorder:
 
     def record_non_member(self, op: str) -> None:
         """Record a collective on a group that this rank isn't in, where torch does nothing."""
-        if self.knows(dist.group.WORLD):
+        if self.is_registered(dist.group.WORLD):
             self._note(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 
     def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - a hashable key; a group
@@ -266,7 +266,7 @@ class Recorder:
             if groups:
                 self._writer.write(left_line(groups, place, failing))
 
-    def knows(self, group: Any) -> bool:  # noqa: ANN401 - a group
+    def is_registered(self, group: Any) -> bool:  # noqa: ANN401 - a group
         """Return True if the group was registered."""
         return group in self._groups
 
@@ -375,7 +375,7 @@ def _end_note(error: BaseException) -> Ended:
 
 def is_installed() -> bool:
     """Return True if the calls of this process are already recorded."""
-    return hasattr(dist.ProcessGroup.allreduce, "_noted")
+    return hasattr(dist.ProcessGroup.allreduce, "_recorded")
 
 
 def install(recorder: Recorder) -> Recorder:
@@ -432,12 +432,12 @@ def noting(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
     safely(recorder, recorder.record_end, None)
 
 
-def safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its result
+def safely(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its result
     """Call a function unless recording has stopped; an exception only stops the recording."""
     if recorder.off:
         return None
     try:
-        return note(*args)
+        return function(*args)
     except Exception as error:  # noqa: BLE001 - the program must not be affected
         recorder.fail(error)
         return None
@@ -511,23 +511,23 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
-        noted = False
+        recorded = False
         try:
-            if not busy and recorder.knows(dist.group.WORLD):
+            if not busy and recorder.is_registered(dist.group.WORLD):
                 members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
                 by_all = not given.get("use_local_synchronization")
-                noted = by_all or dist.get_rank() in members
-            if noted:
+                recorded = by_all or dist.get_rank() in members
+            if recorded:
                 safely(recorder, recorder.record_new_group, members, "" if by_all else "local")
             group = original(**given)
         except BaseException as error:
-            if noted:  # torch rejects arguments before it contacts other ranks
+            if recorded:  # torch rejects arguments before it contacts other ranks
                 made = isinstance(error, (dist.DistError, KeyboardInterrupt))
                 safely(recorder, partial(recorder.record_failure, made=made))
             raise
         finally:
             recorder.local.busy = busy
-        if noted:
+        if recorded:
             safely(recorder, recorder.record_return)
         return _registered(recorder, group)
 
@@ -561,35 +561,35 @@ def _cover(recorder: Recorder, kind: type) -> None:
     for each in kind.__mro__:
         for name, fields in METHODS.items():
             original = each.__dict__.get(name)
-            if original is not None and not hasattr(original, "_noted"):
-                setattr(each, name, _noted(recorder, name, original, fields))
+            if original is not None and not hasattr(original, "_recorded"):
+                setattr(each, name, _recorded(recorder, name, original, fields))
 
 
-def _noted(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
+def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
     local = recorder.local
 
     @wraps(original)
     def method(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        if recorder.off or getattr(local, "busy", False) or not recorder.knows(self):
+        if recorder.off or getattr(local, "busy", False) or not recorder.is_registered(self):
             return original(self, *args, **named)
         local.busy = True  # nested calls belong to this one
         try:
-            noted = safely(recorder, _begin_call, recorder, fields, self, args, named)
+            recorded = safely(recorder, _begin_call, recorder, fields, self, args, named)
             try:
                 work = original(self, *args, **named)
             except BaseException:
-                if noted is not None:
+                if recorded is not None:
                     safely(
                         recorder, partial(recorder.record_failure, made=name == "monitored_barrier")
                     )
                 raise
-            if noted is not None:
-                safely(recorder, _follow, recorder, name, args, work, noted)
+            if recorded is not None:
+                safely(recorder, _follow, recorder, name, args, work, recorded)
             return work
         finally:
             local.busy = False
 
-    method._noted = True  # type: ignore[attr-defined]  # noqa: SLF001 - prevents replacing it again
+    method._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - prevents replacing it again
     return method
 
 
@@ -626,10 +626,10 @@ def _follow(
     name: str,
     args: tuple[Any, ...],
     work: Any,  # noqa: ANN401 - a Work
-    noted: tuple[Fields, int, Touched | None],
+    recorded: tuple[Fields, int, Touched | None],
 ) -> None:
     """Track the handle of a call that was made."""
-    fields, number, touched = noted
+    fields, number, touched = recorded
     if touched is not None and is_strided(args):  # and torch has not rejected it
         recorder.record_touched(touched)
     if work is None:
@@ -662,7 +662,7 @@ def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
 
 def _replace_wait(recorder: Recorder, kind: type) -> None:
     original = kind.wait  # type: ignore[attr-defined]  # every Work has it
-    if hasattr(original, "_noted"):
+    if hasattr(original, "_recorded"):
         return
 
     @wraps(original)
@@ -682,5 +682,5 @@ def _replace_wait(recorder: Recorder, kind: type) -> None:
             safely(recorder, recorder.record_return, -1 if source is None else source)
         return done
 
-    wait._noted = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    wait._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     kind.wait = wait  # type: ignore[attr-defined]  # as above

@@ -101,7 +101,7 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
     Other groups aren't covered, because ranks without a DDP module don't call this and would not
     record them.
     """
-    _groups.update(group for group in groups if recorder.knows(group))
+    _groups.update(group for group in groups if recorder.is_registered(group))
     if _held:
         return
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's

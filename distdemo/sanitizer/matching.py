@@ -690,9 +690,9 @@ class Matcher:
         waiting = self._channels.get(channel)
         if waiting is None or channel.sender == -1:
             return
-        anybodys = self._channels.get(channel._replace(sender=-1))
+        from_any = self._channels.get(channel._replace(sender=-1))
         while waiting.sends and waiting.receives:
-            if anybodys is not None and anybodys.receives[0].order < waiting.receives[0].order:
+            if from_any is not None and from_any.receives[0].order < waiting.receives[0].order:
                 return
             self._pair(waiting.sends.popleft(), waiting.receives.popleft())
         if not (waiting.sends or waiting.receives):

@@ -36,11 +36,11 @@ def merged(
         whole: True to show every distinct traceback.
     """
     if result.world is None:
-        return [_made(item, "setup", result.refused), _passed(item, "teardown")]
+        return [_failure_report(item, "setup", result.refused), _passed(item, "teardown")]
     hook = item.config.hook
     reports: Reports = {
-        rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in told]
-        for rank, told in sorted(result.reports.items())
+        rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in sent]
+        for rank, sent in sorted(result.reports.items())
     }
     decided = _decided(item, result, reports, size, whole=whole)
     merged = []
@@ -51,7 +51,7 @@ def merged(
                 merged.append(_passed(item, "teardown"))
                 break
             continue
-        of_all = [each for told in reports.values() for each in told if each.when == when]
+        of_all = [each for sent in reports.values() for each in sent if each.when == when]
         if failed := [each for each in of_all if each.failed]:
             merged.append(failed[0])
         elif of_all:
@@ -75,7 +75,7 @@ def _decided(
     world = result.world
     assert world is not None  # noqa: S101 - the test ran
     verdict = world.verdict
-    failing = {rank: each for rank, told in reports.items() for each in told[::-1] if _ends(each)}
+    failing = {rank: each for rank, sent in reports.items() for each in sent[::-1] if _ends(each)}
     if verdict is None:
         return None
     raised = [o.rank for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
@@ -85,7 +85,7 @@ def _decided(
         started = any(
             each.when == "setup" and each.passed for one in reports.values() for each in one
         )
-        report = _made(item, "call" if started else "setup", "\n".join(lines))
+        report = _failure_report(item, "call" if started else "setup", "\n".join(lines))
         report.duration = world.seconds
         stacks = [
             f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
@@ -94,7 +94,7 @@ def _decided(
             if isinstance(o, TimedOut) and o.where is not None
         ]
         if stacks:
-            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as made
+            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as built above
         report.sections = _sections(reports, {*PHASES})
         return _expected(item, report)
     report = failing[causes[0]]
@@ -147,8 +147,8 @@ def _text(item: pytest.Item, report: pytest.TestReport, *, whole: bool) -> str:
 def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]]:
     """Return the ranks' output; equal output is shown once."""
     texts: dict[tuple[str, str], list[int]] = {}
-    for rank, told in reports.items():
-        for report in told:
+    for rank, sent in reports.items():
+        for report in sent:
             if report.when in phases:
                 for title, text in report.sections:
                     ranks = texts.setdefault((title, text), [])
@@ -165,7 +165,7 @@ def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport
     return report
 
 
-def _made(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
+def _failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
     """Return the report of a failure without an exception."""
     path, line, _ = item.location
     crash = ReprFileLocation(path, (line or 0) + 1, text.splitlines()[0])
