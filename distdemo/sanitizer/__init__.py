@@ -1,15 +1,17 @@
-"""Which rank made another call than the others, and on which line.
+"""Find the rank that made a different call, and its line.
 
-Every rank notes each call of ``torch.distributed`` before it makes it; the launcher compares the
-notes while the ranks run. ``records`` holds what is found, ``notes`` the texts that ranks write,
-``hooks`` and ``kernels`` what is put around torch's calls in a rank, ``calls`` what of a call is
-noted, ``matching`` the comparison, ``waiting`` who waits for whom, ``judge`` what all notes come
-to, ``inspector`` brings them together for a world, ``recording`` for files, and ``timeline`` draws.
+Every rank writes a note before each call of ``torch.distributed``; the launcher compares the notes
+while the ranks run:
 
-Others use ``inspector.Inspector``, ``hooks.noting``, ``timeline.Timeline``, ``text`` and
+- in a rank: ``hooks`` and ``kernels`` intercept calls, ``calls`` extracts what is compared,
+  ``buffers`` watches tensors, and ``notes`` defines the text that ranks write
+- in the launcher: ``matching`` compares calls, ``waiting`` finds deadlocks, and ``judge`` decides
+  when a finding is certain, driven by ``inspector`` for a world or ``recording`` for files
+
+Other packages use ``inspector.Inspector``, ``hooks.noting``, ``timeline.Timeline``, ``text`` and
 ``records``.
 
-A program that neither ``distdemo run`` nor ``python -m distdemo.sanitizer`` starts calls
+A program that isn't started by ``distdemo run`` or ``python -m distdemo.sanitizer`` calls
 :func:`install`.
 """
 
@@ -20,17 +22,17 @@ from pathlib import Path
 
 
 def install(folder: str | os.PathLike[str] | None = None) -> None:
-    """From now on note every call of torch.distributed of this process in a file.
+    """Record every torch.distributed call of this process in a file.
 
-    Call it once, before or after the process group is made. ``distdemo sanitize FOLDER`` gives the
-    verdict of all ranks' files, also of a job that was killed.
+    Call it once, before or after the process group is created. ``distdemo sanitize FOLDER`` then
+    compares the files of all ranks, even if the job was killed.
 
     Args:
-        folder: that all ranks write to, a file each; by default what DISTDEMO_RECORD names. Where
-            neither is given nothing is noted, so the call may stay in a program.
+        folder: Folder for the files, one per rank; DISTDEMO_RECORD by default. Without either,
+            nothing is recorded, so the call can stay in the program.
 
     Raises:
-        OSError: the folder can't be made.
+        OSError: The folder can't be created.
     """
     name = folder or os.environ.get("DISTDEMO_RECORD")
     if name:

@@ -1,4 +1,4 @@
-"""A program under the sanitizer: ``torchrun -m distdemo.sanitizer train.py ARGS``."""
+"""Run a program under the sanitizer: ``torchrun -m distdemo.sanitizer train.py ARGS``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from distdemo.launcher.joined import engines
 
 
 def command_line(words: list[str]) -> list[str]:
-    """The same as words of ``distdemo``.
+    """Return the equivalent arguments of ``distdemo``.
 
     Args:
-        words: ``FILE ARGS`` or ``-m MODULE ARGS``; before them options of ``run``, each in one
-            word: ``--sanitize=buffers``.
+        words: ``FILE ARGS`` or ``-m MODULE ARGS``, after options of ``run``, each in one word:
+            ``--sanitize=buffers``.
     """
     named = (at for at, word in enumerate(words) if word == "-m" or not word.startswith("-"))
     start = next(named, len(words))
@@ -26,7 +26,7 @@ def command_line(words: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     line = command_line(sys.argv[1:])
-    with suppress(UsageError):  # which the command itself will say
+    with suppress(UsageError):  # the command itself reports it
         line[1:1] = ["--quiet"] * (engines.detect(os.environ) is not None)
     sys.argv[1:] = line
     main()

@@ -1,7 +1,7 @@
-"""In a rank, with ``--sanitize=buffers``: what becomes of tensors while a call is under way.
+"""Watch the tensors of calls in progress, in a rank with ``--sanitize=buffers``.
 
-A mode of torch's dispatcher sees every operation, and which tensors it reads and writes. What a
-program does to their memory in another way, through NumPy, is not seen.
+A torch dispatch mode sees every operation and the tensors that it reads and writes. Access to their
+memory outside torch, such as through NumPy, isn't seen.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ GIVEN = {
     "alltoall_base": ((1,), (0,)),
     "all_to_all_single": ((1,), (0,)),
 }
-"""By method: which arguments the backend reads, and which it fills."""
+"""Indices of the arguments that the backend reads, and those that it fills, by method."""
 SHAPES_ONLY = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided")
 
 
 class Memory(NamedTuple):
-    """A piece of memory, from one address to another; ``filled``: a backend writes to it."""
+    """Address range of a tensor; ``filled`` is True if a backend writes to it."""
 
     first: int
     last: int
@@ -54,10 +54,10 @@ class Watched:
     """A non-blocking call that has not been waited for.
 
     Attributes:
-        work: its handle, kept so that no other gets its address.
-        note: what to say of it.
-        tensors: likewise kept.
-        memory: of its tensors.
+        work: Handle, kept so that its address isn't reused.
+        note: Note to report.
+        tensors: Tensors, kept for the same reason.
+        memory: Address ranges of the tensors.
     """
 
     work: Any
@@ -67,43 +67,43 @@ class Watched:
 
 
 class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """The non-blocking calls of a rank that are under way, and who touches their tensors.
+    """Detects access to the tensors of a rank's non-blocking calls in progress.
 
     Args:
-        guard: calls what may fail, so that the program does not suffer.
-        tell: takes what is wrong with a call.
-        place: the user's line that this is called from.
+        guard: Function that calls another one and catches its exceptions.
+        report: Function that reports a misuse.
+        place: Function that returns the user's current line.
     """
 
     def __init__(
         self,
         guard: Callable[..., object],
-        tell: Callable[[Touched], object],
+        report: Callable[[Touched], object],
         place: Callable[[], Place],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._works: dict[int, Watched] = {}
         self._guard = guard
-        self._tell = tell
+        self._report = report
         self._place = place
 
-    def began(self, work: Any, method: str, args: tuple[Any, ...], note: Touched) -> None:  # noqa: ANN401 - a Work
-        """A call was made; its handle is ``work``."""
+    def on_call(self, work: Any, method: str, args: tuple[Any, ...], note: Touched) -> None:  # noqa: ANN401 - a Work
+        """Watch the tensors of a call with this handle."""
         read, filled = GIVEN.get(method, ((), ()))
         tensors: list[Tensor] = []
         memory: list[Memory] = []
-        for places, fills in ((read, False), (filled, True)):
-            for tensor in (each for place in places for each in _tensors(args[place])):
+        for indices, fills in ((read, False), (filled, True)):
+            for tensor in (each for index in indices for each in _tensors(args[index])):
                 tensors.append(tensor)
                 memory += _memory(tensor, filled=fills)
         self._works[id(work)] = Watched(work, note, tuple(tensors), tuple(memory))
 
-    def waited(self, work: Any) -> None:  # noqa: ANN401 - a Work
-        """A call is waited for."""
+    def on_wait(self, work: Any) -> None:  # noqa: ANN401 - a Work
+        """Stop watching a call that is waited for."""
         self._works.pop(id(work), None)
 
-    def left(self) -> Iterator[Touched]:
-        """What was never waited for."""
+    def unwaited(self) -> Iterator[Touched]:
+        """Yield a note for each call that was never waited for."""
         for watched in self._works.values():
             yield replace(watched.note, what="unwaited")
 
@@ -114,26 +114,26 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - torch's
-        """Check every operation: does it touch what a call works on?"""
+        """Check whether an operation touches the tensors of a call in progress."""
         compiler = sys.modules.get("torch._dynamo")
-        if compiler is None or not hasattr(compiler, "disable"):  # it isn't imported
+        if compiler is None or not hasattr(compiler, "disable"):  # not imported
             return self._dispatch(func, args, kwargs or {})
         return self._dispatch_uncompiled(func, args, kwargs or {})
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - torch's
         if self._works and func.namespace == "aten":
-            self._guard(self._look, func, args, kwargs)
+            self._guard(self._check, func, args, kwargs)
         return func(*args, **kwargs)
 
     _dispatch_uncompiled = _disable_dynamo(_dispatch)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler for this mode, which takes longer than torch."""
+        """Keep torch from importing its compiler, which takes longer than importing torch."""
         return False
 
-    def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - torch's
-        schema = func._schema  # noqa: SLF001 - torch's only way
+    def _check(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - torch's
+        schema = func._schema  # noqa: SLF001 - no public API
         if any(part in schema.name for part in SHAPES_ONLY):
             return
         named = {each.name: each for each in schema.arguments}
@@ -142,7 +142,7 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         for argument, value in given:
             alias = argument.alias_info
             if alias is not None and not alias.is_write:
-                continue  # a view of it, which reads nothing
+                continue  # a view, which reads nothing
             for mine in (memory for each in _tensors(value) for memory in _memory(each)):
                 for key, watched in list(self._works.items()):
                     if any(
@@ -153,23 +153,23 @@ class Buffers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                     ):
                         del self._works[key]
                         what = "read" if alias is None else "written"
-                        self._tell(replace(watched.note, what=what, then=self._place()))
+                        self._report(replace(watched.note, what=what, then=self._place()))
 
 
 def _memory(tensor: Tensor, *, filled: bool = False) -> Iterator[Memory]:
-    """The piece that a tensor takes; none if it has gaps, in which others may be."""
+    """Yield the address range of a tensor; none if it has gaps, which may hold other tensors."""
     if tensor.numel() and _is_dense(tensor) and tensor.layout is torch.strided:
         first = tensor.data_ptr()
         yield Memory(first, first + tensor.numel() * tensor.element_size(), filled)
 
 
 def is_strided(args: Iterable[Any]) -> bool:
-    """Whether a tensor has gaps, which a backend would fill, or send, too."""
+    """Return True if a tensor has gaps, which a backend would also send or fill."""
     return any(not each.is_contiguous() and not _is_dense(each) for each in _tensors(args))
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether its elements fill a piece of memory, in whatever order."""
+    """Return True if the elements fill an address range, in any order."""
     expected = 1
     pairs = zip(tensor.stride(), tensor.shape, strict=True)
     for stride, size in sorted(pair for pair in pairs if pair[1] > 1):
@@ -179,7 +179,7 @@ def _is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def _tensors(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - tensors, and lists of them
+def _tensors(given: Any) -> Iterator[Tensor]:  # noqa: ANN401 - tensors or nested lists
     if isinstance(given, Tensor):
         yield given
     elif isinstance(given, (list, tuple)):

@@ -1,7 +1,7 @@
-"""What of a call is noted: from the arguments of ``ProcessGroup``'s methods to a ``Call``.
+"""Convert the arguments of ``ProcessGroup``'s methods to a ``Call``.
 
-One entry a method. Each gives a tuple that is cheap to make and can be looked up, because the same
-call is made over and over; ``described`` makes the record of it, once.
+``METHODS`` has one entry per method. Each returns a cheap, hashable tuple, because programs repeat
+the same calls; ``described`` converts it to a record once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Args = tuple[Any, ...]
 
 
 class Fields(NamedTuple):
-    """What is noted of a call, as in ``Call``; ``data``: its tensor's dtype to strides."""
+    """Fields of ``Call``; ``data`` holds the tensor's dtype, shape, device and strides."""
 
     op: str
     sync: bool
@@ -35,7 +35,7 @@ class Fields(NamedTuple):
 
 
 def described(fields: Fields, place: Place) -> Call:
-    """The record of a call."""
+    """Return the record of a call."""
     dtype, shape, device, strides = fields.data or ("", (), "", ())
     return Call(
         fields.op,
@@ -58,11 +58,11 @@ def described(fields: Fields, place: Place) -> Call:
 
 
 def _data(tensor: Tensor, *raw: Tensor) -> tuple[Any, ...]:
-    """What a call's tensor is.
+    """Return dtype, shape, device and strides of a call's tensor.
 
     Args:
-        tensor: the call's, or the first of its list.
-        raw: those whose memory the backend takes as it lies, so that strides have to fit.
+        tensor: Tensor of the call, or the first of a list.
+        raw: Tensors whose memory the backend uses directly, so that strides must match.
     """
     strides = next((each.stride() for each in raw if not each.is_contiguous()), ())
     return tensor.dtype, tensor.shape, tensor.device.type, strides
@@ -73,24 +73,24 @@ def _counts(tensors: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def _aliased(tensors: Sequence[Tensor]) -> bool:
-    """Whether two of them begin at the same place."""
-    places = {tensor.data_ptr() for tensor in tensors if tensor.numel()}
-    return len(places) < sum(tensor.numel() > 0 for tensor in tensors)
+    """Return True if two tensors begin at the same address."""
+    addresses = {tensor.data_ptr() for tensor in tensors if tensor.numel()}
+    return len(addresses) < sum(tensor.numel() > 0 for tensor in tensors)
 
 
-def _reduction(op: Any) -> str:  # noqa: ANN401 - ReduceOp, or its type
+def _reduction(op: Any) -> str:  # noqa: ANN401 - ReduceOp or its type
     kind = getattr(op, "op", op)
     return str(getattr(kind, "name", kind)).lower()
 
 
-def _option(args: Args, named: dict[str, Any], place: int, name: str) -> Any:  # noqa: ANN401 - an options record's
-    opts = named.get("opts", args[place] if len(args) > place else None)
+def _option(args: Args, named: dict[str, Any], index: int, name: str) -> Any:  # noqa: ANN401 - an options record's
+    opts = named.get("opts", args[index] if len(args) > index else None)
     return getattr(opts, name, None)
 
 
-def _sync(args: Args, named: dict[str, Any], place: int) -> bool:
-    """Whether torch waits in the call itself: it says so; else its ``Work.wait`` is seen."""
-    return _option(args, named, place, "asyncOp") is False
+def _sync(args: Args, named: dict[str, Any], index: int) -> bool:
+    """Return True if torch waits in the call itself; otherwise ``Work.wait`` is intercepted."""
+    return _option(args, named, index, "asyncOp") is False
 
 
 def _first(tensors: Any) -> Tensor:  # noqa: ANN401 - a tensor or a list
@@ -187,7 +187,7 @@ def _alltoall(args: Args, named: dict[str, Any]) -> Fields:
 
 
 def _alltoall_base(args: Args, named: dict[str, Any]) -> Fields:
-    """Splits count rows of the first dimension; empty: as many for each rank, said as −1."""
+    """Return the fields. Splits count rows of dimension 0; empty splits are equal, marked by −1."""
     output, into = args[0], args[1]
     sync, data = _sync(args, named, 4), _data(into)
     gives, takes = _split(into, args[3]), _split(output, args[2])
@@ -246,4 +246,4 @@ METHODS: dict[str, Callable[[Args, dict[str, Any]], Fields]] = {
     "recv": _p2p("recv", "srcRank", "tag"),
     "recv_anysource": _p2p("recv", "tag"),
 }
-"""What to note of each method of ``ProcessGroup``, by its name: all releases from 2.8 on."""
+"""Function that returns the fields of each ``ProcessGroup`` method, for torch 2.8 and later."""

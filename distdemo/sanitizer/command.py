@@ -1,4 +1,4 @@
-"""``distdemo sanitize``: the verdict of what ranks have recorded."""
+"""``distdemo sanitize``: compare recorded calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from distdemo.errors import UsageError
     "distdemo sanitize notes",
 )
 def sanitize(
-    session: Session,  # noqa: ARG001 - every command's
+    session: Session,  # noqa: ARG001 - every command takes it
     *,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder that the ranks wrote to.")
@@ -34,16 +34,16 @@ def sanitize(
     """Compare what ranks have recorded, and name the rank and line at fault.
 
     A program records its calls if it calls distdemo.sanitizer.install() and DISTDEMO_RECORD names
-    a folder. A job that was killed leaves what it had noted by then.
+    a folder. The recording of a killed job is complete up to its last call.
     """
     from distdemo.sanitizer import timeline
     from distdemo.sanitizer.recording import judged
 
     if not folder.is_dir():
         raise UsageError(
-            f"There is no folder {folder}.",
+            f"{folder} isn't a folder.",
             "Ranks write their notes to the folder that DISTDEMO_RECORD names.",
-            "Try distdemo sanitize FOLDER with that one.",
+            "Run distdemo sanitize with that folder.",
         )
     with nullcontext() if record is None else closing(timeline.Timeline(record)) as drawn:
         report = replace(judged(folder, drawn), strict=strict)

@@ -1,13 +1,11 @@
-"""In a rank: what is put around torch's calls, so that each is noted before it is made.
+"""Hooks that record each collective before it is called.
 
-Callers in Python are seen by the methods of ``ProcessGroup``, which are replaced on the class (and
-on subclasses that have their own, as our mpi backend): so it does not matter how a program
-imported ``dist.all_reduce``. Callers in C++ (DDP's reducer) don't come that way: for them
-c10d's kernels are replaced at the backend's key, when the first DDP module is made. A kernel
-there must not end in a boxed call, which keeps the GIL and so can deadlock with gloo's own
-threads: it calls the group's backend.
+Calls from Python are recorded by the methods of ``ProcessGroup``, which are replaced on the class
+and on subclasses that override them, such as our mpi backend. It doesn't matter how a program
+imported ``dist.all_reduce``. Calls from C++ (DDP's reducer) are recorded by ``kernels``, which is
+installed when the first DDP module is created.
 
-What goes wrong in here ends the notes, with the reason, and the program goes on.
+An error in this module ends the recording with a reason, and the program continues.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from distdemo.launcher.stacks import is_library, is_ours
 from distdemo.sanitizer.buffers import Buffers, is_strided
 from distdemo.sanitizer.calls import METHODS, Fields, described
 from distdemo.sanitizer.notes import (
-    MOST_KNOWN,
+    MAX_KNOWN,
     Ended,
     Ring,
     Touched,
@@ -53,10 +51,10 @@ from distdemo.sanitizer.notes import (
 from distdemo.sanitizer.records import Call, Notes, Place
 from distdemo.view.foreign import write_message
 
-TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code's own text
-POSITION_OF_SIZE = 3  # among the arguments of init_process_group
-LONGEST = 400  # characters of an exception's text
-FARTHEST = 12  # frames between a user's function and its caller
+TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with file names of code
+POSITION_OF_SIZE = 3  # index of world_size in the arguments of init_process_group
+MAX_ERROR_CHARS = 400  # characters of an exception's text
+MAX_FRAMES = 12  # frames between a user's function and its caller
 
 
 _HOME = "torch.distributed"
@@ -64,13 +62,13 @@ _COUNT = len(sys.modules)
 _LOADED = [module for name, module in sys.modules.items() if name.startswith(_HOME)]
 
 
-class Waited(NamedTuple):
-    """What a handle is of.
+class Tracked(NamedTuple):
+    """Call that a handle belongs to.
 
     Attributes:
-        number: of the call, on this rank.
-        sync: torch waits for it in the call itself.
-        from_any: a receive from any rank.
+        number: Number of the call on this rank.
+        sync: True if torch waits in the call itself.
+        from_any: True for a receive from any rank.
     """
 
     number: int
@@ -78,17 +76,17 @@ class Waited(NamedTuple):
     from_any: bool
 
 
-class Makers:
-    """Stands for the ranks that make a group, before it is there."""
+class PendingGroup:
+    """Placeholder for a group that is being created."""
 
 
 class Recorder:
-    """What this rank notes.
+    """Records the calls of this rank.
 
     Args:
-        writer: takes the notes.
-        world: this rank and the world's size, as who reads them counts; None: as the program does.
-        buffers: watch the tensors of calls, too.
+        writer: Writer of the notes.
+        world: This rank and the world size for the reader of the notes; by default the program's.
+        buffers: True to watch the tensors of calls, too.
     """
 
     def __init__(
@@ -96,58 +94,58 @@ class Recorder:
     ) -> None:
         self._writer = writer
         self._world = world
-        self._lock = threading.RLock()  # a signal's handler may call, too
+        self._lock = threading.RLock()  # a signal handler may call, too
         self.local = threading.local()
         self._calls: dict[Any, int] = {}
-        self._kept: list[CodeType | None] = []  # so that the id of none is used again
+        self._code_refs: list[CodeType | None] = []  # keeps their ids from being reused
         self._groups: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
-        self._makers: dict[tuple[str, tuple[int, ...]], Makers] = {}
-        self._alike: Counter[tuple[tuple[int, ...], str]] = Counter()
+        self._pending_groups: dict[tuple[str, tuple[int, ...]], PendingGroup] = {}
+        self._same_members: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._numbers = itertools.count()
         self._kinds: dict[str, str] = {}
         self._count = 0
-        self._works: dict[int, Waited] = {}
+        self._works: dict[int, Tracked] = {}
         guard = partial(safely, self)
-        self.buffers = Buffers(guard, self.touched, self.place) if buffers else None
+        self.buffers = Buffers(guard, self.record_touched, self.place) if buffers else None
         self.off = False
-        self._elsewhere = False  # in a world that some ranks have made anew, with other numbers
+        self._renumbered = False  # True in a new world with different rank numbers
         os.register_at_fork(after_in_child=self._stop)
 
     def _stop(self) -> None:
         self.off = True
 
-    def made(self, group: Any, fields: Fields, via: str = "") -> int:  # noqa: ANN401 - a group
-        """Note a call, and return its number on this rank.
+    def record_call(self, group: Any, fields: Fields, via: str = "") -> int:  # noqa: ANN401 - a group
+        """Record a call and return its number on this rank.
 
         Args:
-            group: that it is made on.
-            fields: of ``calls.METHODS``.
-            via: what of torch made it by itself.
+            group: Group of the call.
+            fields: Result of a function in ``calls.METHODS``.
+            via: Part of torch that made the call, or empty.
         """
         return self._note(fields, group, partial(described, fields), via)
 
     @property
     def calls(self) -> int:
-        """How many were noted."""
+        """Number of recorded calls."""
         return self._count
 
     @property
     def size(self) -> int:
-        """Of the world, as who reads the notes counts; 0 if nobody has said."""
+        """World size for the reader of the notes, or 0 if unknown."""
         return self._world[1] if self._world is not None else 0
 
-    def makes_group(self, members: tuple[int, ...], how: str = "") -> None:
-        """Note that a group of these ranks of the world is asked for.
+    def record_new_group(self, members: tuple[int, ...], how: str = "") -> None:
+        """Record a call that creates a group.
 
         Args:
-            members: of the group.
-            how: ``init``, the default group; ``local``, by its members alone: they wait for each
-                other, so it is a call on a group that has no others. Empty: by the whole world.
+            members: Global ranks of the members.
+            how: ``init`` for the default group; ``local`` if only the members call it, so it is a
+                call on a group of these; empty if the whole world calls it.
         """
         group: Any = dist.group.WORLD
         if how:
             with self._lock:
-                group = self._makers.setdefault((how, members), Makers())
+                group = self._pending_groups.setdefault((how, members), PendingGroup())
                 if group not in self._groups:
                     number = next(self._numbers)
                     self._groups[group] = {"": number}
@@ -155,44 +153,44 @@ class Recorder:
         op = "init_process_group" if how == "init" else "new_group"
         self._note((op, members), group, partial(Call, op, members=members))
 
-    def outside(self, op: str) -> None:
-        """Note a collective on a group that this rank is not in, where torch does nothing."""
-        if self.knows(dist.group.WORLD):
+    def record_non_member(self, op: str) -> None:
+        """Record a collective on a group that this rank isn't in, where torch does nothing."""
+        if self.is_registered(dist.group.WORLD):
             self._note(("outside", op), dist.group.WORLD, partial(Call, f"outside {op}"))
 
-    def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - what can be looked up; a group
-        code, line, caller, called_at = self._here()
+    def _note(self, what: Any, group: Any, make: Callable[..., Call], via: str = "") -> int:  # noqa: ANN401 - a hashable key; a group
+        code, line, caller, called_at = self._user_lines()
         key = (what, id(code), line, id(caller), called_at, id(group), via)
         with self._lock:
             number = self._calls.get(key)
             if number is None:
                 place = replace(_place(code, line, caller, called_at), via=via)
                 number = self._describe(key, group, make(place=place))
-                self._kept += (code, caller)
+                self._code_refs += (code, caller)
             self._writer.write(str(number))
             self._count += 1
             return self._count - 1
 
-    def waits(self, work: Any) -> Waited | None:  # noqa: ANN401 - a Work
-        """Note that a call is waited for; None if it is none of those that were noted."""
+    def record_wait(self, work: Any) -> Tracked | None:  # noqa: ANN401 - a Work
+        """Record that a call is waited for, and return it, or None if it isn't a recorded call."""
         waited = self._works.pop(id(work), None)
         if waited is not None and not waited.sync:
             self._write(f"w {waited.number}")
         return waited
 
-    def came(self, source: int = -1) -> None:
-        """Note that the call, or the wait, is over.
+    def record_return(self, source: int = -1) -> None:
+        """Record that the call or wait has returned.
 
         Args:
-            source: the rank of the group whose data came; −1: that was known before.
+            source: Group rank of the sender for a receive from any rank, or −1.
         """
         self._write("r" if source < 0 else f"r {source}")
 
-    def failed(self, *, made: bool) -> None:
-        """Note that the call, or the wait, raised.
+    def record_failure(self, *, made: bool) -> None:
+        """Record that the call or wait raised.
 
         Args:
-            made: the call was made, and failed later; else nobody else will hear of it.
+            made: True if the call failed after other ranks could notice it.
         """
         self._write("f" if made else "u")
 
@@ -200,64 +198,64 @@ class Recorder:
         with self._lock:
             self._writer.write(line)
 
-    def touched(self, touched: Touched) -> None:
-        """Note what is wrong with the memory of a call."""
+    def record_touched(self, touched: Touched) -> None:
+        """Record a misuse of a call's memory."""
         self._write(touched_line(touched))
 
     def place(self) -> Place:
-        """The user's line that this is called from."""
-        return _place(*self._here())
+        """Return the user's line that this is called from."""
+        return _place(*self._user_lines())
 
-    def ended(self, error: BaseException | None, place: Place | None = None) -> None:
-        """Note that the program has ended, by itself or by this; ``place``: if it has no trace."""
+    def record_end(self, error: BaseException | None, place: Place | None = None) -> None:
+        """Record the end of the program; ``place`` is for an error without a traceback."""
         if self.buffers is not None and error is None:
-            for touched in self.buffers.left():
-                self.touched(touched)
-        ended = Ended("returned") if error is None else _end(error)
+            for touched in self.buffers.unwaited():
+                self.record_touched(touched)
+        ended = Ended("returned") if error is None else _end_note(error)
         self._write(end_line(replace(ended, place=place) if place else ended))
 
-    def keep(self, work: Any, waited: Waited) -> None:  # noqa: ANN401 - a Work
-        """This is the handle of that call."""
-        if len(self._works) > MOST_KNOWN:
+    def track(self, work: Any, waited: Tracked) -> None:  # noqa: ANN401 - a Work
+        """Remember the call that a handle belongs to."""
+        if len(self._works) > MAX_KNOWN:
             self._works.clear()
         self._works[id(work)] = waited
 
     def register(self, group: Any) -> None:  # noqa: ANN401 - a group
-        """This group exists now: groups of the same members are told apart by their order.
+        """Record a new group. Groups with the same members are distinguished by their order.
 
-        Where each device has a backend of its own, each has its own sequence of calls.
+        If devices have different backends, each backend has its own sequence of calls.
         """
         world = dist.group.WORLD
         here = None if world is None else (world.rank(), world.size())
         if self._world is not None and group is world:
-            self._elsewhere = here != self._world
-            alike = here is not None and here[1] == self._world[1]  # others may be where they were
-            if self._elsewhere and (alike or not self._alike):
-                self.stop("the program numbers the ranks in another way than the launcher")
-        if group in self._groups or self.off or self._elsewhere:
+            self._renumbered = here != self._world
+            alike = here is not None and here[1] == self._world[1]  # other ranks may keep theirs
+            if self._renumbered and (alike or not self._same_members):
+                self.stop("the program numbers its ranks differently from the launcher")
+        if group in self._groups or self.off or self._renumbered:
             return
-        members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - get_process_group_ranks is that
+        members = tuple(int(rank) for rank in c10d._world.pg_group_ranks[group])  # noqa: SLF001 - as get_process_group_ranks does
         pairs = [part.partition(":")[::2] for part in _backends(group).split(",")]
         several = len({backend for _, backend in pairs}) > 1
         with self._lock:
-            self._calls.clear()  # they go by the address of their group, which may be another's now
-            self._kept.clear()
+            self._calls.clear()  # their keys contain group addresses, which may be reused
+            self._code_refs.clear()
             numbers = self._groups[group] = {}
             for device, backend in pairs if several else [("", pairs[0][1])]:
                 name = f"{backend}/{device}" if several else backend
-                nth, number = self._alike[members, name], next(self._numbers)
-                self._alike[members, name] += 1
+                nth, number = self._same_members[members, name], next(self._numbers)
+                self._same_members[members, name] += 1
                 self._writer.write(f"G {number} {nth} {name} {list(members)}")
                 numbers[device] = number
 
-    def left(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
-        """Note that this rank destroys a group; not where Python does so at the program's end."""
+    def record_destroy(self, group: Any) -> None:  # noqa: ANN401 - a group, or None for all
+        """Record that the program destroys a group, unless Python does so at exit."""
         place = self.place()
         if self._kinds.get(place.file) != "user":
             return
         all_of_them = group is None or group is dist.group.WORLD
         error = sys.exc_info()[1]
-        failing = "" if error is None else _end(error).how
+        failing = "" if error is None else _end_note(error).how
         with self._lock:
             groups = [
                 number
@@ -268,33 +266,33 @@ class Recorder:
             if groups:
                 self._writer.write(left_line(groups, place, failing))
 
-    def knows(self, group: Any) -> bool:  # noqa: ANN401 - a group
-        """Whether torch has told of this group."""
+    def is_registered(self, group: Any) -> bool:  # noqa: ANN401 - a group
+        """Return True if the group was registered."""
         return group in self._groups
 
     def stop(self, why: str) -> None:
-        """End the notes of this rank, and so the comparison of all; the program goes on."""
+        """Stop recording, which ends the comparison for all ranks; the program continues."""
         if self.off:
             return
         self.off = True
         try:
-            self._write(stop_line(why[:LONGEST]))
-        except (OSError, ValueError):  # nobody else can tell
+            self._write(stop_line(why[:MAX_ERROR_CHARS]))
+        except (OSError, ValueError):  # the launcher can't be told
             write_message(f"distdemo's sanitizer stopped on this rank: {why}\n")
 
     def fail(self, error: BaseException) -> None:
-        """The same, because of this."""
+        """Stop recording because of an internal error."""
         self.stop(f"{type(error).__name__}: {error}")
 
-    def _here(self) -> tuple[CodeType | None, int, CodeType | None, int]:
-        """The user's innermost line, and the one that called its function, if it is near.
+    def _user_lines(self) -> tuple[CodeType | None, int, CodeType | None, int]:
+        """Return the user's innermost line, and the line that called its function if it is near.
 
-        Where there is none, the innermost line that isn't torch's.
+        Without a user's line, return the innermost line outside torch.
         """
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way that is cheap
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - nothing else is as cheap
         found: FrameType | None = None
         spare: FrameType | None = None
-        known, left = self._kinds, FARTHEST
+        known, left = self._kinds, MAX_FRAMES
         while frame is not None and left:
             file = frame.f_code.co_filename
             kind = known.get(file)
@@ -306,7 +304,7 @@ class Recorder:
                 found = frame
                 if frame.f_code.co_name == "<module>":
                     break
-            elif kind == "ours" and frame.f_code.co_name == "live":  # a rank's whole life
+            elif kind == "ours" and frame.f_code.co_name == "live":  # main function of a rank
                 break
             elif found is not None:
                 left -= 1
@@ -319,18 +317,18 @@ class Recorder:
         return found.f_code, found.f_lineno, None, 0
 
     def _describe(self, key: Any, group: Any, call: Call) -> int:  # noqa: ANN401 - a group
-        if len(self._calls) >= MOST_KNOWN:
+        if len(self._calls) >= MAX_KNOWN:
             self._calls.clear()
-            self._kept.clear()
+            self._code_refs.clear()
         number = self._calls[key] = len(self._calls)
         devices = self._groups[group]
-        of = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
-        self._writer.write(call_line(number, of, call))
+        group_number = devices[""] if "" in devices else devices.get(call.device or "cpu", 0)
+        self._writer.write(call_line(number, group_number, call))
         return number
 
 
 def _backends(group: Any) -> str:  # noqa: ANN401 - a group
-    """``cpu:gloo,cuda:nccl``."""
+    """Return the backends of a group, ``cpu:gloo,cuda:nccl``."""
     try:
         found = str(dist.get_backend_config(group))
     except (KeyError, RuntimeError, ValueError):
@@ -346,7 +344,7 @@ def _place(code: CodeType | None, line: int, caller: CodeType | None, called_at:
 
 
 def _kind(file: str) -> str:
-    """Whose the code of a file is: the user's, a library's, ours, or torch's and Python's."""
+    """Return the owner of a file's code: ``user``, ``library``, ``ours`` or ``inner`` (torch)."""
     if is_ours(file):
         return "ours"
     if file.startswith(("<", TORCH)):
@@ -354,8 +352,8 @@ def _kind(file: str) -> str:
     return "library" if is_library(file) else "user"
 
 
-def _end(error: BaseException) -> Ended:
-    """How a program ended that raised."""
+def _end_note(error: BaseException) -> Ended:
+    """Return the end note of a program that raised."""
     place, inside = Place(), ""
     trace = error.__traceback__
     while trace is not None:
@@ -368,58 +366,58 @@ def _end(error: BaseException) -> Ended:
     if isinstance(error, SystemExit):
         how = "returned" if error.code in (None, 0) else f"exited with {error.code}"
         return Ended(how, place)
-    said = re.sub(r" at 0x[0-9a-f]+", "", headline(shown(error)))[:LONGEST]  # no addresses
+    said = re.sub(r" at 0x[0-9a-f]+", "", headline(shown(error)))[:MAX_ERROR_CHARS]  # no addresses
     return Ended(f"raised {type(error).__name__}: {said}", place, inside)
 
 
-# ------------------------------------------------------------------------------- putting them there
+# ------------------------------------------------------------------------------- installation
 
 
 def is_installed() -> bool:
-    """Whether the calls of this process are noted already."""
-    return hasattr(dist.ProcessGroup.allreduce, "_noted")
+    """Return True if the calls of this process are already recorded."""
+    return hasattr(dist.ProcessGroup.allreduce, "_recorded")
 
 
 def install(recorder: Recorder) -> Recorder:
-    """From now on note every call of this process; once, before it makes a group or after."""
+    """Install the hooks, once per process, before or after it creates a group."""
     _cover(recorder, dist.ProcessGroup)
     _replace_wait(recorder, dist.Work)
     if recorder.buffers is not None:
-        recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # as long as this process lives
+        recorder.buffers.__enter__()  # type: ignore[no-untyped-call]  # until the process exits
         _replace_polls(recorder, recorder.buffers)
-    outside = c10d._warn_not_in_group  # noqa: SLF001 - where every collective of a non-member ends
+    outside = c10d._warn_not_in_group  # noqa: SLF001 - called by every collective of a non-member
 
     def warn(name: str) -> None:
-        safely(recorder, recorder.outside, name)
+        safely(recorder, recorder.record_non_member, name)
         outside(name)
 
     vars(c10d)["_warn_not_in_group"] = warn
-    _everywhere("new_group", partial(_new_group, recorder))
-    _everywhere("split_group", partial(_split_group, recorder))
-    _everywhere("init_process_group", partial(_init, recorder))
-    _everywhere("destroy_process_group", partial(_destroy, recorder))
-    for name in ("_verify_params_across_processes", "Reducer"):  # what DDP's constructor calls
-        setattr(dist, name, _covers_cpp(recorder, getattr(dist, name)))
-    for name in ("_resolve_group", "_resolve_group_name"):  # what functional collectives call
+    _replace_everywhere("new_group", partial(_new_group, recorder))
+    _replace_everywhere("split_group", partial(_split_group, recorder))
+    _replace_everywhere("init_process_group", partial(_init, recorder))
+    _replace_everywhere("destroy_process_group", partial(_destroy, recorder))
+    for name in ("_verify_params_across_processes", "Reducer"):  # called by DDP's constructor
+        setattr(dist, name, _wrap_for_cpp(recorder, getattr(dist, name)))
+    for name in ("_resolve_group", "_resolve_group_name"):  # called by functional collectives
         resolve = getattr(functional, name, None)
         if resolve is not None:
-            setattr(functional, name, _covers_cpp(recorder, resolve))
+            setattr(functional, name, _wrap_for_cpp(recorder, resolve))
     _registered(recorder, dist.group.WORLD)
     return recorder
 
 
 @contextmanager
 def noting(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
-    """Within the block note every call of this rank, and then how the block ended.
+    """Record every call of this rank within the block, and how the block ended.
 
     Args:
-        notes: where to, and what; None: nothing.
-        rank: of this process, as the launcher counts.
-        world_size: likewise.
+        notes: Recording settings, or None to record nothing.
+        rank: Rank of this process in the launcher's world.
+        world_size: Size of that world.
     """
     memory = None
     if notes is not None and notes.path:
-        with suppress(OSError):  # /proc is not what it usually is
+        with suppress(OSError):  # /proc is unusual
             memory = shared(notes.path, notes.size, rank - notes.first)
     if notes is None or memory is None:
         yield
@@ -429,26 +427,26 @@ def noting(notes: Notes | None, rank: int, world_size: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        safely(recorder, recorder.ended, error)
+        safely(recorder, recorder.record_end, error)
         raise
-    safely(recorder, recorder.ended, None)
+    safely(recorder, recorder.record_end, None)
 
 
-def safely(recorder: Recorder, note: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its own
-    """Call it, unless notes have ended; its failure ends them, and nothing else."""
+def safely(recorder: Recorder, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - its result
+    """Call a function unless recording has stopped; an exception only stops the recording."""
     if recorder.off:
         return None
     try:
-        return note(*args)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the program must not suffer
+        return function(*args)
+    except Exception as error:  # noqa: BLE001 - the program must not be affected
         recorder.fail(error)
         return None
 
 
-def _covers_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
-    """Before it is called, C++ is covered on the groups that it gets; after, on that it returns."""
+def _wrap_for_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
+    """Wrap a function so that calls from C++ on its group arguments and result are recorded."""
 
-    def covering(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
+    def wrapper(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
         from distdemo.sanitizer.kernels import cover
 
         groups = [each for each in (*args, *named.values()) if isinstance(each, dist.ProcessGroup)]
@@ -460,11 +458,11 @@ def _covers_cpp(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - tor
             safely(recorder, cover, recorder, [group])
         return found
 
-    return covering
+    return wrapper
 
 
-def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
-    """Replace a function of torch.distributed wherever a module of torch's has it by name."""
+def _replace_everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
+    """Replace a function of torch.distributed in every torch module that imported it."""
     original = getattr(c10d, name)
     replacement = wraps(original)(wrap(original))
     for module in _torch_modules():
@@ -473,7 +471,7 @@ def _everywhere(name: str, wrap: Callable[[Any], Any]) -> None:
 
 
 def _torch_modules() -> list[ModuleType]:
-    """Those of torch.distributed; a look at all others would copy their pages in a forked rank."""
+    """Return torch.distributed's modules; reading all modules would copy pages in a forked rank."""
     new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _COUNT))
     return [*_LOADED, *(sys.modules[name] for name in new if name.startswith(_HOME))]
 
@@ -487,17 +485,17 @@ def _init(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
         of_all = str(size) == str(recorder.size)
         began = recorder.size > 0 and of_all and len(args) <= POSITION_OF_SIZE
         if began:
-            safely(recorder, recorder.makes_group, tuple(range(recorder.size)), "init")
+            safely(recorder, recorder.record_new_group, tuple(range(recorder.size)), "init")
         try:
             made = original(*args, **named)
         except BaseException:
             if began:
-                safely(recorder, partial(recorder.failed, made=False))
+                safely(recorder, partial(recorder.record_failure, made=False))
             raise
         finally:
             recorder.local.busy = busy
         if began:
-            safely(recorder, recorder.came)
+            safely(recorder, recorder.record_return)
         _registered(recorder, dist.group.WORLD)
         return made
 
@@ -513,24 +511,24 @@ def _new_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torc
             given["ranks"] = [int(rank) for rank in given["ranks"]]  # it may be an iterator
         busy = getattr(recorder.local, "busy", False)
         recorder.local.busy = True
-        noted = False
+        recorded = False
         try:
-            if not busy and recorder.knows(dist.group.WORLD):
+            if not busy and recorder.is_registered(dist.group.WORLD):
                 members = tuple(sorted(given.get("ranks") or range(dist.get_world_size())))
                 by_all = not given.get("use_local_synchronization")
-                noted = by_all or dist.get_rank() in members
-            if noted:
-                safely(recorder, recorder.makes_group, members, "" if by_all else "local")
+                recorded = by_all or dist.get_rank() in members
+            if recorded:
+                safely(recorder, recorder.record_new_group, members, "" if by_all else "local")
             group = original(**given)
         except BaseException as error:
-            if noted:  # torch refuses arguments before it tells anybody
+            if recorded:  # torch rejects arguments before it contacts other ranks
                 made = isinstance(error, (dist.DistError, KeyboardInterrupt))
-                safely(recorder, partial(recorder.failed, made=made))
+                safely(recorder, partial(recorder.record_failure, made=made))
             raise
         finally:
             recorder.local.busy = busy
-        if noted:
-            safely(recorder, recorder.came)
+        if recorded:
+            safely(recorder, recorder.record_return)
         return _registered(recorder, group)
 
     return new_group
@@ -545,13 +543,13 @@ def _split_group(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - to
 
 def _destroy(recorder: Recorder, original: Any) -> Any:  # noqa: ANN401 - torch's
     def destroy_process_group(group: Any = None) -> None:  # noqa: ANN401 - a group
-        safely(recorder, recorder.left, group)
+        safely(recorder, recorder.record_destroy, group)
         original(group)
 
     return destroy_process_group
 
 
-def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a group, or torch's sign for none
+def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a group, or torch's NON_GROUP_MEMBER
     if isinstance(group, dist.ProcessGroup):
         safely(recorder, _cover, recorder, type(group))
         safely(recorder, recorder.register, group)
@@ -559,60 +557,62 @@ def _registered(recorder: Recorder, group: Any) -> Any:  # noqa: ANN401 - a grou
 
 
 def _cover(recorder: Recorder, kind: type) -> None:
-    """Replace the methods of this class, and of those that it inherits from, once each."""
+    """Replace the methods of this class and its base classes, once each."""
     for each in kind.__mro__:
         for name, fields in METHODS.items():
             original = each.__dict__.get(name)
-            if original is not None and not hasattr(original, "_noted"):
-                setattr(each, name, _noted(recorder, name, original, fields))
+            if original is not None and not hasattr(original, "_recorded"):
+                setattr(each, name, _recorded(recorder, name, original, fields))
 
 
-def _noted(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
+def _recorded(recorder: Recorder, name: str, original: Any, fields: Any) -> Any:  # noqa: ANN401 - a method
     local = recorder.local
 
     @wraps(original)
     def method(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        if recorder.off or getattr(local, "busy", False) or not recorder.knows(self):
+        if recorder.off or getattr(local, "busy", False) or not recorder.is_registered(self):
             return original(self, *args, **named)
-        local.busy = True  # what it calls in turn is its own
+        local.busy = True  # nested calls belong to this one
         try:
-            noted = safely(recorder, _begin_call, recorder, fields, self, args, named)
+            recorded = safely(recorder, _begin_call, recorder, fields, self, args, named)
             try:
                 work = original(self, *args, **named)
             except BaseException:
-                if noted is not None:
-                    safely(recorder, partial(recorder.failed, made=name == "monitored_barrier"))
+                if recorded is not None:
+                    safely(
+                        recorder, partial(recorder.record_failure, made=name == "monitored_barrier")
+                    )
                 raise
-            if noted is not None:
-                safely(recorder, _follow, recorder, name, args, work, noted)
+            if recorded is not None:
+                safely(recorder, _follow, recorder, name, args, work, recorded)
             return work
         finally:
             local.busy = False
 
-    method._noted = True  # type: ignore[attr-defined]  # noqa: SLF001 - so that it is not replaced again
+    method._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - prevents replacing it again
     return method
 
 
-def _begin_call(  # noqa: PLR0913, PLR0917 - all of a call
+def _begin_call(  # noqa: PLR0913, PLR0917 - properties of a call
     recorder: Recorder,
-    fields: Any,  # noqa: ANN401 - of calls.METHODS
+    fields: Any,  # noqa: ANN401 - from calls.METHODS
     group: Any,  # noqa: ANN401 - a group
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> tuple[Fields, int, Touched | None]:
-    """Note a call that is about to be made."""
+    """Record a call that is about to be made."""
     found = fields(args, named)
-    number = recorder.made(group, found)
+    number = recorder.record_call(group, found)
     touched = None
-    if recorder.buffers is not None and _by_user():
+    if recorder.buffers is not None and _called_by_user():
         place = recorder.place()
         touched = Touched(str(described(found, place)), place)
     return found, number, touched
 
 
-def _by_user() -> bool:
-    """Whether the user's own code makes the call, not another part of torch."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way that is cheap
+def _called_by_user() -> bool:
+    """Return True if the user's code makes the call rather than another part of torch."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else is as cheap
     inner = (os.path.dirname(c10d.__file__), os.path.dirname(__file__))  # noqa: PTH120 - as code has it
     while frame is not None and (
         os.path.dirname(frame.f_code.co_filename) in inner  # noqa: PTH120 - as above
@@ -626,61 +626,61 @@ def _follow(
     name: str,
     args: tuple[Any, ...],
     work: Any,  # noqa: ANN401 - a Work
-    noted: tuple[Fields, int, Touched | None],
+    recorded: tuple[Fields, int, Touched | None],
 ) -> None:
-    """Keep an eye on the handle of a call that was made."""
-    fields, number, touched = noted
-    if touched is not None and is_strided(args):  # and torch has not refused it
-        recorder.touched(touched)
+    """Track the handle of a call that was made."""
+    fields, number, touched = recorded
+    if touched is not None and is_strided(args):  # and torch has not rejected it
+        recorder.record_touched(touched)
     if work is None:
-        recorder.came()
+        recorder.record_return()
         return
-    recorder.keep(work, Waited(number, fields.sync, fields.peer == -1))
+    recorder.track(work, Tracked(number, fields.sync, fields.peer == -1))
     if touched is not None and not fields.sync and recorder.buffers is not None:
-        recorder.buffers.began(work, name, args, touched)
+        recorder.buffers.on_call(work, name, args, touched)
     if type(work).wait is not dist.Work.wait:
         _replace_wait(recorder, type(work))
 
 
 def _replace_polls(recorder: Recorder, buffers: Buffers) -> None:
-    """Who asks whether a call is done, or for its future, waits for it in another way."""
+    """Treat polling a call, or asking for its future, as waiting for it."""
 
     def polling(original: Any) -> Any:  # noqa: ANN401 - torch's
         @wraps(original)
         def poll(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
             answer = original(self, *args, **named)
             if answer is not False:
-                safely(recorder, buffers.waited, self)
+                safely(recorder, buffers.on_wait, self)
             return answer
 
         return poll
 
     for name in ("is_completed", "synchronize", "get_future", "block_current_stream"):
-        if hasattr(dist.Work, name):  # not every release has all
+        if hasattr(dist.Work, name):  # not every release has all of them
             setattr(dist.Work, name, polling(getattr(dist.Work, name)))
 
 
 def _replace_wait(recorder: Recorder, kind: type) -> None:
     original = kind.wait  # type: ignore[attr-defined]  # every Work has it
-    if hasattr(original, "_noted"):
+    if hasattr(original, "_recorded"):
         return
 
     @wraps(original)
     def wait(self: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's
-        waited = safely(recorder, recorder.waits, self)
+        waited = safely(recorder, recorder.record_wait, self)
         if recorder.buffers is not None:
-            recorder.buffers.waited(self)
+            recorder.buffers.on_wait(self)
         try:
             done = original(self, *args, **named)
         except BaseException:
             if waited is not None:
-                recorder.keep(self, waited._replace(sync=False))  # it may be waited for again
-                safely(recorder, partial(recorder.failed, made=True))
+                recorder.track(self, waited._replace(sync=False))  # it may be waited for again
+                safely(recorder, partial(recorder.record_failure, made=True))
             raise
         if waited is not None:
             source = safely(recorder, self._source_rank) if waited.from_any else -1
-            safely(recorder, recorder.came, -1 if source is None else source)
+            safely(recorder, recorder.record_return, -1 if source is None else source)
         return done
 
-    wait._noted = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    wait._recorded = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     kind.wait = wait  # type: ignore[attr-defined]  # as above

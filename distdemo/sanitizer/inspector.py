@@ -1,8 +1,7 @@
-"""The notes of a world's ranks, read while it runs; what is wrong is told once it is certain.
+"""Read the notes of a world's ranks while it runs, and report a finding once it is certain.
 
-Each rank writes into memory that is read now and then: no note wakes anybody or calls the kernel,
-and what a rank noted before it was killed is still there. The launcher is told to end the world
-when there is a finding; that becomes the world's verdict.
+Ranks write to shared memory that is polled: a note needs no wake-up and no system call, and the
+notes of a killed rank are preserved. A finding ends the world and becomes its verdict.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ if TYPE_CHECKING:
     from distdemo.launcher.rank import Rank
     from distdemo.sanitizer.timeline import Timeline
 
-RINGS = 16 << 20  # bytes of notes that wait to be read, of all ranks
+RINGS = 16 << 20  # bytes of unread notes of all ranks
 
 
 class Inspector:
-    """What the ranks of one world note, and what is wrong with it.
+    """Sanitizer of one world.
 
-    Each rank writes to memory that is gone with the last who holds it.
+    The ranks write to memory that is freed when no process holds it any longer.
 
     Args:
-        world: that will be started.
-        ranks: that this process starts; None: all.
-        timeline: gets every note; None: nothing does.
+        world: World that will be started.
+        ranks: Ranks that this process starts; all by default.
+        timeline: Timeline that gets every note, or None.
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class Inspector:
         self._rings: list[Ring] = []
         self.judge = Judge(world.world_size, timeline)
         self.notes = Notes("", 0)
-        """What its ranks have to note; without a path if this system has no such memory."""
-        self.judge.matcher.stopped = "there is no memory that ranks could write to"
+        """Recording settings for the ranks; without a path if shared memory is unavailable."""
+        self.judge.matcher.stopped = "shared memory is unavailable"
         if not hasattr(os, "memfd_create"):
             return
         size = max(1 << 16, min(1 << 20, RINGS // len(self._ranks)))
@@ -73,63 +72,63 @@ class Inspector:
 
     @property
     def stopped(self) -> str:
-        """Why calls were not compared, or not to the end; empty: they were."""
+        """Reason why the comparison is incomplete, or empty."""
         return self.judge.matcher.stopped
 
     def look(self, outcomes: Sequence[Outcome | None]) -> bool:
-        """Read what there is to read; whether there is a finding, and so no use to go on.
+        """Read new notes; return True if there is a finding and the world should end.
 
         Args:
-            outcomes: how each rank ended; None for one that runs.
+            outcomes: Outcome of each rank; None while it is running.
         """
         try:
             self._feed()
             self._end(outcomes)
-            return self.judge.look() is not None
-        except Exception as error:  # noqa: BLE001 - the program must not suffer
+            return self.judge.poll() is not None
+        except Exception as error:  # noqa: BLE001 - the program must not be affected
             self._give_up(error)
             return False
 
     def relay(self) -> list[tuple[int, str]]:
-        """On a node without rank 0: by rank, what has been noted since, for ``hear`` on node 0."""
+        """Return new notes by rank, on a node without rank 0; node 0 passes them to ``hear``."""
         pieces = zip(self._ranks, (ring.read() for ring in self._rings), strict=False)
         return [(rank, piece.decode("ascii", "replace")) for rank, piece in pieces if piece]
 
     def hear(self, rank: int, text: object) -> bool:
-        """On node 0: take what a rank of another node has noted.
+        """Add notes of a rank on another node, on node 0.
 
         Args:
-            rank: of the world.
-            text: of ``relay``.
+            rank: Rank in the world.
+            text: Text from ``relay``.
 
         Returns:
-            Whether there is a finding, and so no use to go on.
+            True if there is a finding and the world should end.
         """
         if isinstance(text, str):
             self.judge.feed(rank, text.encode())
         return self.judge.finding is not None
 
     def conclude(self, report: WorldReport) -> tuple[WorldReport, tuple[Finding, ...]]:
-        """The report with the finding as its verdict, if there is one.
+        """Return the report and the findings; a finding replaces the report's verdict.
 
         Args:
-            report: of the world, all of whose ranks are gone.
+            report: Report of the world, after all its ranks have exited.
         """
         try:
             finding = self._conclude(report)
-        except Exception as error:  # noqa: BLE001 - the program must not suffer
+        except Exception as error:  # noqa: BLE001 - the program must not be affected
             self._give_up(error)
             finding = None
         if finding is None:
             return report, ()
         for shift in self.judge.matcher.shifts():
             where = " and ".join(row.place for row in shift.rows)
-            told = f"{shift.what[:-1]}: {where}."
-            finding = replace(finding, before=f"{finding.before}\n  {told}".strip())
+            warning = f"{shift.what[:-1]}: {where}."
+            finding = replace(finding, before=f"{finding.before}\n  {warning}".strip())
         return replace(report, verdict=verdict(finding, report.verdict)), (finding,)
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing is compared from here on."""
+        """Stop comparing after an internal error."""
         self.judge.give_up(f"{type(error).__name__}: {error}")
 
     def _feed(self) -> None:
@@ -149,7 +148,7 @@ class Inspector:
         return finding if finding is None or certain else _with_cause(finding, report)
 
     def _end(self, outcomes: Sequence[Outcome | None]) -> None:
-        """Ranks that could not say that they end."""
+        """Record the end of ranks that wrote no end note."""
         matcher = self.judge.matcher
         for rank, outcome in enumerate(outcomes):
             state = matcher.ranks[rank]
@@ -159,20 +158,20 @@ class Inspector:
                 self.judge.read()
                 signal = f"was killed by signal {outcome.signal}"
                 how = f"exited with {outcome.exit_code}" if outcome.signal is None else signal
-                matcher.take(rank, Ended(how))
+                matcher.add(rank, Ended(how))
             elif isinstance(outcome, Returned):
                 self.judge.read()
                 if outcome.left:
-                    matcher.take(rank, Ended("returned"))
+                    matcher.add(rank, Ended("returned"))
                 elif state.ended is None and not state.lost:
                     matcher.stop(f"rank {rank} left no notes")
 
     def _at_the_end(self, report: WorldReport) -> Finding | None:
-        """What can be said when no rank will do anything any more."""
+        """Return the finding once all ranks have exited."""
         matcher = self.judge.matcher
         accuser = next((o for o in report.outcomes if isinstance(o, Raised) and o.missing), None)
-        told = matcher.stopped or self.judge.certain() is not None
-        if accuser is not None and report.verdict is not None and not told:
+        decided = matcher.stopped or self.judge.certain() is not None
+        if accuser is not None and report.verdict is not None and not decided:
             rows = matcher.rows({r: s.last for r, s in enumerate(matcher.ranks) if s.last})
             what, rule = report.verdict.what, RULES["absent"]
             return Finding("absent", what, tuple(rows), "", rule, accuser.missing)
@@ -187,7 +186,7 @@ class Inspector:
 
 
 def _with_cause(finding: Finding, report: WorldReport) -> Finding:
-    """Where a rank is missing because it failed by itself, that is what happened."""
+    """Replace the finding by the failure that made a rank miss the call, if there is one."""
     old = report.verdict
     failed = [
         outcome
@@ -202,7 +201,7 @@ def _with_cause(finding: Finding, report: WorldReport) -> Finding:
 
 
 def verdict(finding: Finding, old: Verdict | None) -> Verdict:
-    """The finding as a world's verdict, with the traceback of a rank at fault if there is one."""
+    """Return the finding as a verdict, with the traceback of a rank at fault if there is one."""
     kept = old is not None and set(old.ranks) & set(finding.ranks)
     return Verdict(
         finding.what,
@@ -218,23 +217,27 @@ def verdict(finding: Finding, old: Verdict | None) -> Verdict:
 def run_noted(
     world: WorldSpec, target: Callable[..., Any], args: tuple[Any, ...] = ()
 ) -> WorldReport:
-    """Run ``target(rank, *args)`` on every rank of a new world, and compare what they call.
+    """Run ``target(rank, *args)`` on every rank of a new world, and compare the ranks' calls.
 
-    The arguments and errors are those of ``launcher.local.run_world``; a finding is the verdict.
+    Arguments and errors are those of ``launcher.local.run_world``. A finding becomes the verdict.
     """
     inspector = Inspector(world)
     work = (inspector.notes, target, args)
-    report, findings = inspector.conclude(run_world(world, _noted, work, look=inspector.look))
+    report, findings = inspector.conclude(
+        run_world(world, _run_recorded, work, look=inspector.look)
+    )
     if not findings and inspector.stopped:
         write_message(f"{stopped_text(inspector.stopped)}\n")
     return report
 
 
-def _noted(rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:  # noqa: ANN401 - the user's value
-    """On each rank."""
+def _run_recorded(
+    rank: Rank, notes: Notes, target: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:  # noqa: ANN401 - the user's value
+    """Run the target on a rank, recording its calls."""
     from distdemo.sanitizer.hooks import noting
 
     with noting(notes, rank.rank, rank.world_size):
         value = target(rank, *args)
-        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads that may call yet, as Python does at its end
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - wait for threads that may still call, as Python does at exit
         return value

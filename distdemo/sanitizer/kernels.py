@@ -1,7 +1,8 @@
-"""Callers in C++, such as DDP's reducer: c10d's kernels, replaced at the key of the CPU's backends.
+"""Intercept calls from C++, such as DDP's reducer, by replacing c10d's kernels for CPU tensors.
 
-A kernel here calls the group's backend itself. It must not end in the kernel that it replaces: a
-boxed call keeps the GIL, for which gloo's thread may wait while it holds what the call needs.
+A kernel here calls the group's backend directly. It must not call the kernel that it replaces: a
+boxed call holds the GIL, and gloo's thread may wait for the GIL while holding a lock that the call
+needs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from distdemo.sanitizer.hooks import Recorder
 
 _groups: WeakSet[dist.ProcessGroup] = WeakSet()
-_held: list[torch.library.Library] = []  # torch forgets the kernels with their library
+_held: list[torch.library.Library] = []  # torch drops the kernels with their library
 
 
 CPU = torch.device("cpu")
@@ -43,15 +44,15 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a kernel calls; its arguments go by the names of its schema.
+    """Backend call that a kernel makes. Arguments have the names of its schema.
 
     Attributes:
-        method: of the backend.
-        options: that it takes.
-        tensors: its first arguments; the first of them is also what is returned, if it says so.
-        returns: its first argument, beside the handle.
-        each: method of the backend for each pair of the two lists, as torch has none in Python that
-            takes these; the backends' own do the same.
+        method: Method of the backend.
+        options: Class of its options.
+        tensors: Names of its first arguments.
+        returns: True if the kernel returns its first argument with the handle.
+        each: Backend method called per pair of the two lists, because torch has no Python method
+            that takes lists; the backends do the same.
     """
 
     method: str
@@ -90,16 +91,17 @@ KERNELS = {
     "alltoall_base_": Kernel("alltoall_base", AllToAllOptions, SPLIT, returns=False),
 }
 OPTIONS = {"reduce_op": "reduceOp", "root_rank": "rootRank", "root_tensor": "rootTensor"}
-"""Arguments that the backend takes as options, by the options' names."""
+"""Names of the options for arguments that the backend takes as options."""
 OTHERS = {"process_group", "async_op", "timeout", "sparse_indices"}
 
 
 def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
-    """From now on note what C++ calls on these groups, too.
+    """Record calls from C++ on these groups.
 
-    On others not all ranks may note it: those that have no DDP module don't come here.
+    Other groups aren't covered, because ranks without a DDP module don't call this and would not
+    record them.
     """
-    _groups.update(group for group in groups if recorder.knows(group))
+    _groups.update(group for group in groups if recorder.is_registered(group))
     if _held:
         return
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]  # torch's
@@ -114,21 +116,21 @@ def cover(recorder: Recorder, groups: Iterable[dist.ProcessGroup]) -> None:
             <= {*kernel.tensors, *OPTIONS, *OTHERS}
         ):
             write_message(
-                f"distdemo's sanitizer does not see c10d::{name}: "
-                f"torch {torch.__version__} has it in another form.\n"
+                f"distdemo's sanitizer can't record c10d::{name}: "
+                f"its signature is different in torch {torch.__version__}.\n"
             )
             continue
         call, key = partial(_call, recorder, kernel, names), "CPU"
         if "reduce_op" in names and torch.__version__ < "2.10":
             call, key = partial(_call_original, recorder, kernel, names, name), "AutogradCPU"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel is replaced
+            warnings.simplefilter("ignore")  # about replacing a kernel
             library.impl(name, call, key)  # type: ignore[no-untyped-call]  # as above
 
 
 def _call(recorder: Recorder, kernel: Kernel, names: list[str], *args: Any) -> Any:  # noqa: ANN401 - torch's
-    """Note the call, and make it."""
-    given = dict(zip(names, args, strict=False))  # those with a default may be left out
+    """Record the call and make it."""
+    given = dict(zip(names, args, strict=False))  # arguments with a default may be omitted
     group, opts = dist.ProcessGroup.unbox(given["process_group"]), kernel.options()
     for name, option in OPTIONS.items():
         if name in given:
@@ -157,16 +159,17 @@ def _call_original(
     name: str,
     *args: Any,  # noqa: ANN401 - torch's
 ) -> Any:  # noqa: ANN401 - as above
-    """The same where Python can't read a boxed ReduceOp, and so can't make the call itself.
+    """Record the call and make it through the original kernel.
 
-    It sits above the kernel, which torch.ops reaches without the GIL. Inference tensors have no
-    such key: their calls go by unseen.
+    For releases in which Python can't read a boxed ReduceOp. This is registered above the kernel,
+    which torch.ops calls without the GIL. Inference tensors lack this key, so their calls aren't
+    recorded.
     """
     given = dict(zip(names, args, strict=False))
     group = dist.ProcessGroup.unbox(given["process_group"])
     tensors = [given[each] for each in kernel.tensors]
     _note(recorder, kernel, group, (*tensors, kernel.options()), known_op=False)
-    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - torch.library has no other way on
+    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - torch.library has no public API
         return getattr(torch.ops.c10d, name)(*args)
 
 
@@ -178,15 +181,15 @@ def _note(
     *,
     known_op: bool = True,
 ) -> None:
-    """Note a call, unless a method that was noted has made it."""
+    """Record a call, unless it was made by a recorded method."""
     if group not in _groups or recorder.off or getattr(recorder.local, "busy", False):
         return
     try:
         fields, via = METHODS[kernel.method](given, {})._replace(sync=False), _caller()
         if not known_op and via.startswith("functional"):
-            fields = fields._replace(reduce_op="")  # DDP, the other caller, adds
-        recorder.made(group, fields, via)
-    except Exception as error:  # noqa: BLE001 - the program must not suffer
+            fields = fields._replace(reduce_op="")  # DDP, the other caller, uses SUM
+        recorder.record_call(group, fields, via)
+    except Exception as error:  # noqa: BLE001 - the program must not be affected
         recorder.fail(error)
 
 
@@ -199,8 +202,8 @@ def _reduce_op(boxed: Any) -> Any:  # noqa: ANN401 - ReduceOp, boxed
 
 
 def _caller() -> str:
-    """What of torch made a call by itself."""
-    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - there is no other way that is cheap
+    """Return the part of torch that made the call."""
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - nothing else is as cheap
     while frame is not None:
         file, name = frame.f_code.co_filename.replace("\\", "/"), frame.f_code.co_name
         if file.endswith("/torch/_tensor.py") and name == "backward":

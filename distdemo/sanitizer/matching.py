@@ -1,8 +1,8 @@
-"""The comparison of what ranks call: pure logic over their notes, in whatever order they come.
+"""Compare the ranks' calls: pure logic over their notes, in any order of arrival.
 
-The calls of a group form one sequence, in which every member has a position of its own. Calls at
-the same position have to agree; what all members have agreed on is forgotten, but for its count.
-Sends and receives are matched by group, sender, receiver and tag, each in its order.
+The calls of a group form one sequence, and each member has its own position in it. Calls at the
+same position must agree; calls that all members agreed on are only counted from then on. Sends and
+receives are matched in order by group, sender, receiver and tag.
 """
 
 from __future__ import annotations
@@ -16,70 +16,71 @@ from typing import NamedTuple
 
 from distdemo.launcher.verdict import lost_peer, ranks_of
 from distdemo.sanitizer.notes import (
-    Came,
+    CallNote,
+    DestroyNote,
     Ended,
     GroupKey,
-    Left,
-    Made,
     Note,
+    ReturnNote,
     Stopped,
     Touched,
-    Waits,
+    WaitNote,
 )
 from distdemo.sanitizer.records import AGREEMENT, Call, Finding, Kind, Place, Row
 
 P2P = ("send", "recv")
-FROM = ", from "  # between a line and the one that called its function
-MOST_PLACES = 1000  # lines of a group's calls that are remembered
-MOST_PENDING = 10_000  # calls of a rank that were never waited for
+FROM = ", from "  # separates a line from the line that called its function
+MAX_PLACES = 1000  # remembered source lines per group
+MAX_PENDING = 10_000  # remembered calls per rank that were never waited for
 
 RULES: dict[Kind, str] = {
     "call": "All ranks of a group must make the same calls in the same order.",
-    "shape": "The sizes that ranks pass must fit together.",
+    "shape": "The sizes that ranks pass must match.",
     "dtype": "All ranks of a group must pass the same dtype.",
-    "device": "All ranks of a group must pass tensors on the same kind of device.",
+    "device": "All ranks of a group must pass tensors on the same device type.",
     "reduce_op": "All ranks of a group must pass the same ReduceOp. gloo would return a wrong "
     "result and no error.",
-    "root": "All ranks of a group must name the same root.",
-    "splits": "What a rank gives another must be as much as that one takes from it.",
-    "argument": "The backend refuses such a call, or waits for what never comes.",
-    "absent": "All ranks of a group must make the same calls before the first one leaves.",
-    "uneven": "All ranks must go through the loop equally often. DDP has join for other loops.",
-    "group": "new_group must be called by all ranks of the world, in the same order and with the "
-    "same members, and only members may use the group.",
+    "root": "All ranks of a group must pass the same root.",
+    "splits": "Each rank must send exactly as much as the receiver expects.",
+    "argument": "The backend would reject this call or hang.",
+    "absent": "Every rank of a group must make the same calls.",
+    "uneven": "Every rank must run the same number of iterations, or use DDP's join().",
+    "group": "All ranks of the world must call new_group in the same order with the same members, "
+    "and only members may use the group.",
     "p2p": "Every send needs a receive with the same peer, tag, dtype and size.",
     "deadlock": "Let one side receive while the other sends, or use isend, irecv or "
     "batch_isend_irecv.",
-    "buffers": "Every tensor of a list needs memory of its own, and all ranks the same strides.",
-    "shift": "If these were not meant for each other, some rank has made a call too many or too "
+    "buffers": "Every tensor in a list needs its own memory, and all ranks must pass the same "
+    "strides.",
+    "shift": "If these calls weren't meant to match, some rank has made one call too many or too "
     "few before.",
 }
 TOUCHED = {
     "written": (
-        "a tensor is written to while a call works on it.",
-        "Wait for a call before you change its tensors.",
+        "a tensor is written to while a call is using it.",
+        "Wait for the call before changing its tensors.",
     ),
     "read": (
-        "a tensor is read while a call fills it.",
-        "Wait for a call before you read what it brings.",
+        "a tensor is read while a call is filling it.",
+        "Wait for the call before reading its result.",
     ),
-    "unwaited": ("a call is never waited for.", "Wait for every call that doesn't block."),
+    "unwaited": ("a call is never waited for.", "Wait for every non-blocking call."),
     "strided": (
-        "a tensor has gaps, which the backend takes as if it had none.",
+        "a tensor has gaps, and the backend treats it as contiguous.",
         "Pass contiguous tensors.",
     ),
 }
-"""What is wrong with the memory of a call, and what has to hold."""
+"""Message and rule of each misuse of a call's memory."""
 DIFFER: dict[Kind, str] = {
-    "buffers": "the ranks lay out their tensors differently",
+    "buffers": "the ranks' tensors have different strides",
     "call": "the ranks make different calls",
-    "shape": "the sizes don't fit together",
+    "shape": "the sizes don't match",
     "dtype": "the ranks pass different dtypes",
     "device": "the ranks pass tensors on different devices",
-    "reduce_op": "the ranks reduce differently",
-    "root": "the ranks name different roots",
-    "splits": "what is given is not what is taken",
-    "group": "the ranks make different groups",
+    "reduce_op": "the ranks pass different ReduceOps",
+    "root": "the ranks pass different roots",
+    "splits": "the splits don't match",
+    "group": "the ranks create different groups",
 }
 
 
@@ -88,21 +89,21 @@ class Entry:
     """A call of one rank.
 
     Attributes:
-        position: in the sequence of its group; of a send or receive meaningless.
-        beside: the calls at that position; of a send or receive None.
-        matched: of a send or receive: the other side has come, whether it is known or not.
-        other: of a send or receive: the other side.
-        order: how many calls its rank has made before it.
-        waited: somebody waits for it, or has done so.
-        wrong: what is wrong with it, or with it and the other side.
-        failed: it raised after it was made.
+        position: Position in the sequence of its group; meaningless for a send or receive.
+        same_position: Calls at that position; None for a send or receive.
+        matched: True if the other side of the send or receive has arrived, known or not.
+        other: Other side of the send or receive, if known.
+        order: Number of calls that its rank made before it.
+        waited: True if the rank waits or has waited for it.
+        wrong: Finding about it, or about it and the other side.
+        failed: True if it raised after it was made.
     """
 
     rank: int
     group: Group
     call: Call
     position: int = 0
-    beside: Calls | None = None
+    same_position: Calls | None = None
     matched: bool = False
     other: Entry | None = None
     order: int = 0
@@ -112,42 +113,42 @@ class Entry:
 
     @property
     def from_any(self) -> bool:
-        """Whether one of those that it waits for is enough."""
+        """True for a receive from any rank: one sender is enough."""
         return self.call.peer == -1
 
 
-class Calls(dict[int, Made]):
-    """By rank: its call at one position of a group.
+class Calls(dict[int, CallNote]):
+    """Calls at one position of a group, by rank.
 
     Attributes:
-        unsure: how many of these torch may yet refuse.
+        unconfirmed: Number of these calls that torch may still reject.
     """
 
-    __slots__ = ("unsure",)
+    __slots__ = ("unconfirmed",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.unsure = 0
+        self.unconfirmed = 0
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """The sequence of calls of some ranks.
+    """A process group and the sequence of its calls.
 
     Attributes:
-        members: their numbers in the world, in the order of the group.
-        backend: ``gloo``; ``gloo/cpu`` where another device has another.
-        nth: how many groups of the same came before it.
-        numbers: by rank of the world: its number in the group; empty if the world lacks a member.
-        reached: by rank: how many calls it has made.
-        uneven: positions at which parts are of several sizes.
-        open: the calls that not all have made yet, the oldest first.
-        agreed: how many calls all have made alike.
-        last: the last of them.
-        places: how often a line, called from one other, has made a call that all agreed on.
-        callers: the ranks that have made a call from a line.
-        mixed: by lines: how often one call was made from these by different ranks, and the first.
-        left: by rank that has destroyed it: the line.
+        members: Global ranks of the members, in group order.
+        backend: ``gloo``, or ``gloo/cpu`` if devices have different backends.
+        nth: Number of earlier groups with the same members and backend.
+        numbers: Group rank by global rank; empty if a member is outside the world.
+        reached: Number of calls made, by rank.
+        uneven: Positions at which the parts have different sizes.
+        open: Calls that some members haven't made yet, oldest first.
+        agreed: Number of calls that all members agreed on.
+        last: Latest of these calls.
+        places: Number of agreed calls, by source line and its caller.
+        callers: Ranks that made a call, by source line.
+        mixed: Calls that ranks made from several lines, by these lines.
+        destroyed: Line at which each rank destroyed the group.
     """
 
     members: tuple[int, ...]
@@ -162,27 +163,27 @@ class Group:
     places: Counter[tuple[Place, str]] = field(default_factory=Counter)
     callers: defaultdict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     mixed: dict[frozenset[Place], Mixed] = field(default_factory=dict)
-    left: dict[int, Place] = field(default_factory=dict)
+    destroyed: dict[int, Place] = field(default_factory=dict)
 
     def name(self, world_size: int) -> str:
-        """``the default group``, or its members."""
+        """Return ``the default group``, or the members as text."""
         if self.members == tuple(range(world_size)) and self.nth == 0:
             return "the default group"
         more = f" (number {self.nth + 1} with these ranks)" if self.nth else ""
         return f"group {list(self.members)}{more}"
 
 
-At = tuple[Group, int]
-"""A position in the sequence of a group's calls."""
+Position = tuple[Group, int]
+"""A group and an index in its sequence of calls."""
 
 
 class Channel(NamedTuple):
-    """What can be paired: sends and receives of one group with the same ends and the same tag.
+    """Key of the sends and receives that can be paired.
 
     Attributes:
-        sender: its number in the group; −1: any.
-        receiver: its number in the group.
-        tag: 0 with NCCL, which knows none.
+        sender: Group rank of the sender, or −1 for any.
+        receiver: Group rank of the receiver.
+        tag: Tag of the message; 0 for NCCL, which has no tags.
     """
 
     group: Group
@@ -192,14 +193,14 @@ class Channel(NamedTuple):
 
 
 @dataclass(slots=True)
-class Waiting:
-    """The sends and the receives of a channel that have no other side yet, the oldest first."""
+class Unpaired:
+    """Unmatched sends and receives of a channel, oldest first."""
 
     sends: deque[Entry] = field(default_factory=deque)
     receives: deque[Entry] = field(default_factory=deque)
 
-    def of(self, entry: Entry) -> deque[Entry]:
-        """Those like this one."""
+    def queue(self, entry: Entry) -> deque[Entry]:
+        """Return the sends if this is a send, or else the receives."""
         return self.sends if entry.call.op == "send" else self.receives
 
 
@@ -208,9 +209,9 @@ class Mixed:
     """One call of a group that ranks made from several lines.
 
     Attributes:
-        calls: by rank, the first time.
-        position: in the sequence of the group, likewise.
-        times: that these lines came together.
+        calls: First such call, by rank.
+        position: Its position in the sequence of the group.
+        times: Number of calls made from exactly these lines.
     """
 
     calls: dict[int, Call]
@@ -220,28 +221,28 @@ class Mixed:
 
 @dataclass(eq=False, slots=True)
 class RankState:
-    """What one rank has said.
+    """State of one rank, according to its notes.
 
     Attributes:
-        made: how many calls.
-        pending: by number: calls that were not waited for yet.
-        threads: that have made calls, and the main one, 0.
-        waits: by thread: the call that it is in.
-        last: the last that it made.
-        fresh: by thread: the same, while torch may yet refuse it.
-        failed: positions at which its call failed, and it went on.
-        lost: it failed because another did.
-        ended: how its program ended; None: it runs, or it failed because another did.
-        refused: what was wrong with its last call, which raised at once; it may know, and go on.
-        failing: the error that was on its way when it destroyed a group; empty: there was none.
+        call_count: Number of calls so far.
+        pending: Non-blocking calls that weren't waited for yet, by number.
+        threads: Threads that have made calls, and the main thread, 0.
+        waits: Call that each thread is in.
+        last: Latest call.
+        unconfirmed: Latest call of each thread while torch may still reject it.
+        failed: Positions at which its call failed and the rank continued.
+        lost: True if it failed because another rank did.
+        ended: End of its program; None if it is running or failed because another rank did.
+        refused: Finding about its latest call, which raised immediately; the rank may handle that.
+        failing: Error that was being raised when the rank destroyed a group, or empty.
     """
 
-    made: int = 0
+    call_count: int = 0
     pending: dict[int, Entry] = field(default_factory=dict)
     threads: set[int] = field(default_factory=lambda: {0})
     waits: dict[int, Entry] = field(default_factory=dict)
     last: Call | None = None
-    fresh: dict[int, Entry] = field(default_factory=dict)
+    unconfirmed: dict[int, Entry] = field(default_factory=dict)
     failed: set[tuple[Group, int]] = field(default_factory=set)
     lost: bool = False
     ended: Ended | None = None
@@ -250,111 +251,111 @@ class RankState:
 
     @property
     def blocked(self) -> list[Entry]:
-        """What it can't go on without; empty while one of its threads does something else."""
+        """Calls that block the rank; empty while one of its threads is doing something else."""
         return list(self.waits.values()) if self.threads <= self.waits.keys() else []
 
 
 class Matcher:
-    """All ranks' notes.
+    """Compares the calls of all ranks.
 
     Attributes:
-        ranks: by number.
-        stopped: why nothing more is compared; empty: it is.
-        found: what is wrong, the first first; a position at which calls differ stands for what the
-            ranks still to come make of it.
-        callers: by file and line: what has called the function that the line is in.
+        ranks: State of each rank.
+        stopped: Reason why the comparison has stopped, or empty.
+        found: Findings in order; for a position at which calls differ, the finding depends on the
+            ranks that haven't reached it yet.
+        callers: Callers of the function that a source line is in, by file and line.
     """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.ranks = [RankState() for _ in range(world_size)]
         self.stopped = ""
-        self.found: list[Finding | At] = []
+        self.found: list[Finding | Position] = []
         self.callers: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._groups: dict[GroupKey, Group] = {}
-        self._channels: dict[Channel, Waiting] = {}
+        self._channels: dict[Channel, Unpaired] = {}
         self._paired: set[Place] = set()
 
     def group(self, members: tuple[int, ...], backend: str, nth: int) -> Group:
-        """The group that these tell from all others."""
+        """Return the group with this key; create it the first time."""
         group = self._groups.get((members, backend, nth))
         if group is None:
-            here = all(0 <= member < self.world_size for member in members)
-            numbers = {rank: number for number, rank in enumerate(members)} if here else {}
+            known = all(0 <= member < self.world_size for member in members)
+            numbers = {rank: number for number, rank in enumerate(members)} if known else {}
             group = Group(members, backend, nth, numbers, dict.fromkeys(members, 0))
             self._groups[members, backend, nth] = group
         return group
 
     @property
     def open_calls(self) -> int:
-        """Number of calls that other ranks have yet to make, too."""
+        """Number of calls that some other rank hasn't made yet."""
         collectives = sum(len(group.open) for group in self._groups.values())
         pairs = self._channels.values()
         return collectives + sum(len(each.sends) + len(each.receives) for each in pairs)
 
     def stop(self, why: str) -> None:
-        """Compare nothing from here on, for this reason if there was none before."""
+        """Stop comparing, for this reason unless there is an earlier one."""
         self.stopped = self.stopped or why
 
     def line(self, place: Place) -> str:
-        """A line as people read it, with its function's caller unless that goes without saying."""
+        """Return a source line as text, with the caller of its function unless that is obvious."""
         callers = self.callers.get((place.file, place.line), ())
         if not place.caller or (len(callers) < 2 and place.caller.startswith(f"{place.name}:")):
             return str(place)
         return f"{place}{FROM}{place.caller}"
 
     def rows(self, calls: dict[int, Call]) -> list[Row]:
-        """A row for all that did the same on the same line."""
+        """Return one row per call and line, with the ranks that made it."""
         ranks = sorted(calls)
         return merged([Row((r,), str(calls[r]), self.line(calls[r].place)) for r in ranks])
 
-    def take(self, rank: int, note: Note) -> None:
-        """One note of a rank; those of one rank in their order."""
+    def add(self, rank: int, note: Note) -> None:
+        """Process one note of a rank. Notes of one rank must arrive in order."""
         if self.stopped:
             return
         state = self.ranks[rank]
-        if isinstance(note, Made):
+        if isinstance(note, CallNote):
             self._accept(state, note.thread)
             state.threads.add(note.thread)
             state.waits.pop(note.thread, None)
             state.last, state.refused = note.call, None
-            entry = self._made(rank, note)
+            entry = self._record_call(rank, note)
             if entry is not None:
-                state.fresh[note.thread] = entry
+                state.unconfirmed[note.thread] = entry
             if entry is not None and note.call.sync:
                 entry.waited = True
                 state.waits[note.thread] = entry
-            elif entry is not None and not note.call.place.via:  # C++ waits unseen
-                state.pending[state.made] = entry
-                if len(state.pending) > MOST_PENDING:
+            elif entry is not None and not note.call.place.via:  # waits in C++ are invisible
+                state.pending[state.call_count] = entry
+                if len(state.pending) > MAX_PENDING:
                     del state.pending[next(iter(state.pending))]
-            state.made += 1
-        elif isinstance(note, Waits):
+            state.call_count += 1
+        elif isinstance(note, WaitNote):
             entry = state.pending.pop(note.number, None)
             self._accept(state, note.thread)
             if entry is not None:
                 entry.waited = True
                 state.waits[note.thread] = entry
-        elif isinstance(note, Came):
-            self._came(state, note)
+        elif isinstance(note, ReturnNote):
+            self._record_return(state, note)
         elif isinstance(note, Touched):
-            self._touched(rank, note)
-        elif isinstance(note, Left):
+            self._report_buffers(rank, note)
+        elif isinstance(note, DestroyNote):
             state.failing = note.failing
             for key in note.groups:
-                self.group(*key).left.setdefault(rank, note.place)
-            for thread, entry in list(state.fresh.items()):
-                if rank in entry.group.left:
+                self.group(*key).destroyed.setdefault(rank, note.place)
+            for thread, entry in list(state.unconfirmed.items()):
+                if rank in entry.group.destroyed:
                     self._accept(state, thread)
         elif isinstance(note, Stopped):
             self.stop(f"rank {rank}: {note.why}")
         else:
-            self._ended(state, note)
+            self._record_end(state, note)
 
-    def _ended(self, state: RankState, note: Ended) -> None:
-        for thread in list(state.fresh):
+    def _record_end(self, state: RankState, note: Ended) -> None:
+        for thread in list(state.unconfirmed):
             self._accept(state, thread)
-        if lost_peer(note.how):  # it waited in vain
+        if lost_peer(note.how):  # it was waiting for a rank that failed
             state.lost = True
         else:
             state.ended = note
@@ -365,17 +366,17 @@ class Matcher:
                 self.found.append(state.refused)
 
     def _accept(self, state: RankState, thread: int) -> None:
-        """Torch has not refused the last call of a thread, as that goes on, or is waited for."""
-        entry = state.fresh.pop(thread, None)
-        if entry is not None and entry.beside is not None:
-            entry.beside.unsure -= 1
-            if not entry.beside.unsure:
+        """Confirm the latest call of a thread: torch hasn't rejected it."""
+        entry = state.unconfirmed.pop(thread, None)
+        if entry is not None and entry.same_position is not None:
+            entry.same_position.unconfirmed -= 1
+            if not entry.same_position.unconfirmed:
                 self._agree(entry.group)
 
-    def _came(self, state: RankState, note: Came) -> None:
+    def _record_return(self, state: RankState, note: ReturnNote) -> None:
         entry = state.waits.pop(note.thread, None)
         if note.undone:
-            entry = state.fresh.pop(note.thread, None)
+            entry = state.unconfirmed.pop(note.thread, None)
             if entry is not None:
                 self._undo(entry)
             return
@@ -388,7 +389,7 @@ class Matcher:
             self._came_from(entry, note.source)
 
     def _undo(self, entry: Entry) -> None:
-        """Forget a call that was refused before it was made."""
+        """Remove a call that torch rejected before making it."""
         group, rank, position = entry.group, entry.rank, entry.position
         if entry.wrong is not None and entry.wrong in self.found:
             self.found.remove(entry.wrong)
@@ -403,32 +404,32 @@ class Matcher:
             self._settle(channel)
             return
         group.reached[rank] -= 1
-        beside = group.open[position - group.agreed]
-        beside.pop(rank, None)
-        beside.unsure -= 1
+        same_position = group.open[position - group.agreed]
+        same_position.pop(rank, None)
+        same_position.unconfirmed -= 1
         if (group, position) in self.found and self.mismatch((group, position)) is None:
             self.found.remove((group, position))
 
     # ---------------------------------------------------------------------------- collectives
 
-    def _made(self, rank: int, note: Made) -> Entry | None:
+    def _record_call(self, rank: int, note: CallNote) -> Entry | None:
         members, backend, nth = note.group
         call = note.call
         group = self.group(members, backend, nth)
         if rank not in group.numbers:
-            return None  # not a note of this world
+            return None  # a note of another world
         if call.op.startswith("outside "):
-            self._outside(rank, call)
+            self._report_non_member(rank, call)
             return None
-        wrong = alone(call, group.numbers[rank], len(members), backend)
-        entry = Entry(rank, group, call, order=self.ranks[rank].made)
+        wrong = check_arguments(call, group.numbers[rank], len(members), backend)
+        entry = Entry(rank, group, call, order=self.ranks[rank].call_count)
         if wrong is not None:
-            entry.wrong = self._alone(rank, group, call, *wrong)
+            entry.wrong = self._argument_finding(rank, group, call, *wrong)
             self.found.append(entry.wrong)
         if call.op in P2P:
             self._match(entry)
             return entry
-        for thread, other in list(self.ranks[rank].fresh.items()):  # of its other threads
+        for thread, other in list(self.ranks[rank].unconfirmed.items()):  # its other threads' calls
             if other.group is group:
                 self._accept(self.ranks[rank], thread)
         entry.position = group.reached[rank]
@@ -441,19 +442,21 @@ class Matcher:
         if at not in self.found and self._clashes(rank, note, calls, entry):
             self.found.append(at)
         calls[rank] = note
-        calls.unsure += 1
-        entry.beside = calls
+        calls.unconfirmed += 1
+        entry.same_position = calls
         return entry
 
     def _agree(self, group: Group) -> None:
-        """Forget what all members have made alike."""
+        """Drop the calls that all members agreed on."""
         while group.open and len(group.open[0]) == len(group.members):
-            if group.open[0].unsure or (group, group.agreed) in self.found:
+            if group.open[0].unconfirmed or (group, group.agreed) in self.found:
                 return
             self._forget(group)
 
-    def _clashes(self, rank: int, note: Made, others: dict[int, Made], entry: Entry) -> bool:
-        """Whether a call does not go with those that are at its position already."""
+    def _clashes(
+        self, rank: int, note: CallNote, others: dict[int, CallNote], entry: Entry
+    ) -> bool:
+        """Return True if a call doesn't match the other calls at its position."""
         first = next(iter(others.values()), note)
         if first.agreement != note.agreement:
             return True
@@ -461,31 +464,31 @@ class Matcher:
             return False
         uneven, members = entry.group.uneven, entry.group.members
         if note.call.part is None or note.call.part != first.call.part:
-            uneven.add(entry.position)  # from here on each is compared with every other
+            uneven.add(entry.position)  # every pair must be compared from now on
         if entry.position not in uneven:
             return False
         return any(
-            _parts({each: other.call, rank: note.call}, members) is not None
+            _compare_parts({each: other.call, rank: note.call}, members) is not None
             for each, other in others.items()
         )
 
     def _forget(self, group: Group) -> None:
-        """All members have made the oldest open call alike."""
+        """Drop the oldest open call, which all members agreed on."""
         calls = {rank: made.call for rank, made in group.open.popleft().items()}
         group.uneven.discard(group.agreed)
         lines: dict[Place, set[int]] = {}
         for rank, call in calls.items():
             lines.setdefault(call.place, set()).add(rank)
         for line, ranks in lines.items():
-            if line in group.callers or len(group.callers) < MOST_PLACES:
+            if line in group.callers or len(group.callers) < MAX_PLACES:
                 group.callers[line] |= ranks
         for key in {(call.place, call.place.caller) for call in calls.values()}:
-            if key in group.places or len(group.places) < MOST_PLACES:
+            if key in group.places or len(group.places) < MAX_PLACES:
                 group.places[key] += 1
         if len(lines) > 1:
             together = frozenset(lines)
             mixed = group.mixed.get(together)
-            if mixed is None and len(group.mixed) < MOST_PLACES:
+            if mixed is None and len(group.mixed) < MAX_PLACES:
                 mixed = group.mixed[together] = Mixed(calls, group.agreed)
             if mixed is not None:
                 mixed.times += 1
@@ -493,10 +496,10 @@ class Matcher:
         group.agreed += 1
 
     def shifts(self) -> list[Finding]:
-        """Calls that may have met others than they were meant for: warnings.
+        """Return warnings about calls that may have matched the wrong call.
 
-        Ranks made one call from several lines, once; and one of them has been on another of these
-        lines, too, so that the two are not branches of which each has its own ranks.
+        Ranks made one call from several lines, only once, and one of these ranks has also called
+        from another of the lines, so the lines aren't branches taken by different ranks.
         """
         found = []
         for group in self._groups.values():
@@ -511,22 +514,22 @@ class Matcher:
                     name = group.name(self.world_size)
                     op = next(iter(mixed.calls.values())).op
                     what = f"Call {mixed.position + 1} of {name}, {op}, came from different lines."
-                    usual = _most(dict(lines))
+                    usual = _majority(dict(lines))
                     guilty = tuple(sorted(rank for rank, each in lines.items() if each != usual))
                     rows = tuple(self.rows(mixed.calls))
                     found.append(Finding("shift", what, rows, "", RULES["shift"], guilty))
         return found
 
     def _open_callers(self, group: Group, line: Place) -> set[int]:
-        """Ranks that have made a call from a line that the others have not made yet."""
+        """Return the ranks that made a call from this line that other ranks haven't made yet."""
         return {
             rank for calls in group.open for rank, made in calls.items() if made.call.place == line
         }
 
     def settled(self, named: Collection[int]) -> bool:
-        """Whether every rank but these has ended, or is held up in a call.
+        """Return True if every rank but these has exited or is blocked in a call.
 
-        One of these that an error is ending has to have ended, too.
+        A rank among these that is failing must have exited, too.
         """
         others = (
             state for rank, state in enumerate(self.ranks) if rank not in named or state.failing
@@ -537,8 +540,8 @@ class Matcher:
             for state in others
         )
 
-    def mismatch(self, at: At) -> Finding | None:
-        """What differs at a position, by what is known of it."""
+    def mismatch(self, at: Position) -> Finding | None:
+        """Return the mismatch at a position, according to the calls so far."""
         group, position = at
         calls = self.calls_at(at)
         found = differs(calls, group.members)
@@ -561,18 +564,20 @@ class Matcher:
             rows = [replace(row, did=f"{row.did} on {by_device[row.ranks[0]]}") for row in rows]
         rows += [Row(tuple(absent), "had not reached this call")] if absent else []
         rule = RULES[kind]
-        for one, other, gives, takes in islice(_misfits(calls, group.members), 1):
-            rule = f"Rank {one} gives {gives} elements to rank {other}, which takes {takes}. {rule}"
+        for one, other, gives, takes in islice(_size_mismatches(calls, group.members), 1):
+            rule = (
+                f"Rank {one} sends {gives} elements to rank {other}, which expects {takes}. {rule}"
+            )
         return Finding(kind, what, tuple(rows), self.before(group), rule, guilty, waiting)
 
     def _by_another(self, calls: dict[int, Call], guilty: Sequence[int]) -> bool:
-        """Whether torch makes the call of some by itself, and the program makes that of others."""
+        """Return True if torch made the call on some ranks and the program on the other ranks."""
         own = {bool(call.place.via) for rank, call in calls.items() if rank in guilty}
         rest = {bool(call.place.via) for rank, call in calls.items() if rank not in guilty}
         return bool(rest) and own.isdisjoint(rest)
 
     def first(self) -> Finding | None:
-        """What was found first, with all ranks that did it on the same line."""
+        """Return the first finding, with all ranks that have it on the same line."""
         first = next(iter(self.found), None)
         if isinstance(first, tuple):
             return self.mismatch(first)
@@ -594,7 +599,7 @@ class Matcher:
         return replace(first, what=what, rows=(row,), ranks=ranks)
 
     def before(self, group: Group) -> str:
-        """How far all agreed."""
+        """Return how many calls of the group all ranks agreed on, as text."""
         agreed, last = group.agreed, group.last
         for calls in group.open:
             if len(calls) < len(group.members) or (group, agreed) in self.found:
@@ -605,13 +610,13 @@ class Matcher:
         count = f"on {agreed} calls; the last was" if agreed > 1 else "on one call,"
         return f"Before that, all ranks agreed {count} {last.op} at {self.line(last.place)}."
 
-    def _outside(self, rank: int, call: Call) -> None:
+    def _report_non_member(self, rank: int, call: Call) -> None:
         op = call.op.removeprefix("outside ")
-        what = f"{ranks_of((rank,))}: {op} on a group without this rank."
+        what = f"{ranks_of((rank,))}: {op} on a group that doesn't include this rank."
         row = Row((rank,), op, self.line(call.place))
         self.found.append(Finding("group", what, (row,), "", RULES["group"], (rank,)))
 
-    def _touched(self, rank: int, note: Touched) -> None:
+    def _report_buffers(self, rank: int, note: Touched) -> None:
         what, rule = TOUCHED.get(note.what, (note.what, ""))
         rows = [Row((rank,), note.did, str(note.place))]
         did = "reads it" if note.what == "read" else "writes to it"
@@ -619,7 +624,9 @@ class Matcher:
         what = f"{ranks_of((rank,))}: {what}"
         self.found.append(Finding("buffers", what, tuple(rows), "", rule, (rank,)))
 
-    def _alone(self, rank: int, group: Group, call: Call, kind: Kind, why: str) -> Finding:
+    def _argument_finding(
+        self, rank: int, group: Group, call: Call, kind: Kind, why: str
+    ) -> Finding:
         name = group.name(self.world_size)
         row = Row((rank,), str(call), self.line(call.place))
         where = "" if name.startswith("the default") else f" in {name}"
@@ -630,14 +637,14 @@ class Matcher:
     # --------------------------------------------------------------------- sends and receives
 
     def _match(self, entry: Entry) -> None:
-        """Find the other side, or wait for it."""
+        """Pair a send or receive with its other side, or queue it."""
         channel = self._channel(entry)
         if channel is not None:
             self._put_in(channel, entry)
             self._settle(channel)
 
     def _channel(self, entry: Entry) -> Channel | None:
-        """Where a send or receive finds its other side; None: it names no rank of its group."""
+        """Return the channel of a send or receive, or None if its peer isn't in the group."""
         call, group = entry.call, entry.group
         if call.peer is None or not -1 <= call.peer < len(group.members):
             return None
@@ -647,9 +654,9 @@ class Matcher:
         return Channel(group, *ends, tag)
 
     def _put_in(self, channel: Channel, entry: Entry) -> None:
-        """Let it wait, in the order in which its rank made its calls."""
+        """Queue a send or receive in the order of its rank's calls."""
         insort(
-            self._channels.setdefault(channel, Waiting()).of(entry),
+            self._channels.setdefault(channel, Unpaired()).queue(entry),
             entry,
             key=lambda each: each.order,
         )
@@ -657,17 +664,17 @@ class Matcher:
     def _take_out(self, entry: Entry) -> None:
         channel = self._channel(entry)
         waiting = None if channel is None else self._channels.get(channel)
-        if channel is None or waiting is None or entry not in waiting.of(entry):
+        if channel is None or waiting is None or entry not in waiting.queue(entry):
             return
-        waiting.of(entry).remove(entry)
+        waiting.queue(entry).remove(entry)
         if not (waiting.sends or waiting.receives):
             del self._channels[channel]
-        if channel.sender == -1:  # what was sent may now go to the rank's other receives
+        if channel.sender == -1:  # sends may now match the rank's other receives
             for sender in range(len(channel.group.members)):
                 self._settle(channel._replace(sender=sender))
 
     def _came_from(self, entry: Entry, source: int) -> None:
-        """A receive from any rank has got its data: from this one."""
+        """Record the source of a receive from any rank."""
         self._take_out(entry)
         if source < 0:
             entry.matched = True
@@ -676,29 +683,29 @@ class Matcher:
         self._match(entry)
 
     def _settle(self, channel: Channel) -> None:
-        """Pair sends with receives, each in its order.
+        """Pair sends with receives in order.
 
-        While an older receive from any rank is open, it may be the one that gets a message.
+        An older open receive from any rank may match a send first.
         """
         waiting = self._channels.get(channel)
         if waiting is None or channel.sender == -1:
             return
-        anybodys = self._channels.get(channel._replace(sender=-1))
+        from_any = self._channels.get(channel._replace(sender=-1))
         while waiting.sends and waiting.receives:
-            if anybodys is not None and anybodys.receives[0].order < waiting.receives[0].order:
+            if from_any is not None and from_any.receives[0].order < waiting.receives[0].order:
                 return
             self._pair(waiting.sends.popleft(), waiting.receives.popleft())
         if not (waiting.sends or waiting.receives):
             del self._channels[channel]
 
     def awaited(self, entry: Entry) -> tuple[int, ...]:
-        """The ranks of the world without which it can't be completed, and that have not come."""
+        """Return the global ranks that this call still waits for."""
         members, call = entry.group.members, entry.call
         if call.op not in P2P:
             reached = entry.group.reached
             needed = members
             if call.root is not None and 0 <= call.root < len(members):
-                root = members[call.root]  # others need the root alone, if they need anybody
+                root = members[call.root]  # other ranks need only the root, if any
                 needed = members if root == entry.rank else (root,)
             return tuple(m for m in needed if m != entry.rank and reached[m] <= entry.position)
         if entry.matched or call.peer is None or not -1 <= call.peer < len(members):
@@ -706,7 +713,7 @@ class Matcher:
         channel = self._channel(entry)
         if channel is None:
             return ()
-        if call.peer == -1:  # any of these may be the one that it takes
+        if call.peer == -1:  # any of these may match
             senders = (channel._replace(sender=number) for number in range(len(members)))
             others = tuple(m for m in members if m != entry.rank)
             sent = (waiting.sends for each in senders if (waiting := self._channels.get(each)))
@@ -716,7 +723,7 @@ class Matcher:
 
     def _pair(self, give: Entry, take: Entry) -> None:
         give.matched = take.matched = True
-        if len(self._paired) < MOST_PLACES:
+        if len(self._paired) < MAX_PLACES:
             self._paired |= {give.call.place, take.call.place}
         give.other, take.other = take, give
         sent, got = give.call, take.call
@@ -725,7 +732,11 @@ class Matcher:
                 f"Rank {give.rank} sends {sent.dtype}, and rank {take.rank} receives {got.dtype}."
             )
         elif sent.count > got.count or (sent.count < got.count and give.group.backend != "mpi"):
-            fate = "too small" if got.count < sent.count else "too large: a part of it is filled"
+            fate = (
+                "too small"
+                if got.count < sent.count
+                else "too large, and only part of it is filled"
+            )
             what = (
                 f"Rank {give.rank} sends {sent.count} elements, and rank {take.rank} receives "
                 f"{got.count}: the receiver's tensor is {fate}."
@@ -738,9 +749,9 @@ class Matcher:
         self.found.append(give.wrong)
 
     def unmatched(self) -> Iterator[Entry]:
-        """Sends and receives whose other side was never seen.
+        """Yield the sends and receives without another side.
 
-        While a receive from any rank is open, it may be the one that takes a send.
+        A send that an open receive from any rank may match isn't included.
         """
         for channel, waiting in self._channels.items():
             if channel.sender == -1:
@@ -749,26 +760,26 @@ class Matcher:
                 yield from (*waiting.sends, *waiting.receives)
 
     def has_paired(self, entry: Entry) -> bool:
-        """Whether a send or receive of the same line has found its other side."""
+        """Return True if a send or receive on the same line was paired."""
         return entry.call.place in self._paired
 
-    def is_gone(self, rank: int, group: Group) -> bool:
-        """Whether a rank makes no more calls on a group."""
-        return rank in group.left or self.ranks[rank].ended is not None
+    def has_left(self, rank: int, group: Group) -> bool:
+        """Return True if a rank will make no more calls on a group."""
+        return rank in group.destroyed or self.ranks[rank].ended is not None
 
-    def lacking(self) -> Iterator[tuple[At, tuple[int, ...]]]:
-        """Positions that some members have reached, and others never will: these."""
+    def missing_members(self) -> Iterator[tuple[Position, tuple[int, ...]]]:
+        """Yield positions that some members never reach, and these members."""
         for group in self._groups.values():
             if not (group.open and group.numbers):
                 continue
-            gone = [rank for rank in group.members if self.is_gone(rank, group)]
+            gone = [rank for rank in group.members if self.has_left(rank, group)]
             first = min((group.reached[rank] for rank in gone), default=0)
             for position in range(first, group.agreed + len(group.open)) if gone else ():
                 lack = tuple(rank for rank in gone if group.reached[rank] <= position)
                 yield (group, position), lack
 
-    def calls_at(self, at: At) -> dict[int, Call]:
-        """Who called what at this position."""
+    def calls_at(self, at: Position) -> dict[int, Call]:
+        """Return the calls at this position, by rank."""
         group, position = at
         return {rank: note.call for rank, note in group.open[position - group.agreed].items()}
 
@@ -776,19 +787,25 @@ class Matcher:
 # ------------------------------------------------------------------------------------- agreement
 
 
-def alone(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
-    """What is wrong with a call whatever the others do; None if nothing is.
+def check_arguments(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | None:
+    """Return the error in a call's own arguments, or None.
 
     Args:
-        call: of this rank.
-        rank: its number in the group.
-        n: how many ranks there are in the group.
-        backend: of the group.
+        call: Call of this rank.
+        rank: Group rank of the caller.
+        n: Size of the group.
+        backend: Backend of the group.
     """
     if call.root is not None and not 0 <= call.root < n:
-        return "argument", f"the root of {call.op} is rank {call.root}, and there are {n} ranks."
+        return (
+            "argument",
+            f"the root of {call.op} is rank {call.root}, but the group has {n} ranks.",
+        )
     if call.peer is not None and not -1 <= call.peer < n:
-        return "argument", f"{call.op} names rank {call.peer}, and there are {n} ranks."
+        return (
+            "argument",
+            f"the peer of {call.op} is rank {call.peer}, but the group has {n} ranks.",
+        )
     lists = []
     if call.op == "all_gather" or (call.op == "gather" and call.root == rank):
         lists = [call.takes]
@@ -800,14 +817,14 @@ def alone(call: Call, rank: int, n: int, backend: str) -> tuple[Kind, str] | Non
         if len(each) != n:
             return "argument", f"{call.op} got a list of {len(each)} tensors for {n} ranks."
         if backend.startswith("gloo") and call.op != "all_to_all" and len(set(each)) > 1:
-            return "shape", f"{call.op} got a list of tensors of unequal size, which gloo refuses."
+            return "shape", f"{call.op} got a list of tensors of unequal size, which gloo rejects."
     if call.aliased:
-        return "buffers", f"a list of {call.op} has the same tensor several times."
+        return "buffers", f"a list passed to {call.op} contains the same tensor several times."
     return None
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """One row for all ranks of which the same is said."""
+    """Merge rows that differ only in their ranks."""
     together: dict[tuple[str, str], list[int]] = {}
     for row in rows:
         together.setdefault((row.did, row.place), []).extend(row.ranks)
@@ -815,31 +832,33 @@ def merged(rows: Sequence[Row]) -> list[Row]:
 
 
 def differs(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
-    """In what these calls of one position disagree, and the ranks that differ from the most.
+    """Return the first disagreement between calls at one position, and the ranks in the minority.
 
     Args:
-        calls: by rank of the world.
-        members: of the group, in its order.
+        calls: Calls by global rank.
+        members: Members of the group, in group order.
     """
     if len(calls) < 2:
         return None
     for number, kind in enumerate(AGREEMENT):
-        told = {rank: call.agreement[number] for rank, call in calls.items()}
-        if len(set(told.values())) > 1:
-            usual = _most(told)
-            return kind, tuple(sorted(rank for rank, each in told.items() if each != usual))
-    return _parts(calls, members)
+        values = {rank: call.agreement[number] for rank, call in calls.items()}
+        if len(set(values.values())) > 1:
+            usual = _majority(values)
+            return kind, tuple(sorted(rank for rank, each in values.items() if each != usual))
+    return _compare_parts(calls, members)
 
 
-def _most(told: dict[int, object]) -> object:
-    """What most say; of as many, what the lowest rank says."""
-    counts = Counter(told[rank] for rank in sorted(told))
+def _majority(values: dict[int, object]) -> object:
+    """Return the most common value; in a tie, the one of the lowest rank."""
+    counts = Counter(values[rank] for rank in sorted(values))
     return counts.most_common(1)[0][0]
 
 
-def _parts(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[int, ...]] | None:
-    """Whether what each gives another is what that one takes."""
-    clashes = [(one, other) for one, other, _, _ in _misfits(calls, members)]
+def _compare_parts(
+    calls: dict[int, Call], members: Sequence[int]
+) -> tuple[Kind, tuple[int, ...]] | None:
+    """Return the mismatch between the sizes that ranks send and expect, or None."""
+    clashes = [(one, other) for one, other, _, _ in _size_mismatches(calls, members)]
     if not clashes:
         return None
     first = next(iter(calls.values()))
@@ -848,23 +867,25 @@ def _parts(calls: dict[int, Call], members: Sequence[int]) -> tuple[Kind, tuple[
     guilty = tuple(sorted(rank for rank, count in often.items() if count == most))
     if len(guilty) == len(calls) or len(clashes) == 1:
         guilty = tuple(sorted({rank for pair in clashes for rank in pair}))
-        if first.root is not None and len(guilty) > 1:  # the root fits all the others
+        if first.root is not None and len(guilty) > 1:  # the root matches all other ranks
             guilty = tuple(rank for rank in guilty if rank != members[first.root])
     return ("splits" if first.op.startswith("all_to_all") else "shape"), guilty
 
 
-def _misfits(calls: dict[int, Call], members: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Who gives whom how much, where that one takes another amount, and how much it takes."""
+def _size_mismatches(
+    calls: dict[int, Call], members: Sequence[int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (sender, receiver, sent size, expected size) where the sizes differ."""
     places = {rank: members.index(rank) for rank in calls}
     for (one, i), (other, j) in permutations(places.items(), 2):
-        gives = _part(calls[one], i, j, len(members))
-        takes = _taken(calls[other], j, i, len(members))
+        gives = _sent_size(calls[one], i, j, len(members))
+        takes = _received_size(calls[other], j, i, len(members))
         if gives is not None and takes is not None and gives != takes:
             yield one, other, gives, takes
 
 
-def _part(call: Call, own: int, other: int, n: int) -> int | None:
-    """Elements that this rank gives another; None: none, or it is not known."""
+def _sent_size(call: Call, own: int, other: int, n: int) -> int | None:
+    """Return the number of elements sent to another rank, or None if none or unknown."""
     if call.op in ("all_gather", "gather"):
         return call.count if call.op == "all_gather" or call.root == other else None
     if call.op == "scatter":
@@ -872,12 +893,12 @@ def _part(call: Call, own: int, other: int, n: int) -> int | None:
     if call.op == "all_to_all":
         return call.gives[other] if len(call.gives) == n else None
     if call.op == "all_to_all_single":
-        return _evenly(call.gives, other, n)
+        return _split_size(call.gives, other, n)
     return None
 
 
-def _taken(call: Call, own: int, other: int, n: int) -> int | None:
-    """Elements that this rank takes from another."""
+def _received_size(call: Call, own: int, other: int, n: int) -> int | None:
+    """Return the number of elements expected from another rank, or None."""
     if call.op in ("all_gather", "all_to_all"):
         return call.takes[other] if len(call.takes) == n else None
     if call.op == "gather":
@@ -885,11 +906,11 @@ def _taken(call: Call, own: int, other: int, n: int) -> int | None:
     if call.op == "scatter":
         return call.count if call.root == other else None
     if call.op == "all_to_all_single":
-        return _evenly(call.takes, other, n)
+        return _split_size(call.takes, other, n)
     return None
 
 
-def _evenly(parts: tuple[int, ...], other: int, n: int) -> int | None:
+def _split_size(parts: tuple[int, ...], other: int, n: int) -> int | None:
     if len(parts) == 2 and parts[0] == -1:
         return parts[1] // n
     return parts[other] if len(parts) == n else None

@@ -1,22 +1,22 @@
-r"""The notes of a rank: lines of text that it writes before each call, into memory or a file.
+r"""The notes of a rank: lines of text that it writes to memory or a file before each call.
 
-A call that was made before from the same line with the same arguments is its number alone::
+A repeated call (same line, same arguments) is written as its number only::
 
-    H {"rank": 2, ...}                     # a file begins with whose notes it has
-    G 0 0 gloo [0, 1, 2, 3]                # group 0 is the 0th with this backend and these members
-    C 5 0 {"op": "all_reduce", ...}        # call 5, on group 0, looks like this
+    H {"rank": 2, ...}                     # header of a file
+    G 0 0 gloo [0, 1, 2, 3]                # group 0: the 0th with this backend and these members
+    C 5 0 {"op": "all_reduce", ...}        # definition of call 5, on group 0
     5                                      # the rank makes call 5
-    w 5                                    # it begins to wait for what it made as its 5th call ...
-    r                                      # ... and has come back from that (r 2: with data of 2)
-    f                                      # that failed; u: and so the call was not made
-    X "why"                                # no more notes come, though the program goes on
-    B {"what": "written", ...}             # what is wrong with the memory of a call
+    w 5                                    # it waits for the 5th call that it made
+    r                                      # the call or wait returned (r 2: with data of rank 2)
+    f                                      # it raised; u: before the call was made
+    X "why"                                # recording stopped, but the program continues
+    B {"what": "written", ...}             # misuse of a call's memory
     D {"groups": [0], ...}                 # the rank destroys these groups
     E {"how": "returned"}                  # its program has ended
 
-Lines are ASCII, ended by ``\n``. A line of another thread than the main one begins with ``@n``,
-and one that carries its time with ``t`` and that time, in µs since 1970, before all else.
-Notes may come from anywhere: a reader checks types, numbers and the length of a line.
+Lines are ASCII and end with ``\n``. A line of a thread other than the main thread begins with
+``@n``. A line with a time begins with ``t`` and the time in µs since 1970, before everything else.
+Notes are untrusted input: a reader checks types, numbers and the length of a line.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from distdemo.sanitizer.records import Call, Place
 
 T = TypeVar("T")
 GroupKey = tuple[tuple[int, ...], str, int]
-"""A group's members, its backend, and how many of the same there were before it."""
-HEAD = 16  # bytes of a ring before its data
-FULL_S = 0.001  # seconds between two looks at a ring that is full
-MOST_KNOWN = 20_000  # different calls that a rank describes in short; then it begins anew
-LONGEST_LINE = 1 << 20  # bytes
-MOST_THREADS = MOST_GROUPS = 1 << 16  # of one rank
-MOST_MEMBERS = 1 << 20  # of all groups of one rank together
-MOST = 1 << 63  # of every other number
+"""Members and backend of a group, and the number of earlier groups with the same."""
+HEAD = 16  # bytes before the data of a ring
+FULL_S = 0.001  # seconds between checks of a full ring
+MAX_KNOWN = 20_000  # call definitions that a rank keeps before it starts again
+MAX_LINE_BYTES = 1 << 20
+MAX_THREADS = MAX_GROUPS = 1 << 16  # per rank
+MAX_MEMBERS = 1 << 20  # of all groups of one rank in total
+MAX_NUMBER = 1 << 63  # limit of every other number
 UNREADABLE = "its notes can't be read"
 
 
 class Ring:
-    """Memory that a rank writes its notes into and the launcher reads them from.
+    """Ring buffer that a rank writes its notes to and the launcher reads.
 
-    It outlives the rank, and a program that closes every descriptor that it finds. The first 16
-    bytes count what was written and what was read, ever; the rest goes round.
+    It outlives the rank, and keeps working if the program closes all its descriptors. The first 16
+    bytes are the total numbers of bytes written and read; the rest is the ring.
 
     Args:
-        memory: shared by both.
+        memory: Memory shared by both processes.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -63,17 +63,17 @@ class Ring:
         self._written = self._counts[0]
 
     def write(self, data: bytes) -> None:
-        """Add this, waiting while there is no room: the launcher reads now and then.
+        """Append data; wait while the ring is full.
 
         Raises:
-            ValueError: there never is that much room.
+            ValueError: The data is larger than the ring.
         """
         length = len(data)
         if length > self._size:
-            raise ValueError(f"a note of {length:,} bytes, and there is room for {self._size:,}")
+            raise ValueError(f"a note of {length:,} bytes doesn't fit in a ring of {self._size:,}")
         while self._written + length - self._counts[1] > self._size:
             time.sleep(FULL_S)
-        start = self._written  # a signal's handler may have noted something meanwhile
+        start = self._written  # a signal handler may have written a note meanwhile
         self._written = end = start + length
         at = start % self._size
         room = self._size - at
@@ -85,7 +85,7 @@ class Ring:
         self._counts[0] = end
 
     def read(self) -> bytes:
-        """What was added since."""
+        """Return the data written since the last call."""
         end, start = self._counts[0], self._counts[1]
         if end == start:
             return b""
@@ -99,7 +99,7 @@ class Ring:
 
 
 def shared(path: str, size: int, nth: int = 0) -> memoryview:
-    """The n-th part of this size of a file, in memory that all who ask for it share."""
+    """Map the n-th part of this size of a file as shared memory."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return memoryview(mmap.mmap(fd, size, offset=nth * size))
@@ -108,11 +108,11 @@ def shared(path: str, size: int, nth: int = 0) -> memoryview:
 
 
 class Writer:
-    """The rank's end: lines of text, each with the thread that it is of.
+    """Writes lines of notes, each with its thread.
 
     Args:
-        write: takes the bytes of a line.
-        timed: begin each line with the time.
+        write: Function that writes the bytes of a line.
+        timed: True to begin each line with the time.
     """
 
     def __init__(self, write: Callable[[bytes], object], *, timed: bool = False) -> None:
@@ -122,7 +122,7 @@ class Writer:
         self._threads: dict[int, int] = {}
 
     def write(self, line: str) -> None:
-        """Write one line, whole."""
+        """Write one complete line."""
         thread = threading.get_ident()
         if thread != self._main:
             number = self._threads.setdefault(thread, 1 + len(self._threads))
@@ -133,38 +133,41 @@ class Writer:
 
 
 def touched_line(touched: Touched) -> str:
-    """How a rank says what is wrong with the memory of a call."""
+    """Return the line for a misuse of a call's memory."""
     return f"B {json.dumps(asdict(touched))}"
 
 
 def stop_line(why: str) -> str:
-    """How a rank says that it notes no more."""
+    """Return the line that ends the recording."""
     return f"X {json.dumps(why)}"
 
 
 def left_line(groups: list[int], place: Place, failing: str) -> str:
-    """How a rank says that it destroys these groups."""
+    """Return the line for the destruction of groups."""
     fields = {"groups": groups, "place": asdict(place), "failing": failing}
     return f"D {json.dumps(fields)}"
 
 
 def end_line(ended: Ended) -> str:
-    """How a rank says that its program has ended."""
+    """Return the line for the end of the program."""
     return f"E {json.dumps(asdict(ended))}"
 
 
 def call_line(number: int, group: int, call: Call) -> str:
-    """How a rank describes a call the first time."""
+    """Return the line that defines a call."""
     fields = {name: value for name, value in asdict(call).items() if value not in ("", (), None)}
     return f"C {number} {group} {json.dumps(fields, separators=(',', ':'))}"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CallNote:
     """A rank makes a call.
 
     Attributes:
-        agreement: of the call.
+        group: Group of the call.
+        call: Properties of the call.
+        agreement: Values that must be equal on all ranks.
+        thread: Thread that makes the call; 0 is the main thread.
     """
 
     group: GroupKey
@@ -174,21 +177,22 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """A rank begins to wait for its n-th call; it counts from 0."""
+class WaitNote:
+    """A rank starts to wait for its n-th call, counting from 0."""
 
     number: int
     thread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """A rank has come back from the call, or the wait, that it was in.
+class ReturnNote:
+    """The call or wait that a rank was in has returned.
 
     Attributes:
-        source: of a receive from any rank: whose data it got; −1: unknown.
-        failed: it raised.
-        undone: it raised before anybody else could hear of the call.
+        thread: Thread of the call; 0 is the main thread.
+        source: Sender of the data for a receive from any rank, or −1 if unknown.
+        failed: True if it raised.
+        undone: True if it raised before any other rank could notice the call.
     """
 
     thread: int = 0
@@ -199,19 +203,19 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The rank notes nothing from here on, and why."""
+    """The rank has stopped recording, for this reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What is wrong with the memory of a call.
+    """Misuse of a call's memory.
 
     Attributes:
-        did: the call, as people read it.
-        place: where it was made.
-        then: where its tensors were touched, or nowhere.
+        did: Call as text.
+        place: Source line of the call.
+        then: Source line of the access to its tensors, if any.
         what: ``strided``, ``written``, ``read`` or ``unwaited``.
     """
 
@@ -222,11 +226,13 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """The rank destroys its side of these groups, and makes no more calls on them.
+class DestroyNote:
+    """The rank destroys these groups, and makes no more calls on them.
 
     Attributes:
-        failing: an error that is on its way, by which its program may end; empty: there is none.
+        groups: Destroyed groups.
+        place: Source line.
+        failing: Exception being raised, which may end the program, or empty.
     """
 
     groups: tuple[GroupKey, ...]
@@ -240,8 +246,8 @@ class Ended:
 
     Attributes:
         how: ``returned``, ``raised ValueError: ...``.
-        place: where it raised.
-        inside: the function of torch.distributed that raised; empty: none did.
+        place: Source line that raised.
+        inside: Function of torch.distributed that raised, or empty.
     """
 
     how: str
@@ -249,29 +255,29 @@ class Ended:
     inside: str = ""
 
 
-Note = Made | Waits | Came | Stopped | Touched | Left | Ended
+Note = CallNote | WaitNote | ReturnNote | Stopped | Touched | DestroyNote | Ended
 
 
 @dataclass(slots=True)
 class Reader:
-    """The other end: pieces of text in, notes out."""
+    """Parses pieces of text into notes."""
 
     _rest: bytes = b""
     _broken: bool = False
     _groups: dict[int, GroupKey] = field(default_factory=dict)
     _members: int = 0
-    _made: dict[int, Made] = field(default_factory=dict)
+    _made: dict[int, CallNote] = field(default_factory=dict)
 
     def read(self, piece: bytes) -> list[tuple[int, Note]]:
         """Return every complete note, with its time in µs since 1970 or 0.
 
-        A line that can't be read is a `Stopped`, the last note of all.
+        A line that can't be parsed becomes a `Stopped`, which is the last note.
         """
         if self._broken:
             return []
         *lines, self._rest = (self._rest + piece).split(b"\n")
         found: list[tuple[int, Note]] = []
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._rest) > MAX_LINE_BYTES:
             lines.append(b"?")
         for line in lines:
             at, note = 0, None
@@ -279,7 +285,7 @@ class Reader:
                 text = line.decode("ascii")
                 if text.startswith("t"):
                     moment, _, text = text[1:].partition(" ")
-                    at = _number(moment, MOST)
+                    at = _number(moment, MAX_NUMBER)
                 note = self._note(text)
             except (ValueError, LookupError, TypeError):
                 self._broken = True
@@ -292,50 +298,52 @@ class Reader:
         thread = 0
         if line.startswith("@"):
             number, _, line = line[1:].partition(" ")
-            thread = _number(number, MOST_THREADS)
+            thread = _number(number, MAX_THREADS)
         if line[:1].isdigit():
             made = self._made[int(line)]
             return replace(made, thread=thread) if thread else made
         letter, _, rest = line.partition(" ")
         if letter == "r":
-            return Came(thread, _number(rest, MOST) if rest else -1)
+            return ReturnNote(thread, _number(rest, MAX_NUMBER) if rest else -1)
         if letter in ("f", "u"):
-            return Came(thread, failed=True, undone=letter == "u")
+            return ReturnNote(thread, failed=True, undone=letter == "u")
         if letter == "X":
             return Stopped(_json(str, rest))
         if letter == "w":
-            return Waits(_number(rest, MOST), thread)
+            return WaitNote(_number(rest, MAX_NUMBER), thread)
         if letter == "B":
             return _json(Touched, rest)
         if letter == "D":
-            left = _json(_Left, rest)
-            return Left(tuple(self._groups[each] for each in left.groups), left.place, left.failing)
+            left = _json(_DestroyFields, rest)
+            return DestroyNote(
+                tuple(self._groups[each] for each in left.groups), left.place, left.failing
+            )
         if letter == "E":
             return _json(Ended, rest)
         if letter == "G":
             name, nth, backend, members = rest.split(" ", 3)
-            key = self._group_key(members, backend, _number(nth, MOST))
-            self._groups[_number(name, MOST_GROUPS)] = key
+            key = self._group_key(members, backend, _number(nth, MAX_NUMBER))
+            self._groups[_number(name, MAX_GROUPS)] = key
         elif letter == "C":
             name, group, fields = rest.split(" ", 2)
             call = _json(Call, fields)
-            made = Made(self._groups[int(group)], call, call.agreement)
-            self._made[_number(name, MOST_KNOWN)] = made
-        elif letter != "H":  # who wrote this, for who opens the file
-            raise ValueError("there is no such note")
+            made = CallNote(self._groups[int(group)], call, call.agreement)
+            self._made[_number(name, MAX_KNOWN)] = made
+        elif letter != "H":  # the header, which is read when the file is opened
+            raise ValueError("unknown note")
         return None
 
     def _group_key(self, text: str, backend: str, nth: int) -> GroupKey:
         members = _json(tuple[int, ...], text)
         self._members += len(members)
-        if self._members > MOST_MEMBERS:
+        if self._members > MAX_MEMBERS:
             raise ValueError("its groups have too many members")
         return members, backend, nth
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
-    """`Left` as it is written: groups by number."""
+class _DestroyFields:
+    """`DestroyNote` in its written form, with group numbers."""
 
     groups: tuple[int, ...]
     place: Place
@@ -343,11 +351,11 @@ class _Left:
 
 
 def _json(kind: type[T], text: str) -> T:
-    return decode(kind, loads(text, max_bytes=LONGEST_LINE))
+    return decode(kind, loads(text, max_bytes=MAX_LINE_BYTES))
 
 
 def _number(text: str, end: int) -> int:
     number = int(text)
     if not 0 <= number < end:
-        raise ValueError(f"{text} is not in the range of {end}")
+        raise ValueError(f"{text} is not in [0, {end})")
     return number

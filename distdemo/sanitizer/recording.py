@@ -1,7 +1,7 @@
-"""Notes in files, for ranks that others start; and the verdict of such files, afterwards.
+"""Write notes to files, for ranks that distdemo doesn't start, and compare such files afterwards.
 
-Each rank writes ``rank-N.notes`` into one folder, from the making of its group on. A rank that was
-killed leaves what it had noted by then.
+Each rank writes ``rank-N.notes`` to a folder, starting when its group is created. The notes of a
+killed rank are preserved.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from distdemo.sanitizer.timeline import Timeline
 
 FOLDER = "DISTDEMO_RECORD"
-"""The variable that names the folder."""
+"""Environment variable that names the folder."""
 CHUNK = 1 << 16
-LONGEST_HEAD = 1 << 12
-MOST_RANKS = 1 << 14
-MOST_OPEN = 200_000
-"""Calls that other ranks have not made; a rank that makes more is not read any further."""
-_NONE = "Each rank writes one from the making of its group on, if it calls install()."
+MAX_HEADER_BYTES = 1 << 12
+MAX_RANKS = 1 << 14
+MAX_OPEN = 200_000
+"""Maximum number of calls that other ranks haven't made; reading stops there."""
+_NONE = "Each rank that calls install() writes one, starting when its group is created."
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """The first line of a file."""
+class _Header:
+    """First line of a file."""
 
     rank: int
     world_size: int
@@ -46,14 +46,14 @@ class _About:
 
 
 class _File:
-    """Where this rank writes; it is opened once the rank knows its number."""
+    """File that this rank writes to, opened once the rank knows its number."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._fd = -1
 
     def write(self, data: bytes) -> None:
-        """Add this; before there is a group there is nothing to say."""
+        """Append data. Without a group, there is nothing to record yet."""
         import torch.distributed as dist
 
         from distdemo.launcher.messages import Identity
@@ -69,16 +69,16 @@ class _File:
             about = {"rank": rank, "world_size": size, "host": socket.gethostname()}
             os.write(self._fd, f"H {json.dumps(about)}\n".encode())
         if not self._pipe.holds():
-            raise BrokenPipeError("the program has closed the file of its notes")
+            raise BrokenPipeError("the program closed the file with its notes")
         while data:
             data = data[os.write(self._fd, data) :]
 
 
 def record(folder: Path) -> None:
-    """From now on note every call of this process in a file of this folder, and how it ends.
+    """Record every call of this process, and its end, in a file in this folder.
 
     Raises:
-        OSError: the folder can't be made.
+        OSError: The folder can't be created.
     """
     import atexit
 
@@ -95,27 +95,27 @@ def record(folder: Path) -> None:
     def failed(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        safely(recorder, recorder.ended, error)
+        safely(recorder, recorder.record_end, error)
         recorder.off = True
         before(kind, error, trace)
 
     def leaving(status: object = None, /) -> NoReturn:
         left[:] = [(recorder.calls, status, recorder.place())]
-        leave(status)  # type: ignore[arg-type]  # whatever it is
+        leave(status)  # type: ignore[arg-type]  # any object
 
     def ended() -> None:
         calls, status, place = left[0] if left else (-1, None, None)
-        if status in (None, 0) or calls != recorder.calls:  # it was caught
-            recorder.ended(None)
+        if status in (None, 0) or calls != recorder.calls:  # SystemExit was caught
+            recorder.record_end(None)
         else:
-            recorder.ended(SystemExit(status), place)
+            recorder.record_end(SystemExit(status), place)
 
-    sys.excepthook, sys.exit = failed, leaving  # Python tells nobody of the code that it exits with
+    sys.excepthook, sys.exit = failed, leaving  # atexit functions can't see the exit code
     atexit.register(safely, recorder, ended)
 
 
 def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
-    """Compare what the files of a folder have recorded.
+    """Compare the recordings in a folder.
 
     Args:
         folder: Folder that the ranks wrote to.
@@ -153,13 +153,13 @@ def judged(folder: Path, timeline: Timeline | None = None) -> Recording:
     )
 
 
-def _files(folder: Path) -> tuple[dict[int, _About | None], int]:
+def _files(folder: Path) -> tuple[dict[int, _Header | None], int]:
     """Return the first line of each rank's file, or None if it can't be read; and the world's size.
 
     Raises:
         UsageError: There are no files, none can be read, or they are of several worlds.
     """
-    files: dict[int, _About | None] = {}
+    files: dict[int, _Header | None] = {}
     why = ""
     for path in sorted(folder.glob("rank-*.notes")):
         number = path.name.removeprefix("rank-").removesuffix(".notes")
@@ -167,10 +167,10 @@ def _files(folder: Path) -> tuple[dict[int, _About | None], int]:
             continue
         try:
             with open_file(path) as file:
-                first = file.readline(LONGEST_HEAD).removeprefix(b"H ")
+                first = file.readline(MAX_HEADER_BYTES).removeprefix(b"H ")
             if not first:  # the rank was killed before it wrote a line
                 continue
-            files[int(number)] = decode(_About, loads(first, max_bytes=LONGEST_HEAD))
+            files[int(number)] = decode(_Header, loads(first, max_bytes=MAX_HEADER_BYTES))
         except (OSError, ValueError) as error:
             why = why or f"{path.name}: {getattr(error, 'strerror', None) or error}."
             files[int(number)] = None
@@ -179,10 +179,10 @@ def _files(folder: Path) -> tuple[dict[int, _About | None], int]:
     known = {rank: about for rank, about in files.items() if about is not None}
     sizes = {about.world_size for about in known.values()}
     if not known:
-        raise UsageError(f"{folder} has no notes that can be read.", why, "Take another folder.")
-    if max(sizes) > MOST_RANKS:
-        what = f"{folder} has the notes of a world of {max(sizes):,} ranks."
-        raise UsageError(what, f"sanitize compares up to {MOST_RANKS:,}.", "Take another folder.")
+        raise UsageError(f"{folder} has no notes that can be read.", why, "Try another folder.")
+    if max(sizes) > MAX_RANKS:
+        what = f"{folder} has the notes of {max(sizes):,} ranks."
+        raise UsageError(what, f"sanitize compares up to {MAX_RANKS:,}.", "Try another folder.")
     if (
         len(sizes) > 1
         or max(files) >= max(sizes)
@@ -191,20 +191,20 @@ def _files(folder: Path) -> tuple[dict[int, _About | None], int]:
         raise UsageError(
             f"{folder} has the notes of several worlds.",
             f"They are of {' and '.join(map(str, sorted(sizes)))} ranks.",
-            "Let each job write to a folder of its own.",
+            "Use a separate folder for each job.",
         )
     return files, sizes.pop()
 
 
 def _read(folder: Path, judge: Judge, ranks: list[int]) -> set[int]:
-    """Feed the files to the judge, in turn, so that few calls are open at a time.
+    """Feed the files to the judge in small pieces, so that few calls are open at a time.
 
     Returns:
         Ranks whose notes were not read to the end: something was unreadable, or another rank's
         notes ended so long ago that more calls would change nothing.
     """
     left = dict.fromkeys(ranks, 0)
-    while left and not judge.matcher.stopped and judge.matcher.open_calls < MOST_OPEN:
+    while left and not judge.matcher.stopped and judge.matcher.open_calls < MAX_OPEN:
         for rank, at in list(left.items()):
             try:
                 with open_file(folder / f"rank-{rank}.notes") as file:
@@ -229,7 +229,7 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     if any(state.lost for state in matcher.ranks):
         for rank, state in enumerate(matcher.ranks):
             if state.ended is None and not state.lost and not state.blocked:
-                matcher.take(rank, Ended("ended without a word"))
+                matcher.add(rank, Ended("ended without an end note"))
     running = {
         rank: str(state.last.place) if state.last else ""
         for rank, state in enumerate(matcher.ranks)
@@ -238,7 +238,7 @@ def _finding(judge: Judge, absent: set[int]) -> Finding | None:
     found = judge.conclude(running)
     if found is None or found.what:
         return found
-    what = f"At the end of the notes others wait for {ranks_of(found.ranks).lower()}."
+    what = f"At the end of the notes, other ranks are waiting for {ranks_of(found.ranks).lower()}."
     rows = tuple(
         Row(row.ranks, "left no notes") if absent.issuperset(row.ranks) else row
         for row in found.rows

@@ -1,4 +1,4 @@
-"""What ranks called, and what is wrong with it. Frozen records; no torch, no rich."""
+"""Records of calls and findings. No torch, no Rich."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Kind = Literal[
     "buffers",
     "shift",
 ]
-"""What a finding is about; docs/sanitizer.md explains each."""
+"""Kinds of findings; docs/sanitizer.md explains each."""
 
 
 AGREEMENT: tuple[Kind, ...] = (
     "call", "group", "reduce_op", "root", "dtype", "device", "shape", "buffers"
 )  # fmt: skip
-"""The kinds of what all ranks of a group have to pass alike."""
+"""Kinds of the values that must be equal on all ranks of a group."""
 WITH_PARTS = ("all_gather", "gather", "scatter", "all_to_all", "all_to_all_single")
 
 
@@ -37,12 +37,12 @@ class Place:
     """A line of the user's program.
 
     Attributes:
-        file: its path.
-        line: its number; 0: unknown.
-        function: that it is in.
-        via: what of torch made the call from there by itself, ``DDP's backward``; else empty.
-        caller: the user's line that called this function, ``train.py:60 in main``; empty: unknown.
-            It is told, and not compared.
+        file: Path of the file.
+        line: Line number, or 0 if unknown.
+        function: Function that contains the line.
+        via: Part of torch that made the call, ``DDP's backward``; empty if the user's code did.
+        caller: User's line that called this function, ``train.py:60 in main``; empty if unknown.
+            It is reported, but not compared.
     """
 
     file: str = ""
@@ -52,7 +52,7 @@ class Place:
     caller: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """``train.py:37 in step``."""
+        """Return ``train.py:37 in step``."""
         if not self.line:
             return self.via or "an unknown line"
         where = f" in {self.function}" if self.function and self.function != "<module>" else ""
@@ -60,32 +60,32 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Of the file, without its folder."""
+        """Name of the file without its folder."""
         return self.file.replace("\\", "/").rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, as far as ranks have to agree on it. Ranks are those of the group.
+    """Properties of one call that are compared. Ranks are group ranks.
 
     Attributes:
-        op: as users know it, ``all_reduce``; ``new_group`` for the making of a group.
-        place: where it was made.
-        dtype: torch's name of the element type; empty: it moves no data.
-        shape: of the tensor, or of the first of a list.
-        count: elements of what this rank gives, or of its one tensor.
-        device: ``cpu``, ``cuda``.
-        reduce_op: ``sum``, ...; empty: it reduces nothing.
-        root: the rank that gives or receives; None: there is none.
-        gives: elements for each rank, where they have parts of their own.
-        takes: elements from each rank, likewise.
-        peer: of a send or receive; −1: any.
-        tag: of a send or receive.
-        sync: the rank waits for it in the call itself.
-        aliased: a list holds one tensor several times.
-        members: of ``new_group``: the ranks of the world that it asks for.
-        strides: of a tensor that is not contiguous, where the backend takes its memory as it lies.
-        limited: it has a time limit of its own, after which the program may go on.
+        op: Public name, ``all_reduce``; ``new_group`` for the creation of a group.
+        place: Source line of the call.
+        dtype: torch's name of the element type; empty if the call moves no data.
+        shape: Shape of the tensor, or of the first tensor in a list.
+        count: Number of elements that this rank sends, or of its only tensor.
+        device: ``cpu`` or ``cuda``.
+        reduce_op: ``sum``, ...; empty if the call reduces nothing.
+        root: Root rank, or None.
+        gives: Number of elements sent to each rank, if each rank gets its own part.
+        takes: Number of elements received from each rank, likewise.
+        peer: Peer of a send or receive, or −1 for any.
+        tag: Tag of a send or receive.
+        sync: True if the call itself waits for completion.
+        aliased: True if a list contains one tensor several times.
+        members: Global ranks passed to ``new_group``.
+        strides: Strides of a non-contiguous tensor whose memory the backend uses directly.
+        limited: True if the call has its own time limit, after which the program may continue.
     """
 
     op: str
@@ -108,12 +108,12 @@ class Call:
 
     @property
     def has_parts(self) -> bool:
-        """Whether each rank gives each other one a part of its own size."""
+        """True if every pair of ranks has its own part, with its own size."""
         return self.op in WITH_PARTS
 
     @property
     def part(self) -> int | None:
-        """The size of every part that this rank gives or takes, where that is one size."""
+        """Size of all parts that this rank sends and receives, or None if they differ."""
         even = self.gives[1:] if self.gives[:1] == (-1,) else ()
         sizes = {*self.gives, *self.takes} if not even or self.gives != self.takes else {*even}
         if self.op in ("all_gather", "gather", "scatter"):
@@ -122,7 +122,7 @@ class Call:
 
     @property
     def agreement(self) -> tuple[object, ...]:
-        """What has to be the same on all ranks, by ``AGREEMENT``'s kinds."""
+        """Values that must be equal on all ranks, in the order of ``AGREEMENT``."""
         size: object = (self.count, self.gives)
         if self.has_parts:
             size = None
@@ -134,7 +134,7 @@ class Call:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        """``all_reduce(SUM, float32[1024])``."""
+        """Return ``all_reduce(SUM, float32[1024])``."""
         size = ", ".join(map(str, self.shape))
         data = f"{self.dtype}[{size}]" if self.dtype else ""
         peer = "" if self.peer is None else ("from " if self.op.endswith("recv") else "to ")
@@ -146,8 +146,8 @@ class Call:
             data,
             "" if self.root is None else f"root {self.root}",
             peer,
-            _parts_text("gives", self.gives),
-            _parts_text("takes", self.takes),
+            _parts_text("sends", self.gives),
+            _parts_text("receives", self.takes),
             f"strides {list(self.strides)}" if self.strides else "",
             f"ranks {list(self.members)}" if self.op == "new_group" else "",
         ]
@@ -155,21 +155,21 @@ class Call:
 
 
 def _parts_text(verb: str, parts: tuple[int, ...]) -> str:
-    """``gives 3, 3, 1, 3``; empty where all are of one size."""
+    """Return ``sends 3, 3, 1, 3``, or an empty text if all sizes are equal."""
     uneven = len(set(parts)) > 1 and parts[0] != -1
     return f"{verb} {', '.join(map(str, parts))}" if uneven else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the ranks of a world have to note, and where.
+    """Settings for recording the calls of a world's ranks.
 
     Attributes:
-        path: of the memory that all ranks of this node write to; empty: there is none here.
-        size: bytes of each rank's part of it.
-        first: the rank whose part is the first.
-        buffers: watch the tensors of calls, too.
-        timed: note the time of each call.
+        path: Path of the memory that all ranks of this node write to, or empty if unavailable.
+        size: Bytes per rank in this memory.
+        first: Rank that owns the first part.
+        buffers: True to watch the tensors of calls, too.
+        timed: True to record the time of each call.
     """
 
     path: str
@@ -181,12 +181,12 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What some ranks did, alike.
+    """Ranks that did the same.
 
     Attributes:
-        ranks: of the world.
-        did: ``all_reduce(SUM, float32[4])``, or what became of them.
-        place: where; empty if unknown.
+        ranks: Global ranks.
+        did: ``all_reduce(SUM, float32[4])``, or how the ranks ended.
+        place: Source line; empty if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -196,14 +196,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """A call, and how often some ranks made it.
+    """A call and its count.
 
     Attributes:
         did: ``all_reduce(SUM, float32[4])``.
-        group: ``the default group``, or its members; empty: of several calls together.
-        place: where; likewise.
-        ranks: of the world, that made it as often.
-        count: how often each of them did.
+        group: ``the default group``, or its members; empty for several calls together.
+        place: Source line; empty for several calls together.
+        ranks: Global ranks with this count.
+        count: Number of calls per rank.
     """
 
     did: str
@@ -215,15 +215,16 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, and who did it.
+    """An error in the calls, and the ranks at fault.
 
     Attributes:
-        what: one line.
-        rows: what the ranks did, those that differ last.
-        before: what came before it; empty if there is nothing to say.
-        rule: what has to hold, and what would have come of it.
-        ranks: that are at fault, as far as can be told: the minority; empty in a deadlock of all.
-        consequences: ranks that wait for them, or fail because of them.
+        kind: Kind of the error.
+        what: Summary in one line.
+        rows: What the ranks did; ranks that differ come last.
+        before: Calls before the error, as text, or empty.
+        rule: Rule that was broken, and the effect.
+        ranks: Ranks at fault, usually the minority; empty in a deadlock of all.
+        consequences: Ranks that wait for the ranks at fault, or fail because of them.
     """
 
     kind: Kind
@@ -237,18 +238,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What the ranks of a world left in files.
+    """Result of comparing the notes that ranks wrote to files.
 
     Attributes:
-        folder: that has the files.
-        absent: ranks that left none.
-        unended: ranks that did not note how they ended: they were killed, or run still.
-        hosts: that the ranks were on.
-        calls: what they called.
-        findings: what is wrong, one at most.
-        warnings: what may be wrong.
-        strict: warnings count.
-        stopped: why calls were not compared to the end; empty: they were.
+        folder: Folder with the files.
+        world_size: Number of ranks.
+        absent: Ranks without a file.
+        unended: Ranks without an end note: killed or still running.
+        hosts: Hosts of the ranks.
+        calls: Calls with their counts.
+        findings: Findings, at most one.
+        warnings: Possible errors.
+        strict: True if warnings count as errors.
+        stopped: Reason why the comparison is incomplete, or empty.
     """
 
     folder: str

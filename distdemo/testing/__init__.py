@@ -1,10 +1,10 @@
-"""Tests on several ranks: a pytest plugin, and the same for unittest and plain programs.
+"""Tests on several ranks, for pytest, unittest and plain programs.
 
-- ``@pytest.mark.ranks(4)``: the test runs on every rank of a new world (``plugin``)
-- :func:`run_ranks`: run a function so, in any test
-- :func:`ranks`: the same settings for several such runs
+- ``@pytest.mark.ranks(4)``: run the test on every rank of a new world (``plugin``)
+- :func:`run_ranks`: run a function on every rank, in any test
+- :func:`ranks`: use the same settings for several runs
 
-Importing this doesn't import torch.
+Importing this package doesn't import torch.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ __all__ = ["RanksError", "ranks", "run_ranks"]
 
 
 class RanksError(AssertionError):
-    """A rank failed, died, or made a call that the others didn't; says which one, and its line."""
+    """Raised when a rank failed, died or made a different call; names the rank and its line."""
 
 
 class Run(Protocol):
-    """Runs a function on every rank of a new world; see :func:`run_ranks`."""
+    """Function that runs another one on every rank of a new world; see :func:`run_ranks`."""
 
-    def __call__(self, fn: Callable[..., Any], *args: Any) -> list[Any]:  # noqa: ANN401 - the function's own
-        """What the ranks returned, in order."""
+    def __call__(self, fn: Callable[..., Any], *args: Any) -> list[Any]:  # noqa: ANN401 - depends on the function
+        """Return the ranks' return values, in order."""
 
 
-def run_ranks(  # noqa: PLR0913 - each is one setting of a world, by keyword
+def run_ranks(  # noqa: PLR0913 - keyword settings of a world
     fn: Callable[..., Any],
     n: int,
-    *args: Any,  # noqa: ANN401 - the function's own
+    *args: Any,  # noqa: ANN401 - depends on the function
     timeout: float = 30.0,
     sanitize: bool = True,
     backend: str = "gloo",
     device: str = "cpu",
 ) -> list[Any]:
-    """Run ``fn(*args)`` on every rank of a new world, and return what the ranks returned, in order.
+    """Run ``fn(*args)`` on every rank of a new world, and return the return values in rank order.
 
-    The default process group is ready. ``fn(rank, *args)`` and ``fn(rank, world_size, *args)`` get
-    these numbers first, if their first parameters are so named.
+    The default process group is initialized. If the first parameters of `fn` are named `rank`, or
+    `rank` and `world_size`, it also gets these numbers.
 
     Args:
-        fn: any function; where this process has threads, one that can be imported.
-        n: how many ranks.
-        args: the same for every rank.
-        timeout: seconds until the world is ended.
-        sanitize: compare the ranks' calls: one that would hang fails at once.
+        fn: Function to run; if this process has threads, it must be importable.
+        n: Number of ranks.
+        args: Arguments, the same on every rank.
+        timeout: Seconds until the world is stopped.
+        sanitize: Compare the ranks' calls, so that a call that would hang fails immediately.
         backend: ``gloo``, ``nccl``, ``mpi``, ...
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        RanksError: an AssertionError, so that a test fails.
-        UsageError: no such world can be started here.
+        RanksError: A rank failed. This is an AssertionError, so that a test fails.
+        UsageError: The world can't be started on this machine.
     """
     from distdemo import WorldError, WorldInterrupted, launch
 
@@ -66,8 +66,8 @@ def run_ranks(  # noqa: PLR0913 - each is one setting of a world, by keyword
 
 
 @contextmanager
-def ranks(n: int, **settings: Any) -> Iterator[Run]:  # noqa: ANN401 - those of run_ranks
-    """Within the block, run functions on ``n`` ranks; each run has a world of its own.
+def ranks(n: int, **settings: Any) -> Iterator[Run]:  # noqa: ANN401 - settings of run_ranks
+    """Yield a function that runs functions on ``n`` ranks, each time in a new world.
 
     ::
 
@@ -75,11 +75,11 @@ def ranks(n: int, **settings: Any) -> Iterator[Run]:  # noqa: ANN401 - those of 
             assert run(work) == [6, 6, 6, 6]
 
     Args:
-        n: how many ranks.
-        settings: those of :func:`run_ranks`.
+        n: Number of ranks.
+        settings: Settings of :func:`run_ranks`.
     """
 
-    def run(fn: Callable[..., Any], *args: Any) -> list[Any]:  # noqa: ANN401 - the function's own
+    def run(fn: Callable[..., Any], *args: Any) -> list[Any]:  # noqa: ANN401 - depends on the function
         return partial(run_ranks, fn, n, **settings)(*args)
 
     yield run

@@ -1,4 +1,4 @@
-"""Pytest's end of the process that forks ranks: start it, ask it to run a test, end it."""
+"""Client of the process that forks ranks: start it, send it tests and stop it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from distdemo.launcher.records import WorldReport
     from distdemo.sanitizer.records import Finding
-    from distdemo.testing.plugin import Asked
+    from distdemo.testing.plugin import RanksOptions
 
-STARTS = 120.0  # seconds that the process gets to load torch and the tests
-ENDS = 20.0  # seconds beyond a test's own timeout until its world is gone
+START_TIMEOUT_S = 120.0  # time to load torch and the tests
+EXIT_TIMEOUT_S = 20.0  # time after a test's timeout for its world to exit
 LARGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Asks for memory that can be put into large pages quickly (glibc from 2.35 on); see template."""
+"""Make glibc (2.35 or later) allocate memory suitable for huge pages; see ``template``."""
 NOT_FOR_RANKS: dict[str, Any] = {
     "keyword": "",
     "markexpr": "",
@@ -42,7 +42,7 @@ NOT_FOR_RANKS: dict[str, Any] = {
     "maxprocesses": None,
     "looponfail": False,
 }
-"""Options that choose tests, or belong to other plugins that would act twice."""
+"""Options that select tests, or belong to plugins that must not act a second time."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Task:
     """A test to run.
 
     Attributes:
-        nodeid: of pytest.
-        file: that it is in.
-        asked: by its mark.
-        size: how many ranks.
-        basetemp: where temporary folders go.
-        pdb: the first rank that fails gets the terminal.
-        capture: what ranks write is kept for the report.
+        nodeid: pytest's node ID.
+        file: File that contains the test.
+        options: Arguments of its mark.
+        size: Number of ranks.
+        basetemp: Folder for temporary folders.
+        pdb: True if the first rank that fails gets the terminal.
+        capture: True to capture the ranks' output for the report.
     """
 
     nodeid: str
     file: str
-    asked: Asked
+    options: RanksOptions
     size: int
     basetemp: Path
     pdb: bool
@@ -69,15 +69,15 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What came of it.
+class TaskResult:
+    """Result of a test.
 
     Attributes:
-        world: how the ranks ended.
-        findings: of the sanitizer.
-        reports: pytest's own of each rank, in the form in which they travel.
-        warnings: that pytest recorded on ranks: the arguments of its hook.
-        refused: why it could not be run; empty: it was.
+        world: Outcomes of the ranks.
+        findings: Findings of the sanitizer.
+        reports: Each rank's pytest reports in serialized form.
+        warnings: Warnings that pytest recorded on ranks, as arguments of its hook.
+        refused: Reason why the test could not be run, or empty.
     """
 
     world: WorldReport | None
@@ -88,52 +88,52 @@ class Ended:
 
 
 class Template:
-    """The process that has torch and the tests loaded.
+    """The process that has torch and the tests loaded, and forks ranks.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
 
     Attributes:
-        closed: it is of no more use; another one is.
+        closed: True if the process has stopped and a new one is needed.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.closed = False
         self._pdb = bool(config.option.usepdb)
         self._capture = config.option.capture != "no" and not self._pdb
-        self._ours, theirs = Pipe()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
+        self._connection, child_end = Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``close``
         manager: Any = config.pluginmanager.getplugin("capturemanager")
-        out = self._said if self._capture else None
-        # Without -s, what it writes is kept, to be shown if it ends; else it gets the terminal.
+        out = self._log if self._capture else None
+        # Its output is captured and shown if it exits early; with -s it gets the terminal.
         with nullcontext() if self._capture or manager is None else _uncaptured(manager):
-            numbers = [str(theirs.fileno()), str(os.getpid())]
-            self._process = subprocess.Popen(  # noqa: S603 - this Python, and a module of ours
+            numbers = [str(child_end.fileno()), str(os.getpid())]
+            self._process = subprocess.Popen(  # noqa: S603 - this Python and our own module
                 [sys.executable, "-m", "distdemo.testing.template", *numbers],
                 stdin=None if self._pdb else subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_end.fileno(),),
                 cwd=config.invocation_params.dir,
                 env={"GLIBC_TUNABLES": LARGE_PAGES, **os.environ},
             )
-        theirs.close()
-        options = {**vars(config.option), **NOT_FOR_RANKS}
-        del options["file_or_dir"]
-        options["plugins"] = [*(options.get("plugins") or []), "no:terminal", "no:pytest_cov"]
-        options["rootdir"], options["inifilename"] = str(config.rootpath), _ini(config)
-        self._send((options, [str(each) for each in config.args], sys.path))
+        child_end.close()
+        values = {**vars(config.option), **NOT_FOR_RANKS}
+        del values["file_or_dir"]
+        values["plugins"] = [*(values.get("plugins") or []), "no:terminal", "no:pytest_cov"]
+        values["rootdir"], values["inifilename"] = str(config.rootpath), _ini(config)
+        self._send((values, [str(each) for each in config.args], sys.path))
 
-    def run(self, item: pytest.Item, asked: Asked, size: int) -> Ended:
-        """Run a test on ranks and wait for its end.
+    def run(self, item: pytest.Item, options: RanksOptions, size: int) -> TaskResult:
+        """Run a test on ranks and return its result.
 
         Raises:
-            RuntimeError: the process has ended, or says nothing.
+            RuntimeError: The process has exited or doesn't answer.
         """
         factory: Any = item.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001 - as pytest's own fixtures use it
         base, file = factory.getbasetemp(), str(item.path)
-        self._send(Task(item.nodeid, file, asked, size, base, self._pdb, self._capture))
-        wait = None if self._pdb else STARTS + asked.timeout + ENDS
+        self._send(Task(item.nodeid, file, options, size, base, self._pdb, self._capture))
+        wait = None if self._pdb else START_TIMEOUT_S + options.timeout + EXIT_TIMEOUT_S
         manager: Any = item.config.pluginmanager.getplugin("capturemanager")
         try:
             with nullcontext() if self._capture or manager is None else _uncaptured(manager):
@@ -141,50 +141,50 @@ class Template:
         except KeyboardInterrupt:
             self._interrupt(item)
             raise
-        except BaseException:  # it has ended, or a plugin's own time limit has passed
+        except BaseException:  # it has exited, or another plugin's timeout has passed
             self.close()
             raise
 
     def close(self) -> None:
-        """End it; ranks end with it."""
+        """Stop the process; its ranks exit with it."""
         self.closed = True
-        self._ours.close()
+        self._connection.close()
         try:
-            self._process.wait(ENDS)
+            self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
+        self._log.close()
 
     def _interrupt(self, item: pytest.Item) -> None:
-        """End the ranks that run, and say where they were."""
+        """Stop the running ranks and print where they were."""
         self._process.send_signal(signal.SIGINT)
         with suppress(RuntimeError):
-            world = self._receive(ENDS).world
+            world = self._receive(EXIT_TIMEOUT_S).world
             reporter: Any = item.config.pluginmanager.getplugin("terminalreporter")
             if world is not None and world.verdict is not None and reporter is not None:
                 reporter.write_line(f"\n{item.nodeid}: {world.verdict.why}")
 
     def _send(self, what: object) -> None:
-        with suppress(OSError):  # it has ended: the next ``_receive`` says so
-            self._ours.send(what)
+        with suppress(OSError):  # it has exited, which the next ``_receive`` reports
+            self._connection.send(what)
 
-    def _receive(self, seconds: float | None) -> Ended:
+    def _receive(self, seconds: float | None) -> TaskResult:
         try:
-            if self._ours.poll(seconds):
-                return self._ours.recv()  # type: ignore[no-any-return]  # it sends nothing else
+            if self._connection.poll(seconds):
+                return self._connection.recv()  # type: ignore[no-any-return]  # it sends nothing else
         except (EOFError, OSError):
-            self._process.wait(ENDS)
+            self._process.wait(EXIT_TIMEOUT_S)
             raise RuntimeError(
-                f"the process that starts ranks has ended ({self._process.returncode}):\n"
-                f"{self._last_words()}"
+                f"the process that starts ranks exited with {self._process.returncode}:\n"
+                f"{self._log_tail()}"
             ) from None
-        raise RuntimeError(f"the process that starts ranks said nothing for {seconds:g} s")
+        raise RuntimeError(f"the process that starts ranks didn't answer within {seconds:g} s")
 
-    def _last_words(self) -> str:
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - 4000))
-        return self._said.read().decode(errors="replace").strip() or "it wrote nothing"
+    def _log_tail(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - 4000))
+        return self._log.read().decode(errors="replace").strip() or "no output"
 
 
 def _ini(config: pytest.Config) -> str | None:
@@ -193,7 +193,7 @@ def _ini(config: pytest.Config) -> str | None:
 
 @contextmanager
 def _uncaptured(manager: Any) -> Iterator[None]:  # noqa: ANN401 - pytest's CaptureManager
-    """Within the block standard input and output are the terminal's."""
+    """Suspend capturing within the block."""
     manager.suspend(in_=True)
     try:
         yield

@@ -1,8 +1,8 @@
 """The pytest plugin: ``@pytest.mark.ranks(4)`` runs a test on every rank of a new world.
 
-Here is what happens in pytest's own process. It runs no marked test itself: it asks a process of
-its own for that (``template``), which has torch and the tests loaded and forks the ranks. Nothing
-here imports torch, and nothing is started where no test is marked.
+This module runs in pytest's process, which never runs a marked test itself. It sends the test to a
+second process (``template``) that has torch and the tests loaded and forks the ranks. This module
+never imports torch, and starts nothing if no test is marked.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import pytest
 
 MARK = "ranks"
 SIZE = "_ranks"
-"""The parameter of a test that is marked with several numbers of ranks."""
+"""Parameter of a test that is marked with several numbers of ranks."""
 TEMPLATE = pytest.StashKey[Any]()
-"""What ranks are forked from: a ``client.Template``, once a test is marked."""
+"""``client.Template`` that ranks are forked from, once it is needed."""
 THIS_RANK = pytest.StashKey[tuple[int, int]]()
-"""On a rank, and there alone: its number and the world's size."""
+"""Rank and world size; only set on a rank."""
 IS_TEMPLATE = pytest.StashKey[bool]()
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a mark asks for.
+class RanksOptions:
+    """Arguments of the mark.
 
     Attributes:
-        sizes: numbers of ranks: a test each.
-        timeout: seconds that the test gets on all ranks.
-        sanitize: compare the ranks' calls.
-        backend: of the default group.
+        sizes: Numbers of ranks, one test each.
+        timeout: Seconds until the test is stopped on all ranks.
+        sanitize: True to compare the ranks' calls.
+        backend: Backend of the default group.
         device: ``cpu`` or ``cuda``.
     """
 
@@ -43,32 +43,33 @@ class Asked:
     device: str = "cpu"
 
 
-def read(mark: pytest.Mark) -> Asked:
-    """What ``ranks(...)`` asks for.
+def parse_mark(mark: pytest.Mark) -> RanksOptions:
+    """Parse the arguments of ``ranks(...)``.
 
     Raises:
-        ValueError: it can't be meant so.
+        ValueError: The arguments are invalid.
     """
     if len(mark.args) != 1:
-        raise ValueError("ranks takes one number, or one list: ranks(4), ranks([1, 2, 4])")
+        raise ValueError("ranks takes one number or one list: ranks(4), ranks([1, 2, 4])")
     given = mark.args[0]
     sizes = (given,) if isinstance(given, int) else tuple(given)
     if unknown := mark.kwargs.keys() - {"timeout", "sanitize", "backend", "device"}:
         raise ValueError(f"ranks takes timeout, sanitize, backend and device, not {unknown.pop()}")
-    asked = Asked(sizes, **mark.kwargs)
+    options = RanksOptions(sizes, **mark.kwargs)
     if not sizes or any(type(size) is not int or size < 1 for size in sizes):
-        raise ValueError(f"ranks takes whole numbers from 1 on, not {given!r}")
-    if not isinstance(asked.timeout, int | float) or not asked.timeout > 0:
-        raise ValueError(f"timeout is seconds, more than 0, not {asked.timeout!r}")
-    if asked.sanitize not in (True, False):
-        raise ValueError(f"sanitize is True or False, not {asked.sanitize!r}")
-    return asked
+        raise ValueError(f"ranks takes integers of at least 1, not {given!r}")
+    if not isinstance(options.timeout, int | float) or not options.timeout > 0:
+        raise ValueError(f"timeout must be a positive number of seconds, not {options.timeout!r}")
+    if options.sanitize not in (True, False):
+        raise ValueError(f"sanitize must be True or False, not {options.sanitize!r}")
+    return options
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """``--ranks-report``; and leave the assertions of this package as they are.
+    """Add ``--ranks-report``, and disable assertion rewriting in this package.
 
-    Pytest rewrites every module of a package that has a plugin: slow, and runpy can't run those.
+    Pytest rewrites every module of a package with a plugin, which is slow, and runpy can't run
+    rewritten modules.
     """
     hook = pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("distdemo")
@@ -77,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--ranks-report",
         choices=("first", "all"),
         default="first",
-        help="Of a test that failed on several ranks, show the first traceback, or all.",
+        help="Tracebacks to show for a test that failed on several ranks.",
     )
 
 
@@ -86,44 +87,44 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ranks(n, timeout=30, sanitize=True, backend='gloo', device='cpu'): run the test on every "
-        "rank of a new world of n ranks; of a list of numbers, once for each.",
+        "rank of a new world of n ranks; for a list of numbers, once per number.",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each number of ranks."""
+    """Parametrize a test by the number of ranks."""
     mark = metafunc.definition.get_closest_marker(MARK)
     if mark is None:
         return
     try:
-        asked = read(mark)
+        options = parse_mark(mark)
     except ValueError as error:
         pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
     if not isinstance(mark.args[0], int):
         metafunc.fixturenames.append(SIZE)
-        metafunc.parametrize(SIZE, asked.sizes, ids=[f"ranks{size}" for size in asked.sizes])
+        metafunc.parametrize(SIZE, options.sizes, ids=[f"ranks{size}" for size in options.sizes])
 
 
 @pytest.fixture(scope="session")
 def rank(request: pytest.FixtureRequest) -> int:
-    """This rank's number, in a test that is marked with ``ranks``."""
+    """Return this rank's number, in a test marked with ``ranks``."""
     return _this_rank(request)[0]
 
 
 @pytest.fixture(scope="session")
 def world_size(request: pytest.FixtureRequest) -> int:
-    """The number of ranks, in a test that is marked with ``ranks``."""
+    """Return the number of ranks, in a test marked with ``ranks``."""
     return _this_rank(request)[1]
 
 
 def _this_rank(request: pytest.FixtureRequest) -> tuple[int, int]:
     if THIS_RANK not in request.config.stash:
-        pytest.fail("rank and world_size are for tests with @pytest.mark.ranks(n)", pytrace=False)
+        pytest.fail("rank and world_size require @pytest.mark.ranks(n)", pytrace=False)
     return request.config.stash[THIS_RANK]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start what ranks are forked from, while other tests may run; it takes a second to load."""
+    """Start the template process early; it loads while other tests run."""
     config = session.config
     if (
         config.option.collectonly
@@ -135,8 +136,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     _template(config)
 
 
-def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, whose module is loaded when needed
-    """What ranks are forked from; a new one if there is none, or it has ended."""
+def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, imported lazily
+    """Return the template process; start one if there is none or it has exited."""
     from distdemo.testing.client import Template
 
     template = config.stash.get(TEMPLATE, None)
@@ -147,17 +148,17 @@ def _template(config: pytest.Config) -> Any:  # noqa: ANN401 - a Template, whose
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a marked test on ranks, and report what came of it as one test."""
+    """Run a marked test on ranks, and report the result as one test."""
     mark = item.get_closest_marker(MARK)
     if mark is None or TEMPLATE not in item.config.stash:
         return None
-    asked = read(mark)
+    options = parse_mark(mark)
     callspec = getattr(item, "callspec", None)
-    size = asked.sizes[0] if callspec is None else callspec.params.get(SIZE, asked.sizes[0])
+    size = options.sizes[0] if callspec is None else callspec.params.get(SIZE, options.sizes[0])
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _reports(item, asked, size):
+    for report in _reports(item, options, size):
         item.ihook.pytest_runtest_logreport(report=report)
-    # What unmarked tests before this one have set up here, and the next one doesn't need.
+    # Tear down fixtures of earlier unmarked tests that the next test doesn't need.
     state: Any = item.session._setupstate  # noqa: SLF001 - as pytest's own protocol does
     call = pytest.CallInfo.from_call(partial(state.teardown_exact, nextitem), "teardown")
     if call.excinfo is not None:
@@ -167,19 +168,19 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _reports(item: pytest.Item, asked: Asked, size: int) -> Iterable[pytest.TestReport]:
+def _reports(item: pytest.Item, options: RanksOptions, size: int) -> Iterable[pytest.TestReport]:
     from distdemo.testing.reports import merged
 
-    ended: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
-        ended.append(_template(item.config).run(item, asked, size))
+        results.append(_template(item.config).run(item, options, size))
 
     call = pytest.CallInfo.from_call(
         run, "call", reraise=(KeyboardInterrupt, pytest.exit.Exception)
     )
     if call.excinfo is None:
-        for warning, when, nodeid, location in ended[0].warnings:
+        for warning, when, nodeid, location in results[0].warnings:
             item.ihook.pytest_warning_recorded.call_historic(
                 kwargs={
                     "warning_message": warning,
@@ -188,12 +189,12 @@ def _reports(item: pytest.Item, asked: Asked, size: int) -> Iterable[pytest.Test
                     "location": location,
                 }
             )
-        return merged(item, ended[0], size, whole=item.config.option.ranks_report == "all")
+        return merged(item, results[0], size, whole=item.config.option.ranks_report == "all")
     return [pytest.TestReport.from_item_and_call(item, call)]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End what ranks were forked from."""
+    """Stop the template process."""
     template = config.stash.get(TEMPLATE, None)
     if template is not None and not template.closed:
         template.close()
@@ -201,4 +202,4 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def _ranks() -> None:
-    """Only so that the parameter of this name is known; see ``SIZE``."""
+    """Declare the parameter of this name; see ``SIZE``."""

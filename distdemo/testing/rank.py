@@ -1,4 +1,4 @@
-"""What every rank runs: one test, by pytest's own protocol, with its reports sent as they come."""
+"""Run one test on a rank with pytest's protocol, and send its reports immediately."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Sends the reports of this rank, and keeps its first exception.
+    """Sends the reports of this rank, and stores its first exception.
 
     Args:
-        rank: this rank.
-        config: pytest's.
-        debugged: the first rank that fails gets the terminal.
+        rank: This rank.
+        config: pytest's configuration.
+        debugged: True if the first rank that fails gets the terminal.
     """
 
     def __init__(self, rank: Rank, config: pytest.Config, *, debugged: bool) -> None:
@@ -37,7 +37,7 @@ class Listener:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell it at once: this rank may not come to its end."""
+        """Send a report immediately, because this rank may not reach its end."""
         hook = self._config.hook
         self._rank.tell(hook.pytest_report_to_serializable(config=self._config, report=report))
         if report.failed and self.error is None:
@@ -50,21 +50,21 @@ class Listener:
         nodeid: str,
         location: tuple[str, int, str] | None,
     ) -> None:
-        """Tell it for pytest's summary, by the kind of warning that every process knows."""
-        if when != "runtest":  # of the time before the ranks
+        """Send a warning for pytest's summary, as a built-in category that every process has."""
+        if when != "runtest":  # recorded before the ranks started
             return
         known = next(
             each for each in warning_message.category.__mro__ if each.__module__ == "builtins"
         )
         text = str(warning_message.message)
-        told = warnings.WarningMessage(
+        sent = warnings.WarningMessage(
             known(text), known, warning_message.filename, warning_message.lineno
         )
-        self._rank.tell({"warning": (told, when, nodeid, location)})
+        self._rank.tell({"warning": (sent, when, nodeid, location)})
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Any:  # noqa: ANN401 - pluggy's protocol
-        """Keep what ends this rank: the others must not wait for it."""
+        """Store the exception that ends this rank: other ranks must not wait for it."""
         report = yield
         skipped = call.excinfo is not None and call.excinfo.errisinstance(pytest.skip.Exception)
         if call.excinfo is not None and self.error is None and not skipped:
@@ -73,7 +73,7 @@ class Listener:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self) -> None:
-        """Before the debugger starts: the first rank that fails gets the terminal."""
+        """Let only the first rank that fails start the debugger."""
         if not self._debugged:
             return
         if self._rank.count("debugged", 1) > 1:
@@ -87,12 +87,13 @@ def run_test(
     """Collective: run a test on this rank.
 
     Raises:
-        BaseException: what ended the test, so that the launcher tells the others.
+        BaseException: The exception that ended the test, so that the launcher stops the other
+            ranks.
     """
     config: Any = item.config
     config.stash[THIS_RANK] = (rank.rank, rank.world_size)
-    config._tmp_path_factory._basetemp = task.basetemp  # noqa: SLF001 - there is no public way
-    logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's, of each exception
+    config._tmp_path_factory._basetemp = task.basetemp  # noqa: SLF001 - no public API
+    logging.getLogger("c10d-NullHandler-default").disabled = True  # torch's exception logger
     known = len(sys.modules)
     listener = Listener(rank, config, debugged=task.pdb)
     config.pluginmanager.register(listener)
@@ -104,13 +105,13 @@ def run_test(
     try:
         with noting(notes, rank.rank, rank.world_size):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
-            if isinstance(listener.error, SystemExit):  # an error like any other in a test
+            if isinstance(listener.error, SystemExit):  # an ordinary error in a test
                 raise RuntimeError("sys.exit in a test") from listener.error  # noqa: TRY004 - no type
             if listener.error is not None:
                 raise listener.error
     finally:
         capture.stop_global_capturing()
-        # A look at all of them would copy the pages of their names.
+        # Reading all names would copy their memory pages.
         names = islice(reversed(sys.modules), max(0, len(sys.modules) - known))
         if new := [name for name in names if name.startswith("torch.")]:
             rank.tell({"modules": new})

@@ -1,4 +1,4 @@
-"""All ranks' reports made one test's: what failed first, who failed alike, who only suffered."""
+"""Merge the reports of all ranks into those of one test, root cause first."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from distdemo.launcher.records import Raised, TimedOut
 from distdemo.launcher.verdict import ranks_of
 
 if TYPE_CHECKING:
-    from distdemo.testing.client import Ended
+    from distdemo.testing.client import TaskResult
 
 PHASES = ("setup", "call", "teardown")
 Reports = dict[int, list[pytest.TestReport]]
 
 
-def merged(item: pytest.Item, ended: Ended, size: int, *, whole: bool) -> list[pytest.TestReport]:
-    """One report a phase, of all ranks.
+def merged(
+    item: pytest.Item, result: TaskResult, size: int, *, whole: bool
+) -> list[pytest.TestReport]:
+    """Return one report per phase for all ranks.
 
     Args:
-        item: the test.
-        ended: what came of it.
-        size: how many ranks.
-        whole: show the traceback of every rank that failed in its own way.
+        item: Test.
+        result: Result of the test.
+        size: Number of ranks.
+        whole: True to show every distinct traceback.
     """
-    if ended.world is None:
-        return [_made(item, "setup", ended.refused), _passed(item, "teardown")]
+    if result.world is None:
+        return [_failure_report(item, "setup", result.refused), _passed(item, "teardown")]
     hook = item.config.hook
     reports: Reports = {
-        rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in told]
-        for rank, told in sorted(ended.reports.items())
+        rank: [hook.pytest_report_from_serializable(config=item.config, data=each) for each in sent]
+        for rank, sent in sorted(result.reports.items())
     }
-    decided = _decided(item, ended, reports, size, whole=whole)
+    decided = _decided(item, result, reports, size, whole=whole)
     merged = []
     for when in PHASES:
         if decided is not None and decided.when == when:
@@ -49,7 +51,7 @@ def merged(item: pytest.Item, ended: Ended, size: int, *, whole: bool) -> list[p
                 merged.append(_passed(item, "teardown"))
                 break
             continue
-        of_all = [each for told in reports.values() for each in told if each.when == when]
+        of_all = [each for sent in reports.values() for each in sent if each.when == when]
         if failed := [each for each in of_all if each.failed]:
             merged.append(failed[0])
         elif of_all:
@@ -60,39 +62,39 @@ def merged(item: pytest.Item, ended: Ended, size: int, *, whole: bool) -> list[p
 
 
 def _best(of_all: list[pytest.TestReport], reports: Reports) -> pytest.TestReport:
-    """Of a phase in which no rank failed: it passed if some rank did, else it was skipped."""
+    """Return the report of a phase without failures: passed if any rank passed, else skipped."""
     best = min(of_all, key=lambda each: (each.skipped, -each.duration))
     best.sections = _sections(reports, {best.when})
     return best
 
 
 def _decided(
-    item: pytest.Item, ended: Ended, reports: Reports, size: int, *, whole: bool
+    item: pytest.Item, result: TaskResult, reports: Reports, size: int, *, whole: bool
 ) -> pytest.TestReport | None:
-    """The report of what went wrong, or failed as it was expected to; None if nothing did."""
-    world = ended.world
-    assert world is not None  # noqa: S101 - it was run
+    """Return the report of the failure, expected or not, or None if no rank failed."""
+    world = result.world
+    assert world is not None  # noqa: S101 - the test ran
     verdict = world.verdict
-    failing = {rank: each for rank, told in reports.items() for each in told[::-1] if _ends(each)}
+    failing = {rank: each for rank, sent in reports.items() for each in sent[::-1] if _ends(each)}
     if verdict is None:
         return None
     raised = [o.rank for o in world.outcomes if isinstance(o, Raised) and not o.consequence]
     causes = [rank for rank in raised if rank in failing]
-    told = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
-    if not causes:  # a finding, a death, or time ran out
+    lines = [part for part in (verdict.what, verdict.why, verdict.hint) if part]
+    if not causes:  # a finding, a dead rank or a timeout
         started = any(
             each.when == "setup" and each.passed for one in reports.values() for each in one
         )
-        report = _made(item, "call" if started else "setup", "\n".join(told))
+        report = _failure_report(item, "call" if started else "setup", "\n".join(lines))
         report.duration = world.seconds
         stacks = [
             f"rank {o.rank}: {f'in {o.where.collective} ' if o.where.collective else ''}"
-            f"at {o.where.place or 'no line of yours'}"
+            f"at {o.where.place or 'an unknown line'}"
             for o in world.outcomes
             if isinstance(o, TimedOut) and o.where is not None
         ]
         if stacks:
-            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as made
+            report.longrepr.addsection("where ranks were", "\n".join(stacks))  # type: ignore[union-attr]  # as built above
         report.sections = _sections(reports, {*PHASES})
         return _expected(item, report)
     report = failing[causes[0]]
@@ -105,16 +107,17 @@ def _decided(
     ran = [r for r in suffered if reports.get(r) and reports[r][-1].when == "teardown"]
     well = [rank for rank in ran if rank not in failing]
     left = [rank for rank in suffered if rank not in well]
-    head += f" {ranks_of(left)} lost their peer{'s' * (len(causes) > 1)}." if left else ""
+    if left:
+        head += f" {ranks_of(left)} lost the connection to {'them' if len(causes) > 1 else 'it'}."
     chain = report.longrepr
     if isinstance(chain, ExceptionChainRepr):
-        said = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
-        chain.chain = [(said, None, None), *chain.chain]
+        heading = ReprTraceback([ReprEntryNative([head + "\n"])], None, "native")
+        chain.chain = [(heading, None, None), *chain.chain]
         add = chain.addsection
         for group in others:
             add(ranks_of(group), _text(item, failing[group[0]], whole=whole))
-        if any(not {*each.ranks} <= {*causes} for each in ended.findings):
-            add("the ranks' calls", "\n".join(told))
+        if any(not {*each.ranks} <= {*causes} for each in result.findings):
+            add("the ranks' calls", "\n".join(lines))
     else:
         report.longrepr = f"{report.longreprtext}\n{head}"
     report.sections = _sections({rank: reports[rank] for rank in causes}, {*PHASES})
@@ -122,7 +125,7 @@ def _decided(
 
 
 def _ends(report: pytest.TestReport) -> bool:
-    """Whether it failed, if only as expected."""
+    """Return True if the report is a failure, expected or not."""
     return report.failed or (report.skipped and hasattr(report, "wasxfail"))
 
 
@@ -142,10 +145,10 @@ def _text(item: pytest.Item, report: pytest.TestReport, *, whole: bool) -> str:
 
 
 def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]]:
-    """What ranks wrote; those that wrote the same have it together."""
+    """Return the ranks' output; equal output is shown once."""
     texts: dict[tuple[str, str], list[int]] = {}
-    for rank, told in reports.items():
-        for report in told:
+    for rank, sent in reports.items():
+        for report in sent:
             if report.when in phases:
                 for title, text in report.sections:
                     ranks = texts.setdefault((title, text), [])
@@ -155,15 +158,15 @@ def _sections(reports: Reports, phases: set[str | None]) -> list[tuple[str, str]
 
 
 def _expected(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
-    """A failure that no rank could report itself may be one that the test is marked with."""
+    """Apply the test's xfail marks to a failure that no rank could report."""
     expected = evaluate_xfail_marks(item)
     if expected is not None and expected.raises is None:
         report.outcome, report.wasxfail = "skipped", expected.reason
     return report
 
 
-def _made(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
-    """A failure without an exception."""
+def _failure_report(item: pytest.Item, when: str, text: str) -> pytest.TestReport:
+    """Return the report of a failure without an exception."""
     path, line, _ = item.location
     crash = ReprFileLocation(path, (line or 0) + 1, text.splitlines()[0])
     trace = ReprTraceback([ReprEntryNative([text + "\n"])], None, "native")

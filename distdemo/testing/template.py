@@ -1,8 +1,8 @@
-"""The process from which ranks are forked: ``python -m distdemo.testing.template FD PARENT``.
+"""Process from which ranks are forked: ``python -m distdemo.testing.template FD PARENT``.
 
-It has torch, and the files of tests that were asked for, and has computed nothing: so its forks
-are safe and quick, whatever pytest's own process has done. It has a pytest session of its own,
-made from the same options, which collects a file when the first test of it is asked for.
+It has loaded torch and the requested test files, and has computed nothing, so its forks are safe
+and fast, whatever pytest's process has done. It has its own pytest session with the same options,
+which collects a file when its first test is requested.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import pytest
 from _pytest.config import Config, create_terminal_writer
 
 from distdemo.launcher.process_tree import die_with_parent
-from distdemo.testing.client import LARGE_PAGES, Ended, Task
+from distdemo.testing.client import LARGE_PAGES, Task, TaskResult
 from distdemo.testing.plugin import IS_TEMPLATE
 
-FOREVER = 1e9  # seconds, for who debugs
-MADV_COLLAPSE = 25  # of linux/mman.h; Python has no name for it
+FOREVER = 1e9  # seconds; timeout while debugging
+MADV_COLLAPSE = 25  # from linux/mman.h; Python has no constant for it
 
 
 class Screen:
-    """What pytest's debugger and ``--setup-show`` ask of a terminal reporter: where to write."""
+    """Minimal terminal reporter for pytest's debugger and ``--setup-show``."""
 
     verbosity = 0
 
@@ -41,11 +41,11 @@ class Screen:
 
 
 class Server:
-    """In the place of pytest's own collection and loop: run what is asked for, until the end.
+    """Replaces pytest's collection and test loop: runs the requested tests.
 
     Args:
-        connection: to pytest's own process.
-        terminal: a copy of standard input, which a forked process loses.
+        connection: Connection to pytest's process.
+        terminal: Copy of standard input, which a forked process loses.
     """
 
     def __init__(self, connection: Connection, terminal: int | None) -> None:
@@ -59,7 +59,7 @@ class Server:
 
     @pytest.fixture
     def tmp_path(self) -> Path:
-        """A temporary folder that all ranks of a test share."""
+        """Return a temporary folder that all ranks of a test share."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         return self._folder
 
@@ -70,7 +70,7 @@ class Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Serve, and leave without the hooks of a session's end, which would write files."""
+        """Serve, then exit without the session's final hooks, which would write files."""
         signal.signal(signal.SIGINT, self._interrupted)
         capture: Any = session.config.pluginmanager.getplugin("capturemanager")
         capture.stop_global_capturing()  # each rank starts its own
@@ -85,7 +85,7 @@ class Server:
         if self._busy:
             raise KeyboardInterrupt
 
-    def _run(self, session: pytest.Session, task: Task) -> Ended:
+    def _run(self, session: pytest.Session, task: Task) -> TaskResult:
         capture: Any = session.config.pluginmanager.getplugin("capturemanager")
         if task.file not in self._files:
             self._files.add(task.file)
@@ -93,22 +93,22 @@ class Server:
             try:
                 session.perform_collect([task.file])
             except pytest.UsageError:
-                pass  # the tests that it has are not there
+                pass  # its tests are missing below
             finally:
                 capture.stop_global_capturing()
             self._items.update({item.nodeid: item for item in session.items})
         item = self._items.get(task.nodeid)
         if item is None:
-            why = "it was not found again when its file was collected for the ranks"
-            return Ended(None, (), {}, refused=why)
+            why = "The test was not found when its file was collected again for the ranks."
+            return TaskResult(None, (), {}, refused=why)
         from distdemo.errors import UsageError
 
         try:
             return self._run_world(task, item)
         except UsageError as error:
-            return Ended(None, (), {}, refused=str(error))
+            return TaskResult(None, (), {}, refused=str(error))
 
-    def _run_world(self, task: Task, item: pytest.Item) -> Ended:
+    def _run_world(self, task: Task, item: pytest.Item) -> TaskResult:
         from distdemo.backends import prepared
         from distdemo.launcher.api import check_world
         from distdemo.launcher.local import run_world
@@ -120,62 +120,62 @@ class Server:
         name = "".join(each if each.isalnum() else "_" for each in item.name)[:30]
         self._tests += 1
         self._folder = task.basetemp / f"{name}-ranks{self._tests}"
-        asked = task.asked
-        timeout = FOREVER if task.pdb else asked.timeout
-        world = WorldSpec(task.size, asked.backend, asked.device, timeout, "fork")
+        options = task.options
+        timeout = FOREVER if task.pdb else options.timeout
+        world = WorldSpec(task.size, options.backend, options.device, timeout, "fork")
         check_world(world)
         world = prepared(replace(world, capture=task.capture))
         reports: dict[int, list[dict[str, Any]]] = {}
         findings: tuple[Any, ...] = ()
 
-        told: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        shown: dict[tuple[str, ...], tuple[Any, ...]] = {}
         modules: dict[str, None] = {}
 
-        def hear(rank: int, what: dict[str, Any]) -> None:
-            if "modules" in what:
-                modules.update(dict.fromkeys(what["modules"]))
-            elif "warning" in what:
-                message = what["warning"][0]
-                told[str(message.message), message.filename, str(message.lineno)] = what["warning"]
+        def on_message(rank: int, message: dict[str, Any]) -> None:
+            if "modules" in message:
+                modules.update(dict.fromkeys(message["modules"]))
+            elif "warning" in message:
+                what = message["warning"][0]
+                shown[str(what.message), what.filename, str(what.lineno)] = message["warning"]
             else:
-                reports.setdefault(rank, []).append(what)
+                reports.setdefault(rank, []).append(message)
 
-        def look(outcomes: Any) -> bool:  # noqa: ANN401 - the launcher's
-            gone = self._connection.poll(0)  # pytest says nothing while it waits
+        def poll(outcomes: Any) -> bool:  # noqa: ANN401 - the launcher's
+            gone = self._connection.poll(0)  # pytest sends nothing while it waits
             return gone or (inspector is not None and inspector.look(outcomes))
 
         inspector, notes = None, None
-        if asked.sanitize:
+        if options.sanitize:
             inspector = Inspector(world)
             notes = inspector.notes
         self._busy = True
         try:
             work = (item, task, notes, self._terminal)
-            report = run_world(world, run_test, work, hear=hear, look=look)
+            report = run_world(world, run_test, work, hear=on_message, look=poll)
         except KeyboardInterrupt as stop:
-            return Ended(report_of(stop), (), reports)
+            return TaskResult(report_of(stop), (), reports)
         finally:
             self._busy = False
         if inspector is not None:
             report, findings = inspector.conclude(report)
         _load(modules)
-        return Ended(report, findings, reports, tuple(told.values()))
+        return TaskResult(report, findings, reports, tuple(shown.values()))
 
 
 def _load(modules: Iterable[str]) -> None:
-    """Import what ranks had to import of torch, so that the next need not."""
+    """Import the torch modules that ranks had to import, so that later ranks have them."""
     from distdemo.launcher.torch_import import without_traces
 
     with without_traces():
         for name in modules:
-            with suppress(Exception):  # a rank will hear of it again
+            with suppress(Exception):  # a rank will get the error again
                 import_module(name)
 
 
 def _use_large_pages() -> None:
-    """Put what is loaded by now into large pages: forks are made, and end, in half the time.
+    """Move loaded memory to huge pages, which halves the time of forking and exiting.
 
-    Linux does it from 6.1 on (MADV_COLLAPSE, madvise(2)); others refuse, and nothing is lost.
+    Needs Linux 6.1 or later (MADV_COLLAPSE, madvise(2)); older kernels ignore it.
     """
     maps = Path("/proc/self/maps")
     if not maps.exists():
@@ -191,7 +191,7 @@ def _use_large_pages() -> None:
 
 def main() -> None:
     """Load torch and the session, and serve."""
-    die_with_parent()  # while torch is imported, nobody reads the connection
+    die_with_parent()  # the connection isn't read while torch is imported
     if os.getppid() != int(sys.argv[2]):
         os._exit(0)
     connection = Connection(int(sys.argv[1]))
@@ -199,20 +199,20 @@ def main() -> None:
     if os.environ.get("GLIBC_TUNABLES") == LARGE_PAGES:
         del os.environ["GLIBC_TUNABLES"]  # tests see what pytest was started with
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # So that a test that asks for GPUs doesn't load their driver, which no fork survives.
+    # Keep a test that asks for GPUs from loading the driver, which doesn't survive a fork.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     options, args, sys.path[:] = connection.recv()
-    terminal = os.dup(0) if options["usepdb"] else None  # before it is captured
+    terminal = os.dup(0) if options["usepdb"] else None  # before capturing replaces it
     from distdemo.launcher.torch_import import load_torch
 
     load_torch()
     import distdemo.launcher.rank
     import distdemo.sanitizer.hooks  # noqa: F401 - once, for all ranks
 
-    # Pytest warns of plugins that it can't rewrite any more; this is its own word for not to.
+    # Suppress pytest's warning about plugins that were imported before it could rewrite them.
     distdemo.__doc__ = f"{distdemo.__doc__} PYTEST_DONT_REWRITE"
     config = Config.fromdictargs(options, args)
-    config.workerinput = {}  # type: ignore[attr-defined]  # so plugins know that this is not the main process
+    config.workerinput = {}  # type: ignore[attr-defined]  # tells plugins that this is not the main process
     config.stash[IS_TEMPLATE] = True
     config.pluginmanager.register(Server(connection, terminal))
     if not config.pluginmanager.hasplugin("terminalreporter"):

@@ -157,8 +157,8 @@ BAD = {
     "a call that is no object": b'C 7 0 "abc"\n',
     "nested too deeply": b"C 7 0 " + b"[" * 100_000 + b"\n",
     "a large number": b"w 1" + b"0" * 400 + b"\n",
-    "no end of a line": b"0" * (notes.LONGEST_LINE + notes.MOST_GROUPS),
-    "too many members": f"G 2 0 gloo {[0] * (notes.MOST_MEMBERS // 2)}\n".encode() * 3,
+    "no end of a line": b"0" * (notes.MAX_LINE_BYTES + notes.MAX_GROUPS),
+    "too many members": f"G 2 0 gloo {[0] * (notes.MAX_MEMBERS // 2)}\n".encode() * 3,
 }
 
 

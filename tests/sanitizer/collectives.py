@@ -1,4 +1,4 @@
-"""Mistakes in collectives, each beside its repaired twin, and right programs that look wrong."""
+"""Mistakes in collectives, each with its fixed version, and correct programs that look wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager, _get_default
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
-# Newer releases have these under new names, and warn of the old ones.
+# Newer releases renamed these and warn about the old names.
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -61,7 +61,7 @@ def first_rank_logs_what_all_averaged(rank: int, size: int) -> None:
 
 @faulty("call", ranks=(3,))
 def state_in_the_order_in_which_it_came(rank: int, size: int) -> None:
-    """Weights are averaged, statistics are the first rank's; one dict has another order."""
+    """Weights are averaged, statistics are broadcast; one rank's dict has a different order."""
     names = ["weight", "running_mean"]
     if rank == 3:
         names.reverse()
@@ -106,7 +106,7 @@ def barrier_of_all_after_one_saves(rank: int, size: int) -> None:
 
 @faulty("call", ranks=(2,))
 def only_the_rank_with_routed_tokens_exchanges(rank: int, size: int) -> None:
-    """A mixture of experts: the others' tokens stay where they are."""
+    """A mixture of experts: the tokens of the other ranks stay where they are."""
     routed = torch.ones(2 * size if rank == 2 else 0, 4)
     balance = torch.full((size,), float(len(routed)))
     if len(routed):
@@ -127,7 +127,7 @@ def ranks_without_routed_tokens_exchange_too(rank: int, size: int) -> None:
 
 @faulty("call", ranks=(3,))
 def one_rank_skips_the_warm_up(rank: int, size: int) -> None:
-    """It found a checkpoint, and the others did not."""
+    """One rank found a checkpoint, and the other ranks did not."""
     weight = torch.full((4,), float(rank))
     resumed = rank == 3
     if not resumed:
@@ -476,7 +476,7 @@ def last_rank_scatters(rank: int, size: int) -> None:
 
 @faulty("root", ranks=(2,))
 def one_rank_of_a_subgroup_takes_itself_for_the_root(rank: int, size: int) -> None:
-    """Of a pipeline's last stages, where it is the second and thinks to be the first."""
+    """A rank is the second of a pipeline's last stages but assumes that it is the first."""
     group = dist.new_group([1, 2, 3])
     weight = torch.full((4,), float(rank))
     if rank > 0:
@@ -485,7 +485,7 @@ def one_rank_of_a_subgroup_takes_itself_for_the_root(rank: int, size: int) -> No
 
 @right
 def all_of_a_subgroup_take_the_first_for_the_root(rank: int, size: int) -> None:
-    """Once by its number in the world, once by its number in the group."""
+    """The root is given once as a global rank and once as a group rank."""
     group = dist.new_group([1, 2, 3])
     weight = torch.full((4,), float(rank))
     if rank == 2:
@@ -523,7 +523,7 @@ def one_rank_gives_more_and_another_takes_it(rank: int, size: int) -> None:
 
 @faulty("splits")
 def every_rank_takes_what_it_gives(rank: int, size: int) -> None:
-    """Tokens for experts: who has more of them expects as many from everybody."""
+    """Tokens for experts: a rank with more tokens expects the same number from every rank."""
     counts = [rank + 1] * size
     tokens = torch.ones(sum(counts))
     received = torch.empty_like(tokens)
@@ -560,7 +560,7 @@ def all_exchange_the_greatest_capacity(rank: int, size: int) -> None:
     assert received.all()
 
 
-if torch.__version__ >= "2.12":  # gloo has it for lists from then on
+if torch.__version__ >= "2.12":  # gloo supports lists since 2.12
 
     @faulty("splits", ranks=(1,))
     def one_rank_lists_longer_parts(rank: int, size: int) -> None:
@@ -752,7 +752,7 @@ def handles_are_waited_for_later_and_in_other_orders(rank: int, size: int) -> No
 
 @right
 def subgroups_go_their_own_ways(rank: int, size: int) -> None:
-    """The halves make different calls, and a group has the members of another."""
+    """The halves make different calls, and two groups have the same members."""
     left, right_half, evens = (dist.new_group(each) for each in ([0, 1], [2, 3], [0, 2]))
     again = dist.new_group([2, 3])
     mine = torch.ones(2)
@@ -789,7 +789,7 @@ def rows_and_columns_of_a_mesh(rank: int, size: int) -> None:
 
 @right
 def three_steps_of_data_parallel(rank: int, size: int) -> None:
-    """Gradients in buckets, and statistics that are broadcast: none of it called from Python."""
+    """Bucketed gradients and broadcast statistics, none of them called from Python."""
     torch.manual_seed(rank)
     layers = [torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
@@ -805,7 +805,7 @@ def three_steps_of_data_parallel(rank: int, size: int) -> None:
 
 @right
 def uneven_splits_that_fit(rank: int, size: int) -> None:
-    """The first rank gives nothing; then some say that parts are even, and others say nothing."""
+    """The first rank sends nothing; then only some ranks pass even splits explicitly."""
     rows = torch.full((rank * size, 2), float(rank))
     received = torch.zeros(sum(range(size)), 2)
     dist.all_to_all_single(received, rows, list(range(size)), [rank] * size)
@@ -865,7 +865,7 @@ def sums_are_scattered_from_one_tensor(rank: int, size: int) -> None:
 
 @right
 def the_same_call_from_many_lines(rank: int, size: int) -> None:
-    """The shapes differ where the numbers of elements don't."""
+    """The shapes differ, but the numbers of elements don't."""
     weight = torch.full((2, 3), float(rank))
     if rank == 0:
         dist.broadcast(weight, src=0)
@@ -894,7 +894,7 @@ def complex_numbers(rank: int, size: int) -> None:
     mine = torch.full((2,), complex(rank, 1))
     total, copied = mine.clone(), mine.clone()
     dist.all_reduce(total)
-    if torch.__version__ >= "2.9":  # where gloo can
+    if torch.__version__ >= "2.9":  # gloo supports it since 2.9
         dist.broadcast(copied, src=1)
     parts = [torch.empty_like(mine) for _ in range(size)]
     dist.all_gather(parts, mine)
@@ -921,11 +921,11 @@ def inference(rank: int, size: int) -> None:
 # ------------------------------------------------------------------------- functional collectives
 
 
-if torch.__version__ >= "2.10":  # a kernel can read the ReduceOp from then on
+if torch.__version__ >= "2.10":  # kernels can read the ReduceOp since 2.10
 
     @faulty("reduce_op", ranks=(2,))
     def one_rank_takes_the_greatest_of_all(rank: int, size: int) -> None:
-        """Torch calls these from C++."""
+        """Make calls that torch makes from C++."""
         op = "max" if rank == 2 else "sum"
         functional.all_reduce(torch.ones(4), op, _get_default_group()) + 0  # wrong
 
@@ -940,7 +940,7 @@ def one_rank_has_a_longer_shard(rank: int, size: int) -> None:
 
 @right
 def functional_collectives_bring_what_they_should(rank: int, size: int) -> None:
-    """Though their kernels are replaced."""
+    """Calls work although their kernels are replaced."""
     world = _get_default_group()
     mine, total = torch.arange(4.0) + rank, torch.arange(4.0) * size + sum(range(size))
     assert torch.equal(functional.all_reduce(mine, "sum", world) + 0, total)
@@ -960,7 +960,7 @@ def functional_collectives_bring_what_they_should(rank: int, size: int) -> None:
 
 
 def turned(tensor: torch.Tensor) -> torch.Tensor:
-    """The same, with its memory in another order."""
+    """The same shape with a different memory order."""
     return tensor.t().contiguous().t()
 
 
@@ -973,7 +973,7 @@ def root_scatters_tensors_that_are_laid_out_in_another_way(rank: int, size: int)
 
 @right
 def gathers_tensors_that_are_laid_out_in_another_way(rank: int, size: int) -> None:
-    """gloo copies what it gathers."""
+    """gloo copies the gathered tensors."""
     mine = torch.arange(6.0).reshape(2, 3)
     mine = turned(mine) if rank == 1 else mine
     expected = torch.arange(6.0).reshape(2, 3)

@@ -1,6 +1,6 @@
-"""Programs with a mistake, and the same without it: what every rank runs with its group ready.
+"""Programs with a mistake and their fixed versions; every rank runs them with its group ready.
 
-A faulty program says what is to be found in it. The lines at fault end in ``# wrong``::
+A faulty program declares its finding. The lines at fault end in ``# wrong``::
 
     @faulty("reduce_op", ranks=(2,))
     def one_rank_multiplies(rank: int, size: int) -> None:
@@ -28,10 +28,10 @@ class Faulty:
     """A program with a mistake.
 
     Attributes:
-        kind: of the finding.
-        ranks: that are to be named; empty: whichever.
-        program: what every rank runs.
-        size: how many ranks.
+        kind: Kind of the finding.
+        ranks: Ranks that must be named; empty for any.
+        program: Function that every rank runs.
+        size: Number of ranks.
     """
 
     kind: str
@@ -55,26 +55,26 @@ def faulty(kind: str, ranks: tuple[int, ...] = (), size: int = 4) -> Callable[[P
 
 
 def right(program: Program) -> Program:
-    """Register a program without one, for four ranks."""
+    """Register a correct program for four ranks."""
     RIGHT.append(program)
     return program
 
 
-LOOKS = mmap.mmap(-1, 8)
-"""How often the launcher has looked, of the world that runs; its ranks share this memory."""
+POLLS = mmap.mmap(-1, 8)
+"""Number of polls by the launcher, in memory shared with the ranks of the running world."""
 
 
-def looked() -> int:
-    """How often it has."""
-    return int.from_bytes(LOOKS[:8], "little")
+def poll_count() -> int:
+    """Return the number of polls."""
+    return int.from_bytes(POLLS[:8], "little")
 
 
-def count_look() -> None:
-    """In the launcher: it has once more."""
-    LOOKS[:8] = (looked() + 1).to_bytes(8, "little")
+def count_poll() -> None:
+    """Count a poll, in the launcher."""
+    POLLS[:8] = (poll_count() + 1).to_bytes(8, "little")
 
 
 def compute() -> None:
-    """In a rank: come so late that the launcher has looked a few times and heard nothing new."""
-    first = looked()
-    assert wait_until(lambda: looked() > first + 10)
+    """Delay a rank until the launcher has polled several times without a new note."""
+    first = poll_count()
+    assert wait_until(lambda: poll_count() > first + 10)

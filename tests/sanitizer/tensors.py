@@ -1,4 +1,4 @@
-"""Pairs of programs for what ``--sanitize=buffers`` finds: the memory of calls under way."""
+"""Pairs of programs for ``--sanitize=buffers``: the memory of calls in progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command as a user runs it, over a backend whose group is written in Python."""
+"""``distdemo sanitize`` and ``distdemo run --sanitize`` as commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ dist.all_reduce(torch.ones(4), op)
 """
 
 
-def test_calls_over_mpi_are_compared_and_can_be_left_alone(tmp_path: Path) -> None:
+def test_calls_over_mpi_are_compared_unless_turned_off(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     file = tmp_path / "steps.py"
     file.write_text(PROGRAM, encoding="utf-8")
@@ -53,7 +53,7 @@ dist.destroy_process_group()
 """
 
 
-def test_what_ranks_called_is_shown_and_drawn(tmp_path: Path) -> None:
+def test_calls_are_listed_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text(STEPS, encoding="utf-8")
     line = [
         "run",
@@ -71,8 +71,8 @@ def test_what_ranks_called_is_shown_and_drawn(tmp_path: Path) -> None:
     assert {each["pid"] for each in json.loads((tmp_path / "calls.json").read_text())} == {0, 1}
 
 
-def test_ranks_that_others_start_leave_files_that_are_judged(tmp_path: Path) -> None:
-    """By torch's own launcher, and without one of ours; the job is killed as it hangs."""
+def test_ranks_under_torchrun_leave_files_to_compare(tmp_path: Path) -> None:
+    """Under torchrun without distdemo; the hanging job is killed."""
     (tmp_path / "steps.py").write_text(STEPS, encoding="utf-8")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "steps.py"]
     torchrun[-1:-1] = ["--nproc-per-node", "2"]
@@ -80,7 +80,7 @@ def test_ranks_that_others_start_leave_files_that_are_judged(tmp_path: Path) -> 
     subprocess.run([*torchrun, "--all"], cwd=tmp_path, env=around, check=True, timeout=100)
     with commanded(["sanitize", str(tmp_path / "notes")], tmp_path) as judged:
         code, out, _ = judged.finish()
-    assert (code, "Nothing is wrong with 10 calls." in out) == (0, True), out
+    assert (code, "No errors in 10 calls." in out) == (0, True), out
     subprocess.run(torchrun, cwd=tmp_path, env=around, check=False, timeout=100)
     with commanded(["sanitize", str(tmp_path / "notes"), "--format", "json"], tmp_path) as judged:
         code, out, _ = judged.finish()
@@ -102,7 +102,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
-def test_barriers_that_pair_with_others_are_a_warning(
+def test_barriers_on_different_lines_are_a_warning(
     tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
     (tmp_path / "steps.py").write_text(SHIFTED, encoding="utf-8")
@@ -115,7 +115,7 @@ def test_barriers_that_pair_with_others_are_a_warning(
 
 
 @pytest.mark.parametrize("files", [{}, {"rank-0.notes": "no notes"}, {"rank-9.notes": ""}])
-def test_a_folder_without_notes_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
+def test_a_folder_without_notes_is_rejected(tmp_path: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with commanded(["sanitize", str(tmp_path)], tmp_path) as judged:

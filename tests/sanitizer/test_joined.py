@@ -1,4 +1,4 @@
-"""``python -m distdemo.sanitizer`` on ranks that an engine started: one verdict, by rank 0."""
+"""``python -m distdemo.sanitizer`` under torchrun and mpiexec: rank 0 prints one verdict."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def temporary(tmp_path: Path) -> Path:
 
 
 def written(tmp_path: Path, program: str) -> str:
-    """The path of the program, ``steps.py``."""
+    """Write the program to ``steps.py`` and return its path."""
     file = tmp_path / "steps.py"
     file.write_text(program, encoding="utf-8")
     return str(file)
@@ -75,7 +75,7 @@ def written(tmp_path: Path, program: str) -> str:
 
 @contextmanager
 def by_hand(words: Sequence[str], temporary: Path, size: int = 2) -> Iterator[list[Run]]:
-    """Each rank started by itself, with the variables that tell it where it is."""
+    """Start each rank separately, with torchrun's environment variables."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
     with ExitStack() as stack:
         runs = []
@@ -88,25 +88,25 @@ def by_hand(words: Sequence[str], temporary: Path, size: int = 2) -> Iterator[li
 
 
 def has_row(text: str, ranks: str, *words: str) -> bool:
-    """Whether there is a line about these ranks with all of these words."""
+    """Return True if there is a line about these ranks with all of these words."""
     lines = [line.strip() for line in text.splitlines()]
     return any(line.startswith(f"{ranks} ") and all(w in line for w in words) for line in lines)
 
 
-def test_a_finding_under_torchrun_is_told_once(tmp_path: Path, temporary: Path) -> None:
+def test_a_finding_under_torchrun_is_reported_once(tmp_path: Path, temporary: Path) -> None:
     words = [*TORCHRUN, "4", *SANITIZED, written(tmp_path, MIXED)]
     with warmed(words, temporary) as run:
         code, out, _ = run.finish()
     assert code != 0
     assert "begins\n" in out
-    assert out.count("the ranks reduce differently") == 1
+    assert out.count("the ranks pass different ReduceOps") == 1
     assert has_row(out, "ranks 0, 2-3", "SUM", "steps.py:8")
     assert has_row(out, "rank 1", "PRODUCT", "steps.py:8")
 
 
 def test_a_right_program_under_torchrun_gets_its_arguments(tmp_path: Path, temporary: Path) -> None:
-    asked = ["--sanitize=buffers", written(tmp_path, RIGHT), "-n", "--", "x"]
-    with warmed([*TORCHRUN, "4", *SANITIZED, *asked], temporary) as run:
+    line = ["--sanitize=buffers", written(tmp_path, RIGHT), "-n", "--", "x"]
+    with warmed([*TORCHRUN, "4", *SANITIZED, *line], temporary) as run:
         code, out, err = run.finish()
     assert code == 0, out + err
     *lines, last = out.splitlines()
@@ -114,16 +114,16 @@ def test_a_right_program_under_torchrun_gets_its_arguments(tmp_path: Path, tempo
     assert "All 4 ranks came to the end" in last
 
 
-def test_ranks_that_have_left_are_told_by_node_0_whose_own_rank_waits(
+def test_node_0_reports_ranks_that_left_while_its_own_rank_waits(
     tmp_path: Path, temporary: Path
 ) -> None:
     with by_hand([written(tmp_path, ALONE)], temporary, 3) as runs:
-        said = [run.finish() for run in runs]
-    assert [code for code, *_ in said] == [1, 1, 1]
-    out = said[0][1]
+        results = [run.finish() for run in runs]
+    assert [code for code, *_ in results] == [1, 1, 1]
+    out = results[0][1]
     assert has_row(out, "rank 0", "barrier()", "steps.py:6")
     assert has_row(out, "ranks 1-2", "returned")
-    assert [text for _, *texts in said[1:] for text in texts] == [""] * 4
+    assert [text for _, *texts in results[1:] for text in texts] == [""] * 4
 
 
 def test_a_rank_that_was_killed_on_another_node_is_named(tmp_path: Path, temporary: Path) -> None:
@@ -165,5 +165,5 @@ def test_under_mpiexec(program: str, status: int, tmp_path: Path, temporary: Pat
         ("--help", "--help --"),
     ],
 )
-def test_its_words_are_those_of_run(words: str, expected: str) -> None:
+def test_its_arguments_become_those_of_run(words: str, expected: str) -> None:
     assert command_line(words.split()) == ["run", *expected.split()]

@@ -1,4 +1,4 @@
-"""Notes without ranks: what they come to; rings; timelines."""
+"""Judging notes without ranks; rings; timelines."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def reduction(line: int, op: str = "sum") -> Call:
     return Call("all_reduce", place, "float32", (8,), 8, "cpu", op)
 
 
-def told(rank: int) -> str:
-    """What a rank describes: two calls of all, and one of its pair."""
+def definitions(rank: int) -> str:
+    """Return a rank's definitions: calls of all ranks, and one of its pair."""
     pair = [rank // 2 * 2, rank // 2 * 2 + 1]
     lines = [f"G 0 0 gloo {list(range(N))}", f"G 1 0 gloo {pair}"]
     lines += [call_line(0, 0, reduction(10)), call_line(1, 0, reduction(20 + rank))]
@@ -38,12 +38,12 @@ def told(rank: int) -> str:
 def judged(loop: str) -> Judge:
     judge = Judge(N)
     for rank in range(N):
-        judge.feed(rank, (told(rank) + loop).encode())
+        judge.feed(rank, (definitions(rank) + loop).encode())
     judge.read()
     return judge
 
 
-def test_what_was_called_is_counted() -> None:
+def test_calls_are_counted() -> None:
     judge = judged("0\nr\n1\nr\n2\nr\n" * 50 + "1\nr\n")
     calls = sorted(judge.calls(), key=lambda each: (each.place, each.ranks))
     assert [each.count for each in calls] == [50, 51, 51, 51, 51, 50, 50]
@@ -57,7 +57,7 @@ def test_what_was_called_is_counted() -> None:
     assert "agreed on 101 calls; the last was all_reduce at train.py:2" in found.before
 
 
-def test_a_ring_hands_on_all_that_is_written_though_it_is_small() -> None:
+def test_a_small_ring_passes_on_everything() -> None:
     memory = bytearray(HEAD + 7)
     writer, reader = Ring(memoryview(memory)), Ring(memoryview(memory))
     text = b"".join(b"%d\n" % number for number in range(300))
@@ -75,7 +75,7 @@ def test_a_ring_hands_on_all_that_is_written_though_it_is_small() -> None:
     assert found == text
 
 
-def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
+def test_a_timeline_has_one_row_per_rank_and_one_slice_per_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bytes] = []
@@ -89,7 +89,7 @@ def test_a_timeline_has_a_row_a_rank_and_a_slice_a_call(
     writer.write(texts.end_line(texts.Ended("returned")))
     with closing(Timeline(tmp_path / "calls.json")) as timeline:
         for at, note in Reader().read(b"".join(kept)):
-            timeline.take(1, at, note)
+            timeline.add(1, at, note)
     events = json.loads((tmp_path / "calls.json").read_text())
     assert [(each["ph"], each["name"], each.get("ts"), each.get("dur")) for each in events] == [
         ("M", "process_name", None, None),
@@ -114,7 +114,7 @@ def test_a_timeline_that_can_not_be_written_is_removed_and_raises_nothing(tmp_pa
     try:
         with closing(Timeline(file)) as timeline:
             for at in range(1, 9):
-                timeline.take(at, at, texts.Ended("returned"))
+                timeline.add(at, at, texts.Ended("returned"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not file.exists()
@@ -136,37 +136,37 @@ def test_sends_that_pile_up_are_paired_in_their_order() -> None:
             lines.append(call_line(tag, 0, made))
         lines += ["0"] * count + ["7"] * (3 if rank == 0 else 2)
         judge.feed(rank, "".join(f"{line}\n" for line in lines).encode())
-        assert judge.look() is None
+        assert judge.poll() is None
     (left,) = judge.matcher.unmatched()
     assert (left.rank, left.call.tag) == (0, 7)
 
 
-def test_what_fails_in_the_judge_is_not_taken_twice() -> None:
+def test_a_note_that_fails_in_the_judge_is_not_read_twice() -> None:
     class Full(Timeline):
         def __init__(self) -> None:
             pass
 
-        def take(self, rank: int, at: int, note: texts.Note) -> None:
+        def add(self, rank: int, at: int, note: texts.Note) -> None:
             raise OSError("the disk is full")
 
     judge = Judge(N, Full())
     for rank in range(N):
-        judge.feed(rank, told(rank).encode() + b"0\nr\n")
+        judge.feed(rank, definitions(rank).encode() + b"0\nr\n")
     with pytest.raises(OSError, match="full"):
         judge.read()
     judge.give_up("the disk is full")
-    assert judge.look() is None
+    assert judge.poll() is None
     assert [(each.ranks, each.count) for each in judge.calls()] == [((0, 1, 2, 3), 1)]
     assert judge.matcher.stopped == "the disk is full"
 
 
-def test_calls_that_are_too_many_to_be_told_apart_are_counted_together(
+def test_calls_beyond_the_limit_are_counted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distdemo.sanitizer.judge.MOST_KNOWN", N)
+    monkeypatch.setattr("distdemo.sanitizer.judge.MAX_KNOWN", N)
     judge = Judge(N)
-    for rank in range(N):  # the rank's first call is one of N that are told apart
-        judge.feed(rank, told(rank).encode() + b"0\nr\n")
+    for rank in range(N):  # the rank's first call is one of N that are distinguished
+        judge.feed(rank, definitions(rank).encode() + b"0\nr\n")
     judge.read()
     for rank in range(N):
         judge.feed(rank, b"1\nr\n2\nr\n")
@@ -178,7 +178,7 @@ def test_calls_that_are_too_many_to_be_told_apart_are_counted_together(
     ]
 
 
-def test_a_note_that_no_ring_holds_is_refused() -> None:
+def test_a_note_larger_than_the_ring_is_rejected() -> None:
     ring = Ring(memoryview(bytearray(HEAD + 7)))
     with pytest.raises(ValueError, match="8 bytes"):
         ring.write(b"1234567\n")
@@ -191,16 +191,16 @@ def test_a_note_that_no_ring_holds_is_refused() -> None:
         ("9", "rank 1: its notes can't be read"),
     ],
 )
-def test_why_nothing_is_compared_is_known(line: str, why: str) -> None:
+def test_the_reason_for_stopping_is_reported(line: str, why: str) -> None:
     judge = judged("0\nr\n")
     judge.feed(1, f"{line}\n1\n".encode())
     for rank in (0, 2, 3):
         judge.feed(rank, b"3\n")
-    assert judge.look() is judge.conclude({}) is None
+    assert judge.poll() is judge.conclude({}) is None
     assert judge.matcher.stopped == why
 
 
-def test_calls_that_differ_get_their_time_anew_if_those_before_were_not_made(
+def test_the_delay_of_a_mismatch_restarts_if_the_earlier_one_was_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
@@ -209,27 +209,27 @@ def test_calls_that_differ_get_their_time_anew_if_those_before_were_not_made(
     for _ in range(2):
         judge.feed(0, b"0\n")
         judge.feed(1, b"3\n")
-        assert judge.look() is None
+        assert judge.poll() is None
         judge.feed(1, b"u\n0\n")
         judge.feed(2, b"0\nr\n")
         judge.feed(3, b"0\nr\n")
-        assert judge.look() is None
+        assert judge.poll() is None
         now[0] += 100.0
 
 
-def test_a_deadlock_is_told_while_other_ranks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadlock_is_reported_while_other_ranks_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     judge = judged("0\nr\n")
-    judge.feed(0, b"2\n")  # of its pair
-    judge.feed(1, b"0\n")  # of all
+    judge.feed(0, b"2\n")  # a call of its pair
+    judge.feed(1, b"0\n")  # a call of all ranks
     found = []
     for _ in range(4):
         for rank in (2, 3):
             judge.feed(rank, b"2\nr\n")
         for _ in range(3):
             now[0] += 0.2
-            found.append(judge.look())
+            found.append(judge.poll())
     assert [each.kind for each in found if each] == ["deadlock"] * 4
     assert found[-1] is not None
     assert found[-1].ranks == (0, 1)
@@ -245,19 +245,19 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_call_that_is_refused_is_told_if_the_program_ends_by_it(how: str) -> None:
+def test_a_rejected_call_is_reported_if_the_program_ends_because_of_it(how: str) -> None:
     rest, kind = ENDS[how]
     judge = judged("0\nr\n")
     bad = call_line(4, 0, Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9))
-    for again in range(2):  # each look finds it in such a call
+    for again in range(2):  # each poll sees it in such a call
         for rank in range(N):
             judge.feed(rank, f"{'' if again else bad}\n4\n".lstrip("\n").encode())
-        assert judge.look() is None
+        assert judge.poll() is None
         for rank in range(N):
             judge.feed(rank, b"u\n")
     for rank in range(N):
         judge.feed(rank, f"{rest}\n".encode())
-    found = judge.look() or judge.look() or judge.conclude({})
+    found = judge.poll() or judge.poll() or judge.conclude({})
     assert (found and found.kind) == kind
 
 
@@ -267,12 +267,12 @@ TOO_FAR = Call("broadcast", REFUSED, "float32", (8,), 8, "cpu", root=9)
 @pytest.mark.parametrize(
     ("refused", "then"), [(TOO_FAR, 0), (reduction(50), 0), (reduction(50), 4)]
 )
-def test_who_is_refused_late_does_not_differ(
+def test_a_late_rejection_is_no_mismatch(
     refused: Call, then: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All make a call that torch refuses, and go on; one is looked at in it.
+    """Every rank makes a call that torch rejects, and continues; one is polled during it.
 
-    What they make then is another call, the same from another line, or just the same.
+    Their next call is a different one, the same from a different line, or exactly the same.
     """
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -281,14 +281,14 @@ def test_who_is_refused_late_does_not_differ(
     for rank in range(N):
         judge.feed(rank, f"{bad}\n4\n".encode() + f"u\n{then}\n".encode() * (rank < N - 1))
     for _ in range(2):
-        assert judge.look() is None
+        assert judge.poll() is None
         now[0] += 0.1
     judge.feed(N - 1, f"u\n{then}\n".encode())
     for _ in range(3):
         now[0] += 10.0
-        assert judge.look() is None
+        assert judge.poll() is None
     for rank in range(N):
         judge.feed(rank, b"r\n0\nr\n")
-    assert judge.look() is None
+    assert judge.poll() is None
     assert judge.matcher.group(tuple(range(N)), "gloo", 0).agreed == 3
     assert judge.matcher.shifts() == []

@@ -1,4 +1,4 @@
-"""Programs with mistakes are found: kind, ranks and line. Nothing is said of right ones."""
+"""Mistakes are found with kind, ranks and line, and correct programs have no findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import sanitizer.collectives  # noqa: F401 - registers its programs
 import sanitizer.tensors  # noqa: F401 - as above
 import sanitizer.waits  # noqa: F401 - as above
-from sanitizer.pairs import FAULTY, RIGHT, Program, count_look
+from sanitizer.pairs import FAULTY, RIGHT, Program, count_poll
 from warm import Warm
 
 from distdemo.launcher import workers
@@ -32,16 +32,16 @@ Found = tuple[WorldReport, tuple[Finding, ...]]
 
 
 def call(rank: Rank, program: Program, notes: Notes) -> None:
-    """On a rank: the program, noted."""
-    faulthandler.disable()  # pytest's: a backend that aborts would write its whole stack
+    """Run the program on a rank and record its calls."""
+    faulthandler.disable()  # pytest enables it, and a backend that aborts would print its stack
     with noting(notes, rank.rank, rank.world_size):
         program(rank.rank, rank.world_size)
 
 
 def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found:
-    """How it went, and what was found; the notes are kept in a folder, as ranks would record them.
+    """Run a program and return the report and findings; write the notes to a folder, too.
 
-    The launcher looks more often than it does for people.
+    The launcher polls more often than by default.
     """
     world = WorldSpec(size, deadline=60.0, start_method="fork", capture=True)
     with ExitStack() as held:
@@ -55,7 +55,7 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
         feed = inspector.judge.feed
 
         def keep(rank: int, piece: bytes) -> None:
-            if inspector.judge.finding is None:  # then ranks are killed, and others fail by that
+            if inspector.judge.finding is None:  # later notes include the effects of killing ranks
                 files[rank].write(piece)
             feed(rank, piece)
 
@@ -63,7 +63,7 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
         notes = replace(inspector.notes, buffers=buffers)
 
         def look(outcomes: Sequence[Outcome | None]) -> bool:
-            count_look()
+            count_poll()
             return inspector.look(outcomes)
 
         report = run_world(world, call, (program, notes), look=look)
@@ -71,7 +71,7 @@ def sanitized(program: Program, size: int, buffers: bool, folder: Path) -> Found
 
 
 def run(program: Program, size: int, warm: Warm, folder: Path, *, buffers: bool) -> Found:
-    """The same; where DDP is made, which loads torch's compiler, by a process that has it."""
+    """Run a program; one with DDP, which imports torch's compiler, runs in a warm process."""
     if program is one_after_the_other or "DistributedDataParallel" in inspect.getsource(program):
         found: Found = warm(sanitized, program, size, buffers, folder)
         return found
@@ -79,14 +79,14 @@ def run(program: Program, size: int, warm: Warm, folder: Path, *, buffers: bool)
 
 
 def lines_at_fault(program: Program) -> set[int]:
-    """The lines that end in ``# wrong``."""
+    """Return the lines that end in ``# wrong``."""
     lines, first = inspect.getsourcelines(program)
     return {first + index for index, line in enumerate(lines) if line.rstrip().endswith("# wrong")}
 
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_program_is_found(name: str, warm: Warm, tmp_path: Path) -> None:
-    """As it runs, and from what its ranks have noted."""
+    """The mistake is found while the program runs, and in its recorded notes."""
     made = FAULTY[name]
     report, findings = run(made.program, made.size, warm, tmp_path, buffers=made.kind == "buffers")
     assert findings, report.verdict
@@ -97,11 +97,11 @@ def test_a_faulty_program_is_found(name: str, warm: Warm, tmp_path: Path) -> Non
     assert report.seconds < 30  # it was not the deadline
     (afterwards,) = judged(tmp_path).findings
     assert afterwards.kind == found.kind
-    assert {*afterwards.ranks} >= {*made.ranks}  # others may have come to it since
+    assert {*afterwards.ranks} >= {*made.ranks}  # more ranks may have reached it since
 
 
 def needs_own_world(program: Program) -> bool:
-    """Whether it ends its rank, or names groups by how many this rank is in, as torch does."""
+    """Return True if it exits its rank, or depends on how many groups the rank is in."""
     words = "exit|destroy_process_group|use_local_synchronization"
     return re.search(words, inspect.getsource(program)) is not None
 
@@ -110,7 +110,7 @@ LAST = [program for program in RIGHT if needs_own_world(program)]
 
 
 def one_after_the_other(rank: int, size: int) -> None:
-    """All others."""
+    """Run all other correct programs."""
     for program in RIGHT:
         if program not in LAST:
             program(rank, size)
@@ -118,7 +118,7 @@ def one_after_the_other(rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("buffers", [False, True])
 @pytest.mark.parametrize("program", [one_after_the_other, *LAST])
-def test_nothing_is_said_of_a_right_program(
+def test_a_correct_program_has_no_findings(
     program: Program, buffers: bool, warm: Warm, tmp_path: Path
 ) -> None:
     report, findings = run(program, 4, warm, tmp_path, buffers=buffers)

@@ -1,7 +1,7 @@
-"""Programs that wait in vain: who leaves, groups, sends and receives, and deadlocks.
+"""Programs that hang: early exits, groups, sends and receives, and deadlocks.
 
-After mistakes that users tell of in PyTorch's issues and forum, and after the classes of the MPI
-Bugs Initiative. Each faulty program stands before the same program, mended.
+Based on mistakes reported in PyTorch's issues and forum, and on the classes of the MPI Bugs
+Initiative. Each faulty program is followed by its fixed version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from sanitizer.pairs import compute, faulty, looked, right
+from sanitizer.pairs import compute, faulty, poll_count, right
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -104,7 +104,7 @@ def destroys_before_the_last_call(rank: int, size: int) -> None:
     dist.all_reduce(total)
     if rank == 1:
         dist.destroy_process_group()  # wrong
-        compute()  # it has not ended
+        compute()  # it hasn't exited
     else:
         dist.all_reduce(total)
 
@@ -123,8 +123,8 @@ def destroys_a_pair_while_others_go_on(rank: int, size: int) -> None:
     elif rank == 0:
         dist.all_reduce(total, group=pairs[0])
     else:
-        first = looked()
-        while looked() < first + 100:
+        first = poll_count()
+        while poll_count() < first + 100:
             dist.all_reduce(total, group=pairs[1])
 
 
@@ -175,7 +175,7 @@ def destroys_after_the_last_call(rank: int, size: int) -> None:
         dist.destroy_process_group(pair)
     dist.broadcast(total, src=1)
     if rank == 1:
-        dist.destroy_process_group()  # the others may still receive
+        dist.destroy_process_group()  # other ranks may still be receiving
     compute()
 
 
@@ -318,7 +318,7 @@ def group_made_by_everybody(rank: int, size: int) -> None:
 @faulty("group", ranks=(2,))
 def groups_made_in_another_order(rank: int, size: int) -> None:
     pairs = [[0, 1], [2, 3]]
-    if rank == 2:  # as by the order of a set of names
+    if rank == 2:  # like the order of a set of names
         pairs.reverse()
     groups = {tuple(pair): dist.new_group(pair) for pair in pairs}  # wrong
     own = groups[0, 1] if rank < 2 else groups[2, 3]
@@ -762,7 +762,7 @@ def rows_and_then_columns(rank: int, size: int) -> None:
 def comes_late(rank: int, size: int) -> None:
     dist.barrier()
     if rank == 1:
-        compute()  # reads its data, as the others have
+        compute()  # reads its data, as the other ranks have
     total = torch.ones(2)
     dist.all_reduce(total)
     if rank == 2:
@@ -799,7 +799,7 @@ def a_thread_waits_for_orders(rank: int, size: int) -> None:
         return
     with ThreadPoolExecutor(1) as pool:
         ordered = pool.submit(dist.recv, torch.empty(1), 0, orders)
-        compute()  # computes meanwhile
+        compute()  # computes in the meantime
         if rank == 1:
             dist.send(torch.ones(1), dst=0)
         assert ordered.result() == 0
@@ -856,7 +856,7 @@ def catches_an_error_of_its_own(rank: int, size: int) -> None:
     dist.barrier()
     if rank == 1:
         with suppress(ValueError):
-            dist.send(torch.ones(1), dst=rank)  # to itself, which torch refuses at once
+            dist.send(torch.ones(1), dst=rank)  # to itself, which torch rejects immediately
         with suppress(RuntimeError):
             torch.ones(2) + torch.ones(3)
     total = torch.ones(1)
@@ -870,7 +870,7 @@ def falls_back_from_avg(rank: int, size: int) -> None:
         mean = torch.full((2,), float(size * rank))
         try:
             dist.all_reduce(mean, dist.ReduceOp.AVG)
-        except (RuntimeError, ValueError):  # gloo has none
+        except (RuntimeError, ValueError):  # gloo doesn't support it
             dist.all_reduce(mean, dist.ReduceOp.SUM)
             mean /= size
         assert mean.tolist() == [6, 6]
@@ -941,7 +941,7 @@ def a_receive_that_is_refused_and_made_again(rank: int, size: int) -> None:
     if rank == 0:
         dist.send(torch.ones(3, 2), 1)
     elif rank == 1:
-        compute()  # the send is noted by now
+        compute()  # the send has been recorded
         with suppress(RuntimeError, ValueError):
             dist.recv(box.t(), 0)
         dist.recv(box, 0)
@@ -950,7 +950,7 @@ def a_receive_that_is_refused_and_made_again(rank: int, size: int) -> None:
 
 @right
 def gives_up_a_barrier_for_which_others_do_not_come(rank: int, size: int) -> None:
-    """So its private group is of no more use, but the others' are."""
+    """Its own group is unusable then, but those of the other ranks aren't."""
     pair = dist.new_group([0, 1])
     if rank == 0:
         with suppress(RuntimeError):

@@ -1,4 +1,4 @@
-"""The pytest plugin, as its users run it: a pytest of its own over the samples."""
+"""Run the pytest plugin over the samples, in a separate pytest process."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ OUTCOMES = {
         "test_rank_without_ranks",
     },
 }
-"""What comes of the samples; all others pass."""
+"""Outcomes of the samples; all other samples pass."""
 
 
 @contextmanager
 def pytested(folder: Path, *words: str, **options: object) -> Iterator[Run]:
-    """Pytest over all samples, without what the project's own tests are configured to do."""
+    """Run pytest over all samples, without the configuration of the project's own tests."""
     for name in ("ways", "faults"):
         shutil.copy(SAMPLES / f"{name}.py", folder / f"test_{name}.py")
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings =\n    ignore::ResourceWarning\n")
     temporary = folder / "tmp"
     temporary.mkdir()
     line = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", *words]
-    # Where CI is set, pytest shows more of a comparison that failed.
+    # With CI set, pytest shows more of a failed comparison.
     plain = {"CI": "", "BUILD_NUMBER": "", "PYTEST_ADDOPTS": "", "COLUMNS": "80"}
     with running(line, temporary, cwd=folder, env=plain, **options) as run:
         yield run
 
 
 def outcomes(file: Path) -> dict[str, set[str]]:
-    """By outcome: the tests that had it, from a report in JUnit's format."""
+    """Return the tests with each outcome, from a JUnit report."""
     found: dict[str, set[str]] = {"passed": set()}
-    for case in ET.parse(file).getroot().iter("testcase"):  # noqa: S314 - made a moment ago
+    for case in ET.parse(file).getroot().iter("testcase"):  # noqa: S314 - our own file
         what = "passed"
         for child in case:
             if child.tag == "skipped":
@@ -70,14 +70,14 @@ def outcomes(file: Path) -> dict[str, set[str]]:
 
 
 def scrubbed(text: str) -> str:
-    """A report without what differs from run to run."""
+    """Remove the parts of a report that differ between runs."""
     text = re.sub(r"\S*/(?=test_\w+\.py)", "", text)
     return re.sub(r"in \d+\.\d+s|pid=\d+|0x[0-9a-f]+", "*", text)
 
 
-@pytest.mark.timeout(300)  # two runs side by side, each of which loads torch twice
-def test_the_ways_of_pytest(tmp_path: Path) -> None:
-    """Plainly, and beside it with two workers: the same outcomes."""
+@pytest.mark.timeout(300)  # two parallel runs, each of which loads torch twice
+def test_all_outcomes_of_pytest(tmp_path: Path) -> None:
+    """A plain run and a run with two workers have the same outcomes."""
     with ExitStack() as held:
         files = []
         runs = []
@@ -94,15 +94,15 @@ def test_the_ways_of_pytest(tmp_path: Path) -> None:
             assert found == OUTCOMES, out
             assert {"test_average", "test_sizes", "test_after_all_that"} <= passed
         for run in runs:
-            assert wait_until(lambda run=run: not run.left())  # type: ignore[misc]  # mypy takes no default
+            assert wait_until(lambda run=run: not run.left())  # type: ignore[misc]  # mypy rejects the default
     _, out, err = ends[0]
-    assert err == ""  # xdist's workers may say that they were hurried when they ended
+    assert err == ""  # xdist's workers may complain about their shutdown
     matches(Path(__file__).parent / "golden" / "failures.txt", scrubbed(shown_failures(out)))
     assert "test_ways.py::test_warns" in out
 
 
 def shown_failures(out: str) -> str:
-    """The part of pytest's output about some of the tests."""
+    """Return pytest's output about some of the failed tests."""
     wanted = ("test_asserts_on_two", "test_leaves_the_others_alone", "test_hangs")
     parts = re.split(r"^_{3,} (?:ERROR .* )?(\w+) _{3,}$", out, flags=re.MULTILINE)
     by_name = dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -114,27 +114,27 @@ def test_stops_at_the_first_failure_and_shows_all(tmp_path: Path) -> None:
         code, out, _ = run.finish()
     assert code == 1
     assert "1 failed in" in out
-    assert out.count("what has come is wrong") >= 3  # both tracebacks, and the summary
+    assert out.count("wrong data received") >= 3  # both tracebacks and the summary
 
 
 def test_the_debugger_has_the_terminal(tmp_path: Path) -> None:
     main, side = pty.openpty()
-    said = bytearray()
+    output = bytearray()
 
-    def heard(words: bytes) -> bool:
+    def received(words: bytes) -> bool:
         with os.fdopen(os.dup(main), "rb", buffering=0) as terminal:
             os.set_blocking(main, False)
-            said.extend(terminal.read(1 << 16) or b"")
-        return words in said
+            output.extend(terminal.read(1 << 16) or b"")
+        return words in output
 
     words = ["--pdb", "-x", "test_faults.py"]
     try:
         with pytested(tmp_path, *words, stdin=side, stdout=side, stderr=side) as run:
-            assert wait_until(lambda: heard(b"(Pdb) "), PATIENCE), said.decode()
+            assert wait_until(lambda: received(b"(Pdb) "), PATIENCE), output.decode()
             os.write(main, b"p 'numbers', numbers\n")
-            assert wait_until(lambda: heard(b"('numbers', ["), PATIENCE), said.decode()
+            assert wait_until(lambda: received(b"('numbers', ["), PATIENCE), output.decode()
             os.write(main, b"q\n")
-            assert wait_until(lambda: heard(b"1 failed"), PATIENCE), said.decode()
+            assert wait_until(lambda: received(b"1 failed"), PATIENCE), output.decode()
             assert run.process.wait(PATIENCE) != 0
     finally:
         os.close(main)
@@ -158,7 +158,7 @@ def test_ctrl_c_says_where_the_ranks_were(tmp_path: Path) -> None:
         assert wait_until(lambda: not run.left())
 
 
-def test_unmarked_tests_pay_nothing(tmp_path: Path) -> None:
+def test_unmarked_tests_have_no_overhead(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text(
         "import sys\ndef test_plain():\n    assert 'torch' not in sys.modules\n"
     )
@@ -168,9 +168,9 @@ def test_unmarked_tests_pay_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", ["", "0", "2, 3", "'two'", "2, nodes=3", "2, timeout=0"])
-def test_marks_that_mean_nothing(mark: str, tmp_path: Path) -> None:
-    from distdemo.testing.plugin import read
+def test_invalid_marks_are_rejected(mark: str, tmp_path: Path) -> None:
+    from distdemo.testing.plugin import parse_mark
 
-    made = eval(f"pytest.mark.ranks({mark})", {"pytest": pytest})  # noqa: S307 - from the table above
+    made = eval(f"pytest.mark.ranks({mark})", {"pytest": pytest})  # noqa: S307 - constant input
     with pytest.raises(ValueError, match=r"rank|timeout"):
-        read(made.mark)
+        parse_mark(made.mark)

@@ -27,8 +27,8 @@ def test_what_ranks_return() -> None:
         assert run(total, 3.0) == [3.0] * 2
 
 
-def test_a_failure_is_an_assertions() -> None:
-    with pytest.raises(RanksError, match="Rank 1 ended") as caught:
+def test_a_failure_is_an_assertion_error() -> None:
+    with pytest.raises(RanksError, match="Rank 1 exited") as caught:
         run_ranks(alone, 2)
     assert "test_ranks.py:20 in alone" in str(caught.value)
     assert isinstance(caught.value, AssertionError)

@@ -1,4 +1,4 @@
-"""Tests that fail, in all the ways that ranks can."""
+"""Tests that fail in all the ways in which ranks can fail."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def test_asserts_on_two(rank):
     numbers = [rank, 5]
     print(f"rank {rank} has {numbers}")
     dist.barrier()
-    assert numbers == [0, 5] or rank < 2, "what has come is wrong"
+    assert numbers == [0, 5] or rank < 2, "wrong data received"
     dist.barrier()
 
 

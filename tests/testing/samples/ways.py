@@ -1,4 +1,4 @@
-"""Tests that pass, skip, or fail as expected, in all the ways that pytest has."""
+"""Tests that pass, are skipped or fail as expected, in all the ways that pytest supports."""
 
 import unittest
 import warnings
@@ -94,13 +94,13 @@ class TestUnittest(unittest.TestCase):
 
 @pytest.mark.ranks(2)
 def test_skipped_by_all():
-    pytest.skip("nobody wants to")
+    pytest.skip("not needed")
 
 
 @pytest.mark.ranks(2)
 def test_skipped_by_one(rank):
     if rank == 1:
-        pytest.skip("rank 0 looks")
+        pytest.skip("only rank 0 checks")
     assert rank == 0
 
 
