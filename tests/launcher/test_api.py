@@ -35,7 +35,7 @@ def work_size_first(size, rank): ...
 
 
 def test_rank_and_size_are_given_to_a_function_that_names_them_first():
-    for fn, args, shape in (
+    for fn, args, count in (
         (work, (), 0),
         (work_batch, (32,), 0),
         (work_rank, (), 1),

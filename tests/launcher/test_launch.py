@@ -249,7 +249,7 @@ def test_ranks_that_all_wait_for_each_other_have_no_single_culprit():
     error = failing(both_send_first, world_size=2, timeout=SOON)
     assert error.rank is None
     assert error.report.verdict.consequences == (0, 1)
-    assert "wait for each other" in error.what
+    assert "waiting for each other" in error.what
 
 
 def test_stopped_ranks_and_those_that_ignore_sigterm_do_not_hold_up_the_end():
@@ -279,7 +279,7 @@ def test_ranks_that_miss_a_monitored_barrier_are_named_by_their_numbers_in_the_w
 
     error = failing(barrier)
     assert (error.report.verdict.ranks, error.report.verdict.consequences) == ((2,), (0,))
-    assert error.what.startswith("Rank 2 never came to the barrier: ")
+    assert error.what.startswith("Rank 2 never reached the barrier: ")
     assert "monitored_barrier" in error.traceback
 
 

@@ -86,7 +86,7 @@ def test_a_value_that_can_not_be_told_or_read_is_an_error_of_its_rank():
     assert isinstance(first, Raised)
     assert isinstance(second, Raised)
     assert "rank.tell(threading.Lock())" in first.traceback
-    assert "told can't be read back" in second.message
+    assert "sent can't be unpickled" in second.message
     assert listener.heard == []
 
 

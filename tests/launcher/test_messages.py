@@ -30,7 +30,7 @@ from distdemo.launcher.messages import (
     main_can_be_imported,
 )
 from distdemo.launcher.records import Died, Raised, Returned
-from distdemo.launcher.worker import KEPT_OUTPUT, Worker
+from distdemo.launcher.worker import MAX_OUTPUT_BYTES, Worker
 
 LARGE = Completed(os.urandom(3_000_000), 1.5)  # more than any pipe holds
 
@@ -208,7 +208,7 @@ def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(worker):
     worker.sender.send(Completed(dumps(None), worker.began))  # it does not know
     worker.hear()
     assert worker.outcome.type == "SystemExit"
-    assert "the value that it returned can't be read back" in worker.outcome.message
+    assert "the value that it returned can't be unpickled" in worker.outcome.message
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["closed pipe", "a child holds its pipe"])
@@ -242,6 +242,6 @@ def test_the_last_of_what_a_rank_wrote_is_kept_and_handed_on_as_it_comes(worker)
     worker.pen._send(b"last \xff")
     worker.read()
     output = worker.final(late=False).output
-    assert len(output) == KEPT_OUTPUT
+    assert len(output) == MAX_OUTPUT_BYTES
     assert output.endswith("last \N{REPLACEMENT CHARACTER}")
     assert sum(map(len, pieces)) == 120_006

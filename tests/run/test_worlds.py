@@ -227,7 +227,7 @@ def test_a_rank_that_has_left_is_named_when_its_peers_lose_it():
 
     verdict = run_world(world(2, group=False), leave).verdict
     assert verdict is not None
-    assert verdict.what == "Rank 1 had left when rank 0 still needed it."
+    assert verdict.what == "Rank 1 exited while rank 0 still needed it."
     assert (verdict.ranks, verdict.consequences) == ((1,), (0,))
 
 
