@@ -41,14 +41,14 @@ class UserProgram:
 
 @dataclass(frozen=True, slots=True)
 class WorldSpec:
-    """The ranks to start on this machine.
+    """World to start.
 
     Attributes:
         world_size: Number of ranks.
         backend: Name of the backend in torch, ``gloo``.
         device: ``cpu``, or ``cuda``: then rank r uses GPU r modulo the number of GPUs.
         deadline: Seconds from the start of the first rank until the world is stopped.
-        stall: Seconds without progress, once a rank has started, until the world is stopped; None
+        stall: Seconds without progress, after a rank has started, until the world is stopped; None
             for no limit. Progress is a rank's new phase, message or end; for a user's program also
             its output and processor use.
         provider: Module that registers the backend with torch, imported by each rank, or empty.
@@ -131,7 +131,7 @@ class Raised(Outcome):
     """The function raised.
 
     Attributes:
-        consequence: True if the rank only lost a peer, or waited for one in vain.
+        consequence: True if the rank only lost a peer, or waited for one that never came.
         missing: Ranks that it waited for, if the backend named them (a monitored barrier).
         excerpt: Traceback without the frames of libraries.
     """
@@ -163,7 +163,7 @@ class Died(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut(Outcome):
-    """The rank was still running at the deadline."""
+    """The rank was still running when the world was stopped."""
 
     kind: ClassVar[str] = "timed out"
 

@@ -45,7 +45,7 @@ class End(Enum):
     """Reason for which the launcher stopped waiting."""
 
     DONE = auto()  # every rank has ended
-    FAILED = auto()  # a rank failed, and the others had `SETTLE` seconds to exit
+    FAILED = auto()  # a rank failed, and the other ranks had `SETTLE` seconds to exit
     TIMED_OUT = auto()
     STALLED = auto()  # no progress for longer than the world allows
     ENDED_EARLY = auto()  # a callback returned True

@@ -1,4 +1,4 @@
-"""What a rank sends and the launcher makes of it; values travel by pickle."""
+"""Messages between a rank and the launcher, and pickled values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pipe():
 def test_messages_of_any_size_arrive_whole_and_in_order_and_the_end_after_the_last(pipe):
     reader, writer = pipe
     sender, receiver = Sender(writer.fileno()), Receiver(reader.fileno())
-    assert receiver.receive() == []  # never waits
+    assert receiver.receive() == []  # never blocks
     sent: list[Any] = [Reached(0, "started", 1.5), Told(b"value"), LARGE, Completed(b"value", 2.5)]
 
     def send():
@@ -109,17 +109,17 @@ def test_other_tensors_travel_as_they_are():
 
 
 def test_a_tensor_of_another_device_arrives_on_the_cpu():
-    # The meta device is the one accelerator that every machine has; it holds no numbers, so
-    # what torch says when it is asked to copy them is the proof that it was asked.
+    # The meta device is the only accelerator that every machine has. It holds no numbers, so
+    # torch's error shows that it was asked to copy them.
     with pytest.raises(NotImplementedError, match="meta"):
         dumps(torch.empty(2, device="meta"))
 
 
 def work():
-    """Under test it belongs to a made-up main module."""
+    """Function that the test assigns to a fake main module."""
 
 
-def test_work_that_a_new_process_could_not_find_is_not_packed(monkeypatch):
+def test_work_that_a_new_process_could_not_find_is_not_pickled(monkeypatch):
     monkeypatch.setattr(work, "__module__", "__main__")
     for file, name, found in (
         (None, None, False),  # a prompt
@@ -148,19 +148,19 @@ def test_work_that_a_new_process_could_not_find_is_not_packed(monkeypatch):
 
 
 class Process(BaseProcess):
-    """As much of a process as a worker looks at."""
+    """Fake process with the attributes that a worker uses."""
 
     exitcode: int | None = None
 
     def __init__(self):
-        """None was started."""
+        """Do nothing: no process was started."""
 
     def join(self, timeout=None):
-        """It has ended already, or never will."""
+        """Do nothing: there is nothing to wait for."""
 
 
 class Watched(Worker):
-    """With the rank's own ends."""
+    """Worker with the rank's ends of the pipes."""
 
     sender: Any
     writer: Any
@@ -169,7 +169,7 @@ class Watched(Worker):
 
 @pytest.fixture
 def worker():
-    """Rank 3, and what it sends through."""
+    """Worker of rank 3, with the rank's ends of the pipes."""
     reader, writer = multiprocessing.Pipe(duplex=False)
     output, pen = multiprocessing.Pipe(duplex=False)
     os.set_blocking(output.fileno(), False)
@@ -197,7 +197,7 @@ def leave():
 
 
 class Leaves:
-    """Ends the process that reads it, if that lets it."""
+    """Object whose unpickling raises `SystemExit`."""
 
     def __reduce__(self):
         return leave, ()
@@ -205,7 +205,7 @@ class Leaves:
 
 def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(worker):
     worker.sender.send(Completed(dumps(Leaves()), worker.began))
-    worker.sender.send(Completed(dumps(None), worker.began))  # it does not know
+    worker.sender.send(Completed(dumps(None), worker.began))  # the rank continues
     worker.hear()
     assert worker.outcome.type == "SystemExit"
     assert "the value that it returned can't be unpickled" in worker.outcome.message

@@ -120,7 +120,7 @@ def test_a_rank_that_exited_is_reported_with_its_exit_code_and_message() -> None
     assert found.why.startswith('Its message: "no data in /tmp". Last phase reached')
     assert "sys.exit" in found.hint
     found = verdict(Died(rank=0, at=0.1, exit_code=1), Stopped(rank=1))
-    assert "__main__" in found.hint  # it never started
+    assert "__main__" in found.hint  # the rank never started
 
 
 def test_every_signal_is_named_and_has_advice() -> None:
