@@ -51,12 +51,12 @@ class Worker:
         receiver: Decoder of the messages from ``reader``.
         output: Launcher's end of the rank's stdout and stderr, if they are captured.
         own_group: True if the rank runs a program that may exit with ``os._exit(0)``.
-        said: Last bytes of the output.
+        captured: Last bytes of the output.
         phase: Last phase that the rank reached.
         outcome: Outcome, or None while the rank runs.
         where: Position of the rank when it was asked for its stack.
-        told: Called with the rank and each value that it sends, or None.
-        wrote: Called with the rank and each piece of its output, or None.
+        on_message: Called with the rank and each value that it sends, or None.
+        on_output: Called with the rank and each piece of its output, or None.
     """
 
     rank: int
@@ -66,20 +66,20 @@ class Worker:
     receiver: Receiver
     output: Connection | None = None
     own_group: bool = False
-    said: bytearray = field(default_factory=bytearray)
+    captured: bytearray = field(default_factory=bytearray)
     phase: Phase = NOT_STARTED
     outcome: Outcome | None = None
     where: Where | None = None
-    told: Hear | None = None
-    wrote: OnOutput | None = None
+    on_message: Hear | None = None
+    on_output: OnOutput | None = None
 
-    def hear(self) -> bool:
+    def receive(self) -> bool:
         """Handle the messages that have arrived; False at end of file."""
         for message in self.receiver.receive():
-            self._note(message)
+            self._handle(message)
         if self.receiver.closed and self.outcome is None:
             self.process.join(EXIT_TIMEOUT_S)
-            self._note_death()
+            self._record_exit()
         return not self.receiver.closed
 
     def read(self) -> bytes | None:
@@ -90,21 +90,21 @@ class Worker:
             data = os.read(self.output.fileno(), MAX_OUTPUT_BYTES)
         except BlockingIOError:
             return None
-        self.said += data
-        del self.said[:-MAX_OUTPUT_BYTES]
-        if self.wrote is not None and data:
-            self.wrote(self.rank, data)
+        self.captured += data
+        del self.captured[:-MAX_OUTPUT_BYTES]
+        if self.on_output is not None and data:
+            self.on_output(self.rank, data)
         return data
 
-    def look(self) -> bool:
+    def check_exit(self) -> bool:
         """Return True if the rank has exited although its pipe, held by a child, is still open.
 
         Return False if its end was known before.
         """
         if self.outcome is not None or self.process.exitcode is None:
             return False
-        self.hear()
-        self._note_death()
+        self.receive()
+        self._record_exit()
         return True
 
     def signal(self, number: int) -> None:
@@ -124,7 +124,7 @@ class Worker:
             outcome = TimedOut(rank=self.rank, phase=self.phase, at=now, where=self.where)
         elif outcome is None:
             outcome = Stopped(rank=self.rank, phase=self.phase, at=now)
-        return replace(outcome, output=self.said.decode(errors="replace"))
+        return replace(outcome, output=self.captured.decode(errors="replace"))
 
     def close(self) -> None:
         """Reap the process, which has exited, and close its descriptors."""
@@ -137,18 +137,18 @@ class Worker:
         if self.output is not None:
             self.output.close()
 
-    def _note(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if self.outcome is not None:  # a value of it could not be unpickled here
             return
         if isinstance(message, Reached):
             self.phase = Phase(message.step, message.name, message.at - self.began)
         elif isinstance(message, Told):
-            if self.told is not None:
+            if self.on_message is not None:
                 value = self._unpickled(message.payload, "sent", time.monotonic())
                 if isinstance(value, Raised):
                     self.outcome = value
                 else:
-                    self.told(self.rank, value)
+                    self.on_message(self.rank, value)
         elif isinstance(message, Completed):
             value = self._unpickled(message.payload, "returned", message.at)
             at = message.at - self.began
@@ -174,7 +174,7 @@ class Worker:
                 traceback="",
             )
 
-    def _note_death(self) -> None:
+    def _record_exit(self) -> None:
         """Record the end of a process that exited without a final message."""
         code = self.process.exitcode
         if self.outcome is not None or code is None:

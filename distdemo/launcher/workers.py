@@ -141,8 +141,8 @@ class Workers:
         self._listeners: Sequence[Listener] = ()
         self._deadline = self.began + world.deadline
         self._failed_at: float | None = None
-        self._moved_at: float | None = None  # None until the first message of a rank
-        self._enough = False
+        self._progress_at: float | None = None  # None until the first message of a rank
+        self._ended_early = False
         self._activity: Activity | None = None
         self._polled = 0  # index of the worker that is polled next
         self._tree = None if world.user_program is None else ProcessTree()
@@ -263,13 +263,13 @@ class Workers:
             # Each rank leads a session, whose id is the rank's process id.
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
 
-        def told(rank: int, value: object) -> None:
-            if hear is not None and not self._enough:
-                self._enough = hear(rank, value) is True
+        def on_message(rank: int, value: object) -> None:
+            if hear is not None and not self._ended_early:
+                self._ended_early = hear(rank, value) is True
 
         reading = True
 
-        def read(rank: int, piece: bytes) -> None:
+        def on_output(rank: int, piece: bytes) -> None:
             nonlocal reading
             if reading and wrote is not None:
                 reading = False  # stays False if it raises: its own reader is gone
@@ -277,14 +277,16 @@ class Workers:
                 reading = True
 
         for worker in self._workers:
-            worker.told = None if hear is None else told
-            worker.wrote = None if wrote is None else read
+            worker.on_message = None if hear is None else on_message
+            worker.on_output = None if wrote is None else on_output
         with selectors.DefaultSelector() as selector:
             selector.register(self._interrupts, selectors.EVENT_READ)
             for listener in self._listeners:
                 selector.register(listener, selectors.EVENT_READ, listener.hear)
             for worker in self._workers:
-                selector.register(worker.reader, selectors.EVENT_READ, partial(self._take, worker))
+                selector.register(
+                    worker.reader, selectors.EVENT_READ, partial(self._receive, worker)
+                )
                 if worker.output is not None:
                     more = partial(self._read, worker)
                     selector.register(worker.output, selectors.EVENT_READ, more)
@@ -296,46 +298,46 @@ class Workers:
                 if time.monotonic() >= next_poll:
                     self._poll()
                     if look is not None:
-                        self._enough |= look([worker.outcome for worker in self._workers])
+                        self._ended_early |= look([worker.outcome for worker in self._workers])
                     next_poll = time.monotonic() + LOOK
         self.ended = end
         if end in (End.TIMED_OUT, End.STALLED, End.INTERRUPTED):
             for worker in self._workers:  # messages sent before the end count
-                self._take(worker)
+                self._receive(worker)
             self._collect_stacks()
 
-    def _take(self, worker: Worker) -> bool:
+    def _receive(self, worker: Worker) -> bool:
         """Handle a rank's messages; False at end of file."""
-        more = worker.hear()
-        self._note(worker)
+        more = worker.receive()
+        self._record_progress(worker)
         return more
 
     def _read(self, worker: Worker) -> bool:
         """Read a rank's output; False at end of file."""
         piece = worker.read()
         if piece and self._activity is not None:
-            self._moved_at = time.monotonic()
+            self._progress_at = time.monotonic()
         return piece is None or bool(piece)
 
     def _poll(self) -> None:
         for worker in self._workers[self._polled : self._polled + POLLED_AT_ONCE]:
-            if worker in self._running and worker.look():
-                self._note(worker)
+            if worker in self._running and worker.check_exit():
+                self._record_progress(worker)
         self._polled += POLLED_AT_ONCE
         if self._polled >= len(self._workers):
             self._polled = 0
         for worker in self._workers:
-            if worker.wrote is not None:
-                worker.wrote(worker.rank, b"")
+            if worker.on_output is not None:
+                worker.on_output(worker.rank, b"")
 
-    def _note(self, worker: Worker) -> None:
+    def _record_progress(self, worker: Worker) -> None:
         """Record progress, after the callbacks: a slow callback is not the ranks' fault."""
-        self._moved_at = time.monotonic()
+        self._progress_at = time.monotonic()
         if worker.outcome is None:
             return
         self._running.discard(worker)
         if self._failed_at is None and not isinstance(worker.outcome, Returned):
-            self._failed_at = self._moved_at
+            self._failed_at = self._progress_at
 
     # ------------------------------------------------------------------------- when to stop
 
@@ -346,7 +348,7 @@ class Workers:
             return End.INTERRUPTED
         if not self._running:
             return End.DONE
-        if self._enough:
+        if self._ended_early:
             return End.ENDED_EARLY
         for listener in self._listeners:
             if listener.over is not None:
@@ -355,7 +357,7 @@ class Workers:
             return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
         if now >= self._deadline:
             return End.TIMED_OUT
-        return End.STALLED if now >= self._stalled_at() and not self._at_work(now) else None
+        return End.STALLED if now >= self._stalled_at() and not self._is_active(now) else None
 
     def _pause(self) -> float:
         """Return the seconds until the next timeout or poll."""
@@ -367,15 +369,15 @@ class Workers:
 
     def _stalled_at(self) -> float:
         """Return the time of the stall limit; it counts from the first message of a rank."""
-        if self.world.stall is None or self._moved_at is None:
+        if self.world.stall is None or self._progress_at is None:
             return self._deadline
-        return self._moved_at + self.world.stall
+        return self._progress_at + self.world.stall
 
-    def _at_work(self, now: float) -> bool:
+    def _is_active(self, now: float) -> bool:
         """Return True, and restart the stall limit, if silent ranks are using the processor."""
         if self._activity is None or not self._activity.is_active():
             return False
-        self._moved_at = now
+        self._progress_at = now
         return True
 
     # ------------------------------------------------------------------------------ stacks

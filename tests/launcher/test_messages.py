@@ -164,30 +164,30 @@ class Watched(Worker):
 
     sender: Any
     writer: Any
-    pen: Any
+    output_writer: Any
 
 
 @pytest.fixture
 def worker():
     """Worker of rank 3, with the rank's ends of the pipes."""
     reader, writer = multiprocessing.Pipe(duplex=False)
-    output, pen = multiprocessing.Pipe(duplex=False)
+    output, output_writer = multiprocessing.Pipe(duplex=False)
     os.set_blocking(output.fileno(), False)
     made = Watched(3, time.monotonic(), Process(), reader, Receiver(reader.fileno()), output)
-    made.sender, made.writer, made.pen = Sender(writer.fileno()), writer, pen
+    made.sender, made.writer, made.output_writer = Sender(writer.fileno()), writer, output_writer
     yield made
-    for end in (reader, writer, output, pen):
+    for end in (reader, writer, output, output_writer):
         end.close()
 
 
 def test_what_a_rank_says_gets_its_phase_and_its_moment_on_the_clock_of_the_world(worker):
     worker.sender.send(Reached(0, "started", worker.began + 1.5))
-    assert worker.hear()
+    assert worker.receive()
     assert (worker.phase.name, worker.phase.at) == ("started", pytest.approx(1.5))
     assert worker.outcome is None
     raised = Raised(rank=3, at=worker.began + 2, type="ValueError", message="no", traceback="T")
     worker.sender.send(Failed(raised))
-    worker.hear()
+    worker.receive()
     failed: Any = worker.outcome
     assert (failed.phase.name, failed.at) == ("started", pytest.approx(2))
 
@@ -206,7 +206,7 @@ class Leaves:
 def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(worker):
     worker.sender.send(Completed(dumps(Leaves()), worker.began))
     worker.sender.send(Completed(dumps(None), worker.began))  # the rank continues
-    worker.hear()
+    worker.receive()
     assert worker.outcome.type == "SystemExit"
     assert "the value that it returned can't be unpickled" in worker.outcome.message
 
@@ -215,10 +215,10 @@ def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(worker):
 def test_a_death_without_a_word_is_noticed(held, worker):
     worker.process.exitcode = -signal.SIGKILL if held else 3
     if held:
-        assert worker.look()
+        assert worker.check_exit()
     else:
         worker.writer.close()
-        assert not worker.hear()
+        assert not worker.receive()
     assert isinstance(worker.outcome, Died)
     expected = (signal.SIGKILL, None) if held else (None, 3)
     assert (worker.outcome.signal, worker.outcome.exit_code) == expected
@@ -228,18 +228,18 @@ def test_last_words_count_more_than_the_death_after_them(worker):
     worker.sender.send(Completed(dumps(7), worker.began))
     worker.process.exitcode = -signal.SIGSEGV
     worker.writer.close()
-    worker.hear()
+    worker.receive()
     assert isinstance(worker.outcome, Returned)
 
 
 def test_the_last_of_what_a_rank_wrote_is_kept_and_handed_on_as_it_comes(worker):
     pieces = []
-    worker.wrote = lambda rank, piece: pieces.append(piece)
+    worker.on_output = lambda rank, piece: pieces.append(piece)
     for _ in range(3):
-        worker.pen._send(b"x" * 40_000)
+        worker.output_writer._send(b"x" * 40_000)
         assert worker.read()
     assert worker.read() is None
-    worker.pen._send(b"last \xff")
+    worker.output_writer._send(b"last \xff")
     worker.read()
     output = worker.final(late=False).output
     assert len(output) == MAX_OUTPUT_BYTES
