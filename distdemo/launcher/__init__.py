@@ -1,5 +1,5 @@
-"""How ranks come to life, are watched and end.
+"""Start, watch and stop ranks.
 
-A launcher runs a function on every rank of a world and says how each ended. It is handed the
-function and never knows what it does.
+The launcher runs a function on every rank of a world and reports how each rank ended. It knows
+nothing about what the function does.
 """

@@ -1,6 +1,6 @@
-"""What a rank says of an exception: whose fault it is, which ranks it names, where it was raised.
+"""Describe an exception in its rank: cause or consequence, ranks it names, traceback.
 
-Asked in the rank, where the traceback still has its frames.
+This runs in the rank, where the traceback still has its frames.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from distdemo.launcher.records import Raised
 from distdemo.launcher.stacks import is_library, is_ours
 from distdemo.launcher.verdict import lost_peer
 
-LONGEST = 200_000  # characters of a message or a traceback
+MAX_CHARS = 200_000  # of a message or a traceback
 _MISSED = re.compile(r"Ranks? (?P<ranks>\d+(, \d+)*) failed to pass monitoredBarrier")
 
 
 def raised(rank: int, error: BaseException) -> Raised:
-    """The outcome of a rank whose function raised this. ``at`` is now, on the monotonic clock."""
+    """Return the outcome of a rank whose function raised; ``at`` is now, on the monotonic clock."""
     missing, message = missing_ranks(error), shown(error)
     return Raised(
         rank=rank,
         at=time.monotonic(),
         type=type(error).__qualname__,
         message=message,
-        traceback=_told(_user_traceback, error),
+        traceback=_safe_text(_user_traceback, error),
         consequence=bool(missing) or (is_backends(error) and lost_peer(message)),
         missing=missing,
-        excerpt=_told(excerpt, error),
+        excerpt=_safe_text(excerpt, error),
     )
 
 
 def shown(thing: object) -> str:
-    """Its text, or the beginning and the end of it: a message may hold a whole data set."""
+    """Return the text of an object, shortened in the middle: it may hold a whole data set."""
     try:
         text = str(thing)
     except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
         return "(its text can't be shown)"
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_CHARS:
         return text
-    half, left_out = LONGEST // 2, len(text) - LONGEST
+    half, left_out = MAX_CHARS // 2, len(text) - MAX_CHARS
     return f"{text[:half]}\n[... {left_out:,} characters left out ...]\n{text[-half:]}"
 
 
-def _told(tell: Callable[[BaseException], str], error: BaseException) -> str:
-    """What can be told of an error; at least its type and text, whatever they are."""
+def _safe_text(describe: Callable[[BaseException], str], error: BaseException) -> str:
+    """Return ``describe(error)``, or the type and text if that raises."""
     try:
-        return shown(tell(error))
-    except BaseException:  # noqa: BLE001 - as above; and chains of errors may be too long
+        return shown(describe(error))
+    except BaseException:  # noqa: BLE001 - as above; chained errors may also recurse too deeply
         return f"{type(error).__qualname__}: {shown(error)}\n"
 
 
-# -------------------------------------------------------------------------------------- whose fault
+# -------------------------------------------------------------------------------------------- cause
 
 
 def is_backends(error: BaseException) -> bool:
-    """Whether torch.distributed raised this, in C++ or in its own Python, not the user's code.
+    """Return True if torch.distributed raised the error, in C++ or Python, not the user's code.
 
-    gloo's errors are plain RuntimeErrors, like many a user's. C++ raises them within a call, so
-    the innermost frame, which may be the user's (``handle.wait()``), stands at no ``raise``.
+    gloo raises plain RuntimeErrors, as user code may. They come from a call into C++, so the
+    innermost frame, which may be the user's (``handle.wait()``), isn't at a ``raise`` statement.
     """
     import torch.distributed as dist
 
@@ -79,15 +79,15 @@ def is_backends(error: BaseException) -> bool:
 
 
 def missing_ranks(error: BaseException) -> tuple[int, ...]:
-    """The ranks that never came to a monitored barrier, as its error names them; () if it isn't.
+    """Return the ranks that a monitored barrier's error reports as missing; () for other errors.
 
-    The error counts them within the barrier's group; here they are the world's.
+    The error has numbers within the barrier's group; the result has numbers within the world.
     """
     barrier = [t for t in _frames(error) if t.tb_frame.f_code.co_name == "monitored_barrier"]
     found = _MISSED.search(shown(error)) if barrier and is_backends(error) else None
     if found is None:
         return ()
-    with suppress(Exception):  # an unusual group: nobody is named then
+    with suppress(Exception):  # an unusual group: no rank is named
         import torch.distributed as dist
 
         group = barrier[-1].tb_frame.f_locals.get("group") or dist.group.WORLD
@@ -97,7 +97,7 @@ def missing_ranks(error: BaseException) -> tuple[int, ...]:
 
 
 def _frames(error: BaseException) -> list[TracebackType]:
-    """The frames of its traceback, the innermost last."""
+    """Return the frames of the traceback, innermost last."""
     frames = []
     trace = error.__traceback__
     while trace is not None:
@@ -110,7 +110,7 @@ def _frames(error: BaseException) -> list[TracebackType]:
 
 
 def _user_traceback(error: BaseException) -> str:
-    """The traceback from the user's first frame on, or all of it if the fault is in a launcher."""
+    """Return the traceback from the user's first frame on, or all of it if there is none."""
     here = os.path.dirname(__file__)  # noqa: PTH120 - two strings, no path
     trace = error.__traceback__
     while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == here:  # noqa: PTH120 - as above
@@ -120,21 +120,21 @@ def _user_traceback(error: BaseException) -> str:
 
 
 def excerpt(error: BaseException) -> str:
-    """The traceback of an exception, and of those that it came from, in the user's frames alone.
+    """Return the traceback of an exception and of those chained to it, with user frames only.
 
-    One without such a frame keeps those of libraries, as the user's program is then one.
+    A traceback without user frames keeps those of libraries: the user's program is a library then.
     """
-    told = traceback.TracebackException.from_exception(error)
-    for each in _chain(told):
+    whole = traceback.TracebackException.from_exception(error)
+    for each in _chain(whole):
         others = [frame for frame in each.stack if not is_ours(frame.filename)]
         own = [frame for frame in others if not is_library(frame.filename)]
         each.stack = traceback.StackSummary.from_list(own or others)
-    return "".join(told.format())
+    return "".join(whole.format())
 
 
-def _chain(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """It, what it came from, and what it is a group of: thousands, perhaps."""
-    waiting: list[traceback.TracebackException | None] = [told]
+def _chain(first: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """Yield an exception, its causes and contexts, and members of groups; not recursively."""
+    waiting: list[traceback.TracebackException | None] = [first]
     seen: set[int] = set()
     while waiting:
         each = waiting.pop()

@@ -1,8 +1,8 @@
-"""Preloaded into the forkserver: it removes the folder of its socket when its program is gone.
+"""Forkserver preload: remove the folder of the forkserver's socket after its program is killed.
 
-Python makes that folder in the program's name and removes it when the program exits; a program
-that is killed can't. The forkserver outlives it by a moment, because the pipe between them closes;
-a program that is killed while this is still being imported is gone when it is done.
+The program creates that folder and removes it when it exits, unless it is killed. The forkserver
+exits shortly after the program, when the pipe between them closes, and removes the folder then; it
+also notices a program that was killed during this import.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _program = int(os.environ.pop("_DISTDEMO_LAUNCHER", "0")) or os.getppid()
 
 
 def _own_socket() -> Path | None:
-    """The Unix socket that this process listens on; None if it has none."""
+    """Return the Unix socket that this process listens on, or None."""
     descriptors = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []  # noqa: PTH112 - no Path is needed
     for fd in map(int, descriptors):
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # closed in the meantime
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
                 with socket.socket(fileno=os.dup(fd)) as found:
                     listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -33,15 +33,15 @@ def _own_socket() -> Path | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove the socket, and its folder if that is empty and the program is gone."""
-    until = time.monotonic() + 0.5  # its pipe closes a moment before the kernel lets it go
+    """Remove the socket and its empty folder if the program has exited; then exit."""
+    until = time.monotonic() + 0.5  # the program's pipe closes shortly before it exits
     while os.getppid() == _program and time.monotonic() < until:
         time.sleep(0.01)
     if os.getppid() != _program:
         with suppress(OSError):
             path.unlink(missing_ok=True)
             path.parent.rmdir()
-        os._exit(0)  # taking the interpreter apart, with torch loaded, would take seconds more
+        os._exit(0)  # finalizing the interpreter with torch loaded takes seconds
 
 
 _socket = _own_socket()
@@ -49,4 +49,4 @@ if _socket is not None:
     atexit.register(_remove, _socket)
 
 import distdemo.launcher.api  # noqa: E402
-import distdemo.launcher.rank  # noqa: E402, F401 - imported once, for all ranks that will be forked
+import distdemo.launcher.rank  # noqa: E402, F401 - imported once, for all ranks

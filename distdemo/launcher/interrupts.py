@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin while ranks run: noted, not obeyed at once, so that no rank is forgotten."""
+"""Defer Ctrl-C and other signals while ranks run, so that every rank is stopped."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Within the block a signal only sets ``received`` and makes ``fileno()`` readable.
+    """Context in which a signal only sets ``received`` and makes ``fileno()`` readable.
 
-    At the end the handlers that were there before are back; ``redeliver`` then hands them the
-    signal. In a thread other than the main one Python allows no handlers, and nothing is watched.
+    On exit the previous handlers are restored; ``redeliver`` then sends them the signal. Python
+    allows handlers in the main thread only, so in other threads no signal is caught.
 
     Attributes:
-        descriptors: both ends of a pipe, for a forked child to close.
+        descriptors: Both ends of a pipe, which forked children must close.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Interrupts:
         os.set_blocking(self._write, False)
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when a signal came."""
+        """Return a descriptor that is readable once a signal has arrived."""
         return self._read
 
-    def __enter__(self) -> Interrupts:  # noqa: PYI034 - nobody inherits; Self needs Python 3.11
+    def __enter__(self) -> Interrupts:  # noqa: PYI034 - no subclasses; Self needs Python 3.11
         if threading.current_thread() is threading.main_thread():
             for number in _WATCHED:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -56,18 +56,18 @@ class Interrupts:
         os.close(self._write)
 
     def wait(self, seconds: float) -> bool:
-        """Whether a signal comes within this time, or came before."""
+        """Return True if a signal has arrived or arrives within this time."""
         signalled = select.poll()
         signalled.register(self._read, select.POLLIN)
         signalled.poll(1000 * seconds)
         return self.received is not None
 
     def redeliver(self, report: WorldReport | None = None) -> None:
-        """Send this process the signal that came, now that its own handlers are back.
+        """Send this process the signal it received, now that its handlers are restored.
 
         Args:
-            report: of the world that it ended; what the handlers raise carries it, see
-                ``verdict.report_of``.
+            report: Report of the world that the signal ended, attached to the exception that the
+                handlers raise; see ``verdict.report_of``.
         """
         if self.received is None:
             return
@@ -79,10 +79,10 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
-            # A rank, forked a moment ago, that has not yet set its own handlers.
+            # A newly forked rank that hasn't set its own handlers yet.
             if number != signal.SIGINT:
                 os._exit(128 + number)
             return
         self.received = number
-        with suppress(BlockingIOError):  # full: there is enough to read
+        with suppress(BlockingIOError):  # full, so it is readable already
             os.write(self._write, b"\0")

@@ -1,4 +1,4 @@
-"""How many ranks this machine can hold, and why not more: processes, open files, memory."""
+"""Limits on the number of ranks on this machine: processes, open files, memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1 << 20
 SPAWNED_RANK = 180 * MIB
 """Private bytes of one rank, measured on Linux with torch 2.13 for the CPU."""
 FORKED_RANK = 10 * MIB
-FILES_PER_RANK = 4  # the launcher's: way back, output, and multiprocessing's two
+FILES_PER_RANK = 4  # in the launcher: result pipe, output, and multiprocessing's two
 FILES_OF_ITS_OWN = 64
 FILES_PER_MPI_RANK = FILES_PER_RANK + 2
 TASKS_PER_RANK = 4
@@ -31,7 +31,7 @@ UNLIMITED = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many ranks one resource allows, which resource that is, and how to get more of it."""
+    """Number of ranks that a resource allows, the reason, and a remedy."""
 
     ranks: int
     why: str
@@ -39,14 +39,14 @@ class Limit:
 
 
 def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
-    """Refuse a world that this machine can't hold.
+    """Raise `UsageError` for a world that this machine can't hold.
 
     Args:
-        world: the ranks to start.
-        data_bytes: what all ranks' tensors together need.
+        world: World to start.
+        data_bytes: Bytes that the tensors of all ranks need together.
 
     Raises:
-        UsageError: naming the limit and the reason.
+        UsageError: The world exceeds a limit, which the error names.
     """
     limit = min(limits(world), key=lambda each: each.ranks)
     if world.world_size > limit.ranks:
@@ -57,17 +57,17 @@ def check_machine(world: WorldSpec, data_bytes: int = 0) -> None:
             limit.why,
             f"Try at most {limit.ranks:,}. {limit.remedy}",
         )
-    free = room_beside(world)
+    free = memory_for_tensors(world)
     if data_bytes > free:
         raise UsageError(
             f"The tensors of {world.world_size} ranks need {memory_text(data_bytes)}.",
-            f"About {memory_text(free)} of memory are free beside the ranks themselves.",
-            "Choose smaller tensors or fewer ranks.",
+            f"About {memory_text(free)} of memory are free in addition to the ranks themselves.",
+            "Use smaller tensors or fewer ranks.",
         )
 
 
 def limits(world: WorldSpec) -> list[Limit]:
-    """Every limit that is known here."""
+    """Return all known limits."""
     memory, each = free_memory(), _rank_memory(world)
     files, each_opens = _limit_on("RLIMIT_NOFILE", hard=True), _files_per_rank(world)
     needed = FILES_OF_ITS_OWN + world.world_size * each_opens
@@ -75,7 +75,7 @@ def limits(world: WorldSpec) -> list[Limit]:
         Limit(
             memory // each,
             f"Memory: {memory_text(memory)} free, about {memory_text(each)} per rank.",
-            "End other programs, or give the container more memory.",
+            "Stop other programs, or give the container more memory.",
         ),
         _processes(_tasks_per_rank(world)),
         Limit(
@@ -88,25 +88,25 @@ def limits(world: WorldSpec) -> list[Limit]:
 
 
 def check_loopback() -> None:
-    """Refuse a machine (or container) whose ranks could not talk to each other.
+    """Check that ranks on this machine (or container) can reach each other.
 
     Raises:
-        UsageError: the loopback interface is missing or down.
+        UsageError: The loopback interface is missing or down.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("127.0.0.1", 9))  # a datagram socket: nothing is sent
         except OSError as error:
             raise UsageError(
-                "The ranks could not reach each other on this machine.",
-                f"Its loopback interface is not up: {error}.",
+                "The ranks can't reach each other on this machine.",
+                f"Its loopback interface is down: {error}.",
                 "Bring it up: ip link set lo up.",
             ) from error
 
 
 @contextmanager
 def open_files(world: WorldSpec) -> Iterator[None]:
-    """Within the block this process's soft limit on open files is as high as the world needs."""
+    """Context in which the soft limit on open files is as high as the world needs."""
     in_use = 0
     with suppress(OSError):
         in_use = len(os.listdir("/proc/self/fd"))
@@ -136,10 +136,10 @@ def _tasks_per_rank(world: WorldSpec) -> int:
 
 
 def free_memory() -> int:
-    """Bytes that new processes can use: the machine's, or what its container allows.
+    """Return the bytes that new processes can use, on the machine or in its container.
 
-    What a container's processes have read from files counts as used until somebody needs the room,
-    so the inactive part of that cache is free.
+    A container's page cache counts as used until the memory is needed, so its inactive part is
+    added to the free memory.
     """
     free = UNLIMITED
     for line in _lines("/proc/meminfo"):
@@ -154,13 +154,13 @@ def free_memory() -> int:
     return min(free, max(0, most - now + cached))
 
 
-def room_beside(world: WorldSpec) -> int:
-    """Bytes that are free beside the ranks themselves, 0 or more."""
+def memory_for_tensors(world: WorldSpec) -> int:
+    """Return the bytes that are free in addition to the ranks themselves, 0 or more."""
     return max(0, free_memory() - world.world_size * _rank_memory(world))
 
 
 def memory_text(count: int) -> str:
-    """Bytes in binary units, as memory is sold."""
+    """Format bytes in binary units."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -177,10 +177,10 @@ def _rank_memory(world: WorldSpec) -> int:
 
 
 def _processes(each: int) -> Limit:
-    """Return the lowest limit on processes.
+    """Return the lowest limit on processes and threads.
 
     Args:
-        each: Processes and threads that a rank needs.
+        each: Processes and threads per rank.
     """
     found = []
     needs = f"a rank needs {each}" if each > 1 else "a rank needs 1 or more"
@@ -198,27 +198,27 @@ def _processes(each: int) -> Limit:
             found.append(Limit((most - running) // each, why, f"Raise it: sysctl kernel.{name}."))
     user = _limit_on("RLIMIT_NPROC")
     if user != UNLIMITED and os.geteuid() != 0:
-        mine = _users_own()
+        mine = _user_threads()
         why = f"Processes: ulimit -u is {user:,}, {mine:,} in use; {needs}."
-        remedy = "End other programs, or raise it: ulimit -u."
+        remedy = "Stop other programs, or raise it: ulimit -u."
         found.append(Limit((user - mine) // each, why, remedy))
     return min(found, key=lambda limit: limit.ranks, default=Limit(UNLIMITED, "", ""))
 
 
-def _users_own() -> int:
-    """How many threads this user has: that is what the limit counts. 0 where nobody tells."""
+def _user_threads() -> int:
+    """Return the number of this user's threads, which the limit counts; 0 if unknown."""
     count = 0
     with suppress(OSError):
         for entry in os.scandir("/proc"):
             if entry.name.isdigit():
-                with suppress(OSError):  # it ended meanwhile
+                with suppress(OSError):  # it has just exited
                     if entry.stat().st_uid == os.getuid():
                         count += len(os.listdir(f"/proc/{entry.name}/task"))
     return count
 
 
 def _limit_on(name: str, *, hard: bool = False) -> int:
-    """A limit of this process, by its name in ``resource``."""
+    """Return a limit of this process, by its name in ``resource``."""
     found = resource.getrlimit(getattr(resource, name))[hard]
     return UNLIMITED if found == resource.RLIM_INFINITY else found
 
@@ -231,6 +231,6 @@ def _lines(path: str) -> list[str]:
 
 
 def _number(path: str) -> int | None:
-    """The number in a one-line file; None if there is none (``max`` means no limit)."""
+    """Return the number in a one-line file, or None (``max`` means no limit)."""
     lines = _lines(path)
     return int(lines[0]) if lines and lines[0].isdigit() else None

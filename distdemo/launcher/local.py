@@ -1,7 +1,7 @@
-"""Ranks on this machine, started by torch.multiprocessing, watched until the last one is gone.
+"""Run a world on this machine with torch.multiprocessing.
 
-Whatever happens (a result, an exception, a killed rank, Ctrl-C, a timeout), ``run_world`` tells
-how every rank ended, and no process or file of the world is left.
+Whatever happens (a result, an exception, a killed rank, Ctrl-C, a timeout), ``run_world`` reports
+how every rank ended and leaves no process or file behind.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from distdemo.launcher.records import WorldReport, WorldSpec
 from distdemo.launcher.rendezvous import Agent, LocalRanks, file_rendezvous
 from distdemo.launcher.start_method import choose
 from distdemo.launcher.torch_import import load_torch
-from distdemo.launcher.worker import Hear, Look, Wrote
+from distdemo.launcher.worker import Hear, Look, OnOutput
 from distdemo.launcher.workers import End, Part, Workers
 
 
-def run_world(  # noqa: PLR0913 - what to run, and how to follow it, by keyword
+def run_world(  # noqa: PLR0913 - callbacks by keyword
     world: WorldSpec,
     target: Callable[..., Any],
     args: tuple[Any, ...] = (),
     *,
     meanwhile: Callable[[], object] | None = None,
     hear: Hear | None = None,
-    wrote: Wrote | None = None,
+    wrote: OnOutput | None = None,
     look: Look | None = None,
     node: Part | None = None,
 ) -> WorldReport:
-    """Run ``target(rank, *args)`` on every rank of a new world and say how each ended.
+    """Run ``target(rank, *args)`` on every rank of a new world and report how each ended.
 
     Args:
-        world: how many ranks, over which backend, on which device, for how long.
-        target: gets a :class:`distdemo.launcher.rank.Rank` first. Under forkserver and spawn it
-            and ``args`` have to be importable and picklable.
-        args: the same for every rank.
-        meanwhile: called once, in this process, when all ranks have been started.
-        hear: called in this process as ``hear(rank, value)`` for each value that a rank tells
-            (``Rank.tell``), in the order of arrival. True ends the world at once.
-        wrote: called in this process as ``wrote(rank, piece)`` with what each rank whose output is
-            captured writes, as it comes; now and then with an empty piece, as time goes by.
-        look: called in this process now and then with how each rank ended, None for one that
-            runs. True ends the world at once.
-        node: this process's part of a world that other processes start too; None: it starts all
-            ranks.
+        world: World to start.
+        target: Function that receives a :class:`distdemo.launcher.rank.Rank` first. Under
+            forkserver and spawn it and ``args`` must be importable and picklable.
+        args: Further arguments, the same for every rank.
+        meanwhile: Called once when all ranks have been started.
+        hear: Called as ``hear(rank, value)`` for each value that a rank sends (``Rank.tell``), in
+            order of arrival. True ends the world at once.
+        wrote: Called as ``wrote(rank, piece)`` with the output of captured ranks as it arrives,
+            and periodically with an empty piece.
+        look: Called periodically with the outcome of each rank, None for one that runs. True ends
+            the world at once.
+        node: This process's node of a world on several nodes; None: this process starts all ranks.
+
+    All callbacks run in this process.
 
     Raises:
-        UsageError: the ranks can't be started this way.
-        KeyboardInterrupt: after Ctrl-C, when all ranks are gone. Other signals are handed to
-            their own handlers then; if those return, so does this, with ``interrupted_by`` set.
-            Not where the signal is the consequence of a failure on another node: then that is
-            reported.
-            What is raised carries the report: see ``verdict.report_of``.
-        Exception: whatever ``meanwhile``, ``hear`` or ``wrote`` raises, when all ranks are gone.
+        UsageError: The ranks can't be started this way.
+        KeyboardInterrupt: Ctrl-C, once all ranks have exited. Other signals then go to their own
+            handlers; if those return, so does this function, with ``interrupted_by`` set. If the
+            signal is the consequence of a failure on another node, that failure is reported
+            instead. The exception carries the report: see ``verdict.report_of``.
+        Exception: A callback raised it; all ranks have exited.
     """
     load_torch()
     if node is None:

@@ -1,9 +1,9 @@
-"""The way back: typed messages from a rank to the launcher over one pipe.
+"""Typed messages from a rank to the launcher over one pipe.
 
 A message is a frame: 8 bytes of length (big-endian), then that many bytes of pickle. The pipe is
-anonymous and its write end is held by the rank alone, so nobody else can have written into it.
-The launcher reads without blocking and keeps what is not yet whole: neither a large result nor a
-rank that stops in the middle of one can hold it up.
+anonymous and only the rank holds its write end, so no other process can write to it. The launcher
+reads without blocking and buffers incomplete frames, so neither a large result nor a rank that
+stops in the middle of one can block it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 
 
 class Reached(NamedTuple):
-    """A rank got to a new phase, at this moment of the monotonic clock."""
+    """The rank reached a new phase; ``at`` is on the monotonic clock."""
 
     step: int
     name: str
@@ -36,20 +36,20 @@ class Reached(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A value for the launcher's listener, pickled by itself."""
+    """A value for the launcher's callback, pickled separately."""
 
     payload: bytes
 
 
 class Completed(NamedTuple):
-    """The function returned this value, pickled by itself."""
+    """The function returned this value, pickled separately."""
 
     payload: bytes
     at: float
 
 
 class Failed(NamedTuple):
-    """The function did not return; ``at`` is in the outcome, on the monotonic clock."""
+    """The function did not return; the outcome's ``at`` is on the monotonic clock."""
 
     outcome: Raised | Died
 
@@ -58,10 +58,9 @@ Message = Reached | Told | Completed | Failed
 
 
 class Identity:
-    """Which file a descriptor led to, to see later whether it still does.
+    """Identity of an open file, to check later that its descriptor hasn't been reused.
 
-    A program may close every descriptor that it finds, as daemons do, and open files of its own,
-    which then get the numbers.
+    A program may close every descriptor, as daemons do, and open files that get the same numbers.
     """
 
     def __init__(self, fd: int) -> None:
@@ -69,7 +68,7 @@ class Identity:
         self._file = self._now()
 
     def holds(self) -> bool:
-        """Whether the descriptor leads to the same file as before."""
+        """Return True if the descriptor still refers to the same file."""
         return self._file is not None and self._now() == self._file
 
     def _now(self) -> tuple[int, int] | None:
@@ -86,30 +85,30 @@ class Sender:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._pipe = Identity(fd)
-        self._alone = threading.Lock()  # a function may speak from several threads
+        self._lock = threading.Lock()  # a function may send from several threads
 
     @property
     def lost(self) -> bool:
-        """Whether the program that runs here has closed the pipe, with all that it found open."""
+        """True if the user's program has closed the pipe."""
         return not self._pipe.holds()
 
     def send(self, message: Message) -> None:
-        """Send one message, waiting while the pipe is full.
+        """Send one message; block while the pipe is full.
 
         Raises:
-            BrokenPipeError: the pipe was closed here; its number may be a file of the user's now.
+            BrokenPipeError: The pipe was closed here; its descriptor may now be a user's file.
         """
         if self.lost:
             raise BrokenPipeError("the program has closed the pipe to its launcher")
         payload = pickle.dumps(message, protocol=5)
         view = memoryview(_LENGTH.pack(len(payload)) + payload)
-        with self._alone:
+        with self._lock:
             while view:
                 view = view[os.write(self._fd, view) :]
 
 
 class Receiver:
-    """The launcher's end: bytes in, whole messages out."""
+    """The launcher's end of a rank's pipe."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -118,7 +117,7 @@ class Receiver:
         self.closed = False
 
     def receive(self) -> list[Any]:
-        """Every message that is whole by now. Sets ``closed`` once the rank's end is closed."""
+        """Return the complete messages. Set ``closed`` once the rank's end is closed."""
         self._fill()
         messages = []
         while len(self._pending) >= _LENGTH.size:
@@ -130,7 +129,7 @@ class Receiver:
         return messages
 
     def receive_text(self) -> str:
-        """What lies in the pipe, raw: the stack that a rank was asked for at the deadline."""
+        """Return the pipe's raw contents: the stack that the rank was asked for."""
         self._fill()
         text = self._pending.decode(errors="replace")
         self._pending.clear()
@@ -150,10 +149,10 @@ class Receiver:
 
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
-    """Pickle a value that a rank sends back.
+    """Pickle a value that a rank sends.
 
     Raises:
-        Exception: whatever pickling it raises.
+        Exception: Pickling raised it.
     """
     if value is None or isinstance(value, (int, float, str)):
         return pickle.dumps(value, protocol=5)
@@ -161,10 +160,10 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - anything that pickles
 
 
 def dumps_work(target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-    """Pickle what a rank in a new process has to do.
+    """Pickle the function and arguments for a rank in a new process.
 
     Raises:
-        Exception: whatever pickling it raises.
+        Exception: Pickling raised it.
     """
     return _dumped(_WorkPickler, (target, args))
 
@@ -176,11 +175,10 @@ def _dumped(pickler: type[_Pickler], value: Any) -> bytes:  # noqa: ANN401 - any
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles by value; a tensor of an accelerator travels as a CPU tensor.
+    """Pickler that copies tensors by value, and accelerator tensors as CPU tensors.
 
-    So the launcher never initialises CUDA to look at a result, and no shared-memory segment is
-    made that somebody would have to remove. A tensor that shows less than its storage holds, such
-    as a row of a large matrix, travels alone.
+    So the launcher never initialises CUDA to read a result, and no shared-memory segment needs to
+    be removed. A view, such as a row of a large matrix, is sent without the rest of its storage.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
@@ -199,7 +197,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _WorkPickler(_Pickler):
-    """Refuses what a new process could not find, which pickle would only notice over there."""
+    """Pickler that rejects objects of a main module that new processes can't import."""
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - pickle's own protocol
         if (
@@ -215,16 +213,16 @@ class _WorkPickler(_Pickler):
 
 
 def main_can_be_imported() -> bool:
-    """Whether multiprocessing finds the main module, by ``spawn.get_preparation_data``'s rules."""
+    """Return True if multiprocessing finds the main module (``spawn.get_preparation_data``)."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None:  # started with -m; the __main__ of a package or an archive is left out
+    if spec is not None:  # started with -m; not the __main__ of a package or archive
         return str(spec.name).rpartition(".")[2] != "__main__"
     file = main_file()
     return file is not None and file.is_file()
 
 
 def main_file() -> Path | None:
-    """The file that the main module names, which need not exist (a program on stdin)."""
+    """Return the file that the main module names; it need not exist (a program on stdin)."""
     file = getattr(sys.modules["__main__"], "__file__", None)
-    start = getattr(process, "ORIGINAL_DIR", None) or ""  # the program may have gone elsewhere
+    start = getattr(process, "ORIGINAL_DIR", None) or ""  # the program may have changed directory
     return None if file is None else Path(start, file)

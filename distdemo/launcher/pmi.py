@@ -1,8 +1,8 @@
-"""Ranks of MPICH on this machine without mpiexec: the launcher answers their questions itself.
+"""PMI-1 server that starts MPICH ranks on this machine without mpiexec.
 
-PMI-1 is lines of ``name=value`` pairs, the first of which is ``cmd``. Each rank has one end of a
-socket pair; nobody else can speak to it, and nothing listens anywhere. Source: the wire protocol
-as MPICH's ``src/pmi`` speaks it, and the Flux project's RFC 13, which describes it.
+PMI-1 messages are lines of ``name=value`` pairs, the first of which is ``cmd``. Each rank has one
+end of a socket pair, so no other process can connect. Sources: MPICH's ``src/pmi``, and RFC 13 of
+the Flux project.
 """
 
 from __future__ import annotations
@@ -16,26 +16,34 @@ from multiprocessing.connection import Connection
 from distdemo.launcher.process_tree import Cleanup
 from distdemo.launcher.records import MpiStart
 
-LONGEST = 1 << 14
-"""Bytes of a line at most: many times what the limits that ranks are told allow."""
-STRANGE = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "MPI_LOCAL", "HYDI_", "PALS_")
-"""How the variables begin by which another starter tells a process that it is its rank."""
+MAX_LINE_BYTES = 1 << 14
+"""Maximum bytes per line, many times what ``_LIMITS`` allow."""
+FOREIGN = (
+    "PMI_",
+    "PMIX_",
+    "OMPI_COMM_WORLD_",
+    "OMPI_UNIVERSE_",
+    "MPI_LOCAL",
+    "HYDI_",
+    "PALS_",
+)
+"""Prefixes of the variables that another launcher sets for its ranks."""
 _LIMITS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 
 Answer = tuple[int, str]
-"""A rank, and a line for it."""
+"""A rank and a line for it."""
 
 
 class PmiServer:
-    """What starts the ranks of one world over MPICH: a port for each, answered while they run.
+    """PMI server for the MPICH ranks of one world.
 
     Args:
-        start: what MPICH needs to stay on this machine.
-        size: how many ranks.
+        start: Settings that keep MPICH on this machine.
+        size: Number of ranks.
     """
 
     def __init__(self, start: MpiStart, size: int) -> None:
-        name = f"distdemo-{secrets.token_hex(8)}"  # never one whose shared memory was left behind
+        name = f"distdemo-{secrets.token_hex(8)}"  # a new name: killed ranks leave memory behind
         self._start = start
         self._size = size
         self._exchange = Exchange(size, name)
@@ -43,12 +51,12 @@ class PmiServer:
         self._cleanup = Cleanup([f"/dev/shm/{file}" for file in segment_names(name)])  # noqa: S108 - where shm_open puts what MPICH shares
 
     def connect(self, rank: int) -> tuple[dict[str, str], Connection]:
-        """For a rank that is about to start: its environment, and its end of the pair.
+        """Return the environment and the socket for a rank that is about to start.
 
-        It finds the descriptor of that end in ``PMI_FD``; see ``take``.
+        The rank finds the socket's descriptor in ``PMI_FD``; see ``take``.
         """
         ours, theirs = socket.socketpair()
-        self.ports[rank] = Port(ours, rank, self._hear)
+        self.ports[rank] = Port(ours, rank, self._on_line)
         environment = {
             **dict(self._start.environment),
             "PMI_RANK": str(rank),
@@ -58,75 +66,75 @@ class PmiServer:
         }
         return environment, Connection(theirs.detach())
 
-    def hear(self) -> None:
-        """Answer what those that run have asked by now."""
+    def poll(self) -> None:
+        """Answer the requests that have arrived."""
         for port in self.ports.values():
             port.hear()
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What a forked rank has to close."""
+        """Descriptors that a forked rank must close."""
         ends = (port.fileno() for port in self.ports.values() if port.open)
         return *ends, *self._cleanup.descriptors
 
     def close(self) -> None:
-        """Hang up, and remove what killed ranks have left."""
+        """Close all ports and remove the shared memory of killed ranks."""
         for port in self.ports.values():
             port.close()
         self._cleanup.close()
 
-    def _hear(self, rank: int, line: str) -> None:
+    def _on_line(self, rank: int, line: str) -> None:
         for other, text in self._exchange.answer(rank, line):
             if other in self.ports:
-                self.ports[other].say(text)
+                self.ports[other].send(text)
 
 
 def take(environment: dict[str, str], end: Connection) -> None:
-    """In the rank: say all this in its environment, and nothing of another world.
+    """Set the rank's environment and remove the variables of another launcher.
 
-    The descriptor stays open until the process ends: the library speaks through it then.
+    The descriptor stays open until the process exits, because the library uses it until then.
     """
-    for name in [name for name in os.environ if name.startswith(STRANGE)]:
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
     os.environ.update(environment, PMI_FD=str(os.dup(end.fileno())))
     end.close()
 
 
 class Port:
-    """The launcher's end of one rank's wire: bytes in, whole lines out, and never a wait."""
+    """The launcher's non-blocking end of one rank's socket."""
 
     over = None
 
-    def __init__(self, end: socket.socket, rank: int, heard: Callable[[int, str], None]) -> None:
+    def __init__(self, end: socket.socket, rank: int, on_line: Callable[[int, str], None]) -> None:
         self._end = end
         self._rank = rank
-        self._take = heard
+        self._on_line = on_line
         self._pending = b""
         self.open = True
         end.setblocking(False)
 
     def fileno(self) -> int:
-        """Of the launcher's end."""
+        """Return the descriptor of the launcher's end."""
         return self._end.fileno()
 
     def hear(self) -> bool:
-        """Answer what came; False when there will be no more."""
+        """Answer the requests that have arrived; False at end of file."""
         while self.open:
             try:
-                data = self._end.recv(LONGEST)
+                data = self._end.recv(MAX_LINE_BYTES)
             except BlockingIOError:
                 return True
-            except OSError:  # the rank was killed with something unread
+            except OSError:  # the rank was killed with unread data
                 data = b""
-            if not data or len(self._pending) > LONGEST:  # gone, or not speaking PMI
+            if not data or len(self._pending) > MAX_LINE_BYTES:  # closed, or not PMI
                 self.close()
             *lines, self._pending = (self._pending + data).split(b"\n")
             for line in lines:
-                self._take(self._rank, line.decode(errors="replace"))
+                self._on_line(self._rank, line.decode(errors="replace"))
         return False
 
-    def say(self, text: str) -> None:
-        """Send a line; hang up on a rank that reads so little that it does not fit."""
+    def send(self, text: str) -> None:
+        """Send a line; close the port if the rank reads so slowly that the line doesn't fit."""
         if not self.open:
             return
         line = text.encode() + b"\n"
@@ -138,18 +146,18 @@ class Port:
             self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the port."""
         if self.open:
             self.open = False
             os.close(self._end.detach())
 
 
 class Exchange:
-    """What all ranks of one world put down for each other: lines go in and answers come out.
+    """Key-value space of one world: PMI requests in, replies out.
 
     Args:
-        size: how many ranks, all on this machine.
-        name: of the world; MPICH derives the names of its shared memory from it.
+        size: Number of ranks, all on this machine.
+        name: Name of the world, from which MPICH derives the names of its shared memory.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -159,19 +167,19 @@ class Exchange:
         self._waiting: set[int] = set()
 
     def answer(self, rank: int, line: str) -> list[Answer]:
-        """What a rank's line calls for: lines for it, or for all when the last one came.
+        """Return the replies to a rank's line: one for it, or one per rank at a barrier's end.
 
-        What has no answer here (names, spawned ranks) is an error to the library that asks.
+        Requests that aren't supported (names, spawned ranks) get an error reply.
         """
-        said = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
-        command = said.get("cmd", "")
+        request = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
+        command = request.get("cmd", "")
         if command == "barrier_in":
             self._waiting.add(rank)
             if len(self._waiting) < self._size:
                 return []
             self._waiting.clear()
             return [(every, "cmd=barrier_out rc=0") for every in range(self._size)]
-        if command == "abort":  # it waits for no answer, and ends by itself
+        if command == "abort":  # the rank expects no reply, and exits
             return []
         reply = {
             "get_maxes": f"cmd=maxes rc=0 {_LIMITS}",
@@ -181,15 +189,15 @@ class Exchange:
             "finalize": "cmd=finalize_ack rc=0",
         }.get(command, "cmd=error rc=-1 msg=unknown_command")
         if command == "init":
-            code = 0 if said.get("pmi_version", "1") == "1" else -1
+            code = 0 if request.get("pmi_version", "1") == "1" else -1
             reply = f"cmd=response_to_init rc={code} pmi_version=1 pmi_subversion=1"
         elif command == "put":
             reply = "cmd=put_result rc=-1 msg=no_such_space"
-            if "key" in said and said.get("kvsname", self._name) == self._name:
-                self._values[said["key"]] = said.get("value", "")
+            if "key" in request and request.get("kvsname", self._name) == self._name:
+                self._values[request["key"]] = request.get("value", "")
                 reply = "cmd=put_result rc=0 msg=success"
         elif command == "get":
-            value = self._values.get(said.get("key", ""))
+            value = self._values.get(request.get("key", ""))
             reply = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
             if value is not None:
                 reply = f"cmd=get_result rc=0 msg=success value={value}"
@@ -197,10 +205,10 @@ class Exchange:
 
 
 def segment_names(name: str) -> tuple[str, ...]:
-    """What MPICH may call the files of shared memory of the world of this name, in ``/dev/shm``.
+    """Return the names of a world's shared-memory files in ``/dev/shm``, as MPICH derives them.
 
-    A rank that is killed leaves them behind. Source: MPICH's ``posix_init.c``; the number is the
-    name's FNV-1a hash (``mpir_pmi.c``), and 0 the number of the host.
+    A killed rank leaves them behind. Source: MPICH's ``posix_init.c``; the number is the FNV-1a
+    hash of the name (``mpir_pmi.c``), and 0 the number of the host.
     """
     number = 2166136261
     for byte in name.encode():

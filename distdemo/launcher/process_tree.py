@@ -1,9 +1,9 @@
-"""The processes below the launcher: what ranks have started ends with the world, whatever happens.
+"""Kill every process that ranks have started when their world ends, however it ends.
 
-A rank of a user program leads a session of its own, and all that it starts belongs to that session
-unless it leaves it. A small process (``cleanup``) kills the sessions and removes files even if the
-launcher is killed. What has left its session, as daemons do, becomes a child of the nearest
-ancestor that asked for such orphans (prctl(2), PR_SET_CHILD_SUBREAPER; Linux alone): the launcher,
+Each rank of a user program leads a session, to which the processes that it starts belong unless
+they leave it. A small process (``cleanup``) kills the sessions and removes files even if the
+launcher is killed. Processes that have left their session, such as daemons, become children of the
+nearest ancestor that adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER; Linux only): the launcher,
 while these ranks run.
 """
 
@@ -25,20 +25,20 @@ from typing import Any
 from distdemo.errors import UsageError
 from distdemo.launcher import cleanup
 
-PATIENCE = 1.0  # seconds for the cleaning up, and for orphans to end once they were killed
-LEAST = 0.01  # of one core: who uses less is not at work, but wakes now and then
+CLEANUP_TIMEOUT_S = 1.0  # for the cleanup process, and for killed orphans to exit
+MIN_LOAD = 0.01  # of one core: a process that uses less only wakes now and then
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 PDEATHSIG = 1  # PR_SET_PDEATHSIG
 
 
 class Cleanup:
-    """Removes files and folders when it is closed, or when the launcher is gone.
+    """Process that removes files and folders when it is closed or the launcher exits.
 
     Args:
-        paths: what to remove, if it is there then.
+        paths: Files and folders to remove, if they exist then.
 
     Raises:
-        UsageError: its process can't be started.
+        UsageError: The process can't be started.
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
@@ -49,35 +49,35 @@ class Cleanup:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is not for it
+                start_new_session=True,  # out of Ctrl-C's reach
             )
         except OSError as error:
             raise UsageError(
-                "The small process that cleans up after a world can't be started.",
+                "The process that cleans up after a world can't be started.",
                 f"{error}.",
-                "Look at the limits of processes and open files (ulimit -u, -n), and at memory.",
+                "Check the limits on processes and open files (ulimit -u, -n), and free memory.",
             ) from error
 
     def watch(self, session: int) -> None:
-        """From now on it kills this session's processes too, if the launcher does not end them."""
+        """Also kill this session's processes, if the launcher doesn't end them."""
         if self._process.stdin is not None:
-            with suppress(OSError):  # somebody has killed it
+            with suppress(OSError):  # the process was killed
                 os.write(self._process.stdin.fileno(), f"{session}\n".encode())
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What other processes have to close, or it would wait for their end too."""
+        """Descriptors that child processes must close: cleanup starts when all are closed."""
         stdin = self._process.stdin
         return () if stdin is None or stdin.closed else (stdin.fileno(),)
 
     def close(self, *, ended: bool = True) -> bool:
-        """Come back when all is removed; False: it could not, as somebody has killed or stopped it.
+        """Remove everything; return False if the process was killed or stopped by someone.
 
         Args:
-            ended: the sessions have ended; else their processes are killed first.
+            ended: True if the sessions have ended; otherwise their processes are killed first.
         """
-        with suppress(OSError, subprocess.TimeoutExpired):  # somebody has killed or stopped it
-            self._process.communicate(b"." if ended else b"!", timeout=PATIENCE)
+        with suppress(OSError, subprocess.TimeoutExpired):  # the process was killed or stopped
+            self._process.communicate(b"." if ended else b"!", timeout=CLEANUP_TIMEOUT_S)
         done = self._process.poll() == 0
         self._process.kill()
         self._process.wait()
@@ -94,30 +94,30 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         prefix: Start of the folder's name.
 
     Raises:
-        UsageError: The process that cleans up can't be started.
-        OSError: The folder can't be made.
+        UsageError: The cleanup process can't be started.
+        OSError: The folder can't be created.
     """
     folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(6)}")
-    with closing(Cleanup([str(folder)])):  # before the folder is there
+    with closing(Cleanup([str(folder)])):  # before the folder exists
         folder.mkdir(mode=0o700)
         yield folder
 
 
 class ProcessTree:
-    """All that the ranks of a user program start, from its making until ``end``.
+    """Processes that the ranks of a user program start, from the constructor until ``end``.
 
-    That includes the folder in which multiprocessing puts the sockets of DataLoader's workers.
+    It also owns the folder in which multiprocessing puts the sockets of DataLoader's workers.
 
     Raises:
-        UsageError: the process that cleans up can't be started.
+        UsageError: The cleanup process can't be started.
     """
 
     def __init__(self) -> None:
-        # Ranks inherit this setting, and leave the folder to the process that made it.
+        # Ranks inherit this setting; only the process that created the folder removes it.
         self._config: dict[str, Any] = vars(process.current_process())["_config"]
         self._folder = self._config.get("tempdir")
         folders = []
-        with suppress(OSError):  # there is no place for one; who needs it will say so
+        with suppress(OSError):  # no temporary directory: reported where one is needed
             folders = [Path(tempfile.gettempdir(), f"pymp-{secrets.token_hex(4)}")]
         self._cleanup = Cleanup([*map(str, folders)])
         for folder in folders:
@@ -130,19 +130,19 @@ class ProcessTree:
         self.descriptors = self._cleanup.descriptors
 
     def add(self, session: int) -> None:
-        """A rank has been started; its session has the number of its process."""
+        """Add the session of a rank that was started; its id is the rank's process id."""
         self._sessions.append(session)
         self._cleanup.watch(session)
 
     def end(self) -> None:
-        """The ranks have ended: kill what they have left, in their sessions and outside."""
+        """Kill the processes that the ranks left behind, in their sessions and outside."""
         self._config["tempdir"] = self._folder
         if not self._cleanup.close(ended=False):
             for session in self._sessions:
                 cleanup.kill_session(session)
         if not self._adopts:
             return
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + CLEANUP_TIMEOUT_S
         while (left := self._orphans()) and time.monotonic() < until:
             for pid in left:
                 for each in (*_descendants(pid), pid):
@@ -153,7 +153,7 @@ class ProcessTree:
         _adopt(0)
 
     def _orphans(self) -> list[int]:
-        """Children that were not there before and that multiprocessing does not look after."""
+        """Return the new children that multiprocessing doesn't manage."""
         from multiprocessing import active_children, forkserver, resource_tracker
 
         known = self._before | {each.pid for each in active_children()}
@@ -163,7 +163,7 @@ class ProcessTree:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, those of all its threads; empty where the system does not tell."""
+    """Return the children of a process, of all its threads; empty if the system lists none."""
     found: list[int] = []
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -190,7 +190,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> bool:
 
 
 def _adopt(on: int) -> bool:
-    """Ask for orphans, or no more; whether the system can do that."""
+    """Start or stop adopting orphans; return True if the system supports it."""
     return _prctl(SUBREAPER, on)
 
 
@@ -202,41 +202,41 @@ def _prctl(option: int, value: int) -> bool:
     return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
-# ---------------------------------------------------------------------------------- who is at work
+# ----------------------------------------------------------------------------------- processor use
 
 
 class Activity:
-    """Whether the processes of some sessions are at work.
+    """Processor use of some sessions.
 
-    A program of the user's own says nothing of its progress. What tells one that computes from one
-    that waits forever is the time that it and its children use of the processor. The threads of
-    gloo and NCCL don't count: they wake all the time while a rank waits in recv.
+    A user's program doesn't report progress. The processor time of it and its children
+    distinguishes a program that computes from one that waits forever. The threads of gloo and NCCL
+    don't count: they poll while a rank waits in recv.
 
     Args:
-        sessions: their numbers.
+        sessions: Ids of the sessions.
     """
 
     def __init__(self, sessions: Collection[int]) -> None:
         self._sessions = sessions
-        self._looked, self._before = time.monotonic(), processor_seconds(sessions)
+        self._measured_at, self._before = time.monotonic(), processor_seconds(sessions)
 
-    def goes_on(self) -> bool:
-        """Whether they have been at work since the last look; True where nobody tells.
+    def is_active(self) -> bool:
+        """Return True if the sessions used the processor since the last call, or if unknown.
 
-        A thread that has ended since takes its time out of the sum, so less is work, too.
+        A thread that has ended drops out of the sum, so a smaller sum counts as work too.
         """
         now, total = time.monotonic(), processor_seconds(self._sessions)
-        passed, before = now - self._looked, self._before
-        self._looked, self._before = now, total
+        passed, before = now - self._measured_at, self._before
+        self._measured_at, self._before = now, total
         if total is None or before is None:
             return True
-        return abs(total - before) > LEAST * passed
+        return abs(total - before) > MIN_LOAD * passed
 
 
 def processor_seconds(sessions: Collection[int]) -> float | None:
-    """What the threads of these sessions have used of the processor, and their ended children.
+    """Return the processor seconds of these sessions' threads and reaped children.
 
-    None where nobody tells. Source: proc_pid_stat(5).
+    None if the system doesn't report them. Source: proc_pid_stat(5).
     """
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -244,7 +244,7 @@ def processor_seconds(sessions: Collection[int]) -> float | None:
         return None
     ticks = 0
     for name in names:
-        with suppress(OSError, ValueError, IndexError):  # it ended while we looked
+        with suppress(OSError, ValueError, IndexError):  # it has just exited
             fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) not in sessions:
                 continue

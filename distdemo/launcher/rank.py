@@ -1,6 +1,6 @@
-"""The rank's side: come to life, join the group, run the function, report, and leave with the rest.
+"""Main function of a rank's process: join the group, run the function, report, and exit.
 
-Runs in the child process. Its parent may vanish at any moment; it then ends too.
+If the launcher exits, however it does, the rank exits too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from distdemo.launcher.records import Died
 from distdemo.launcher.rendezvous import AgentStore, take_interface
 from distdemo.launcher.torch_import import load_torch
 
-# Under spawn and forkserver this module is what the child imports first, so torch is loaded here,
-# quietly; a forkserver preloads it once for all ranks. Under fork it is there already.
+# Under spawn and forkserver the child imports this module first, so load torch quietly here. A
+# forkserver preloads it once for all ranks; under fork it is loaded already.
 load_torch()
 
 import torch  # noqa: E402
@@ -53,33 +53,33 @@ if TYPE_CHECKING:
     from distdemo.launcher.rendezvous import LocalRanks, Rendezvous
 
 Work = tuple[Callable[..., Any], tuple[Any, ...]] | bytes
-"""A function and its arguments: themselves, or pickled."""
+"""A function and its arguments, or the pickle of them."""
 
-LONGEST_WAIT = 2e6  # seconds; a TCPStore counts in milliseconds, of 31 bits
+MAX_TIMEOUT_S = 2e6  # a TCPStore counts milliseconds in 31 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """All that a rank needs to know.
+    """Start-up parameters of one rank.
 
     Attributes:
-        here: which ranks are started beside this one, and how all meet.
-        work: the function and its arguments, called as ``target(rank, *args)``: themselves in a
-            forked rank, else pickled.
-        way_back: the write end of the rank's pipe to the launcher.
-        gate: the read end of a pipe that the launcher closes when all ranks may leave.
-        output: the write end for stdout and stderr, if they are captured.
-        stdin: the launcher's standard input, for the one rank of a user program that reads it.
-        mpi: the environment and the socket by which MPI finds the others, if this world has it.
-        inherited: descriptors of the launcher that a forked rank has to close.
+        here: Ranks of this process, and their rendezvous.
+        work: Function and arguments, called as ``target(rank, *args)``; pickled unless the rank is
+            forked.
+        result_pipe: Write end of the pipe to the launcher.
+        exit_pipe: Read end of a pipe that the launcher closes when all ranks may exit.
+        output: Write end for stdout and stderr, if they are captured.
+        stdin: Launcher's standard input, for the one rank of a user program that reads it.
+        mpi: Environment and PMI socket, in a world over MPI.
+        inherited: Descriptors of the launcher that a forked rank must close.
     """
 
     rank: int
     world: WorldSpec
     here: LocalRanks
     work: Work
-    way_back: Connection
-    gate: Connection
+    result_pipe: Connection
+    exit_pipe: Connection
     output: Connection | None
     stdin: Connection | None
     mpi: tuple[dict[str, str], Connection] | None
@@ -87,17 +87,17 @@ class Assignment:
 
 
 class Rank:
-    """One rank of a world, as the function that it runs sees it.
+    """Handle that a rank's function receives: its numbers, devices and reporting calls.
 
     Attributes:
-        rank: this rank's number.
-        world_size: how many there are.
-        local_rank: its number among the ranks of its host.
-        local_size: how many those are, as far as is known.
-        backend: the backend of the default group.
-        rank_per_gpu: it takes one rank a GPU, so the group is bound to this rank's.
-        device: where this rank's tensors live, ``cpu`` or ``cuda:0``.
-        startup_seconds: from its birth until it had joined the group.
+        rank: Number of this rank.
+        world_size: Number of ranks.
+        local_rank: Number of this rank among those of its host.
+        local_size: Number of ranks on its host, or 1 if unknown.
+        backend: Backend of the default group.
+        rank_per_gpu: True if the backend takes one rank per GPU; the group is bound to that GPU.
+        device: Device of this rank's tensors, ``cpu`` or ``cuda:0``.
+        startup_seconds: Seconds from process start until it joined the group.
     """
 
     def __init__(self, assignment: Assignment, sender: Sender) -> None:
@@ -112,37 +112,37 @@ class Rank:
         if world.device != "cpu":
             self.device = gpu.device_of(world.device, self.local_rank, torch.cuda.device_count())
         self.startup_seconds = 0.0
-        # The launcher judges at the deadline; the backend's own timeout is only a second net.
-        self._patience = timedelta(seconds=min(2 * world.deadline + 60, LONGEST_WAIT))
+        # The launcher enforces the deadline; the backend's timeout is only a fallback.
+        self._timeout = timedelta(seconds=min(2 * world.deadline + 60, MAX_TIMEOUT_S))
         self._sender = sender
         self._steps = 0
         self._store: Store | None = None
 
     def reach(self, phase: str) -> None:
-        """Tell the launcher that this rank got so far, so that a timeout can say who did not."""
+        """Report a phase to the launcher, so that a timeout can name the ranks behind it."""
         self._sender.send(Reached(self._steps, phase, time.monotonic()))
         self._steps += 1
 
     def tell(self, value: Any) -> None:  # noqa: ANN401 - anything that pickles
-        """Send a value to the launcher while this rank runs, waiting while the pipe is full.
+        """Send a value to the launcher while this rank runs; block while the pipe is full.
 
         Values of one rank arrive in order. Tensors of an accelerator arrive on the CPU.
 
         Raises:
-            Exception: whatever pickling the value raises; nothing was sent then.
+            Exception: The value can't be pickled; nothing was sent.
         """
         self._sender.send(Told(dumps(value)))
 
     def join(self, rendezvous: Rendezvous) -> None:
-        """Collective: become a member of the world's default group."""
-        store = rendezvous.store(self, self._patience)
+        """Collective: join the world's default group."""
+        store = rendezvous.store(self, self._timeout)
         self._store = PrefixStore(rendezvous.prefix, store) if rendezvous.prefix else store
         dist.init_process_group(
             self.backend,
             store=self._store,
             rank=self.rank,
             world_size=self.world_size,
-            timeout=self._patience,
+            timeout=self._timeout,
             device_id=torch.device(self.device)
             if self.rank_per_gpu and self.device != "cpu"
             else None,
@@ -150,11 +150,11 @@ class Rank:
         self.reach("joined the group")
 
     def announce(self, rendezvous: Rendezvous) -> None:
-        """Collective: let the program in this process make the group itself."""
+        """Collective: set the variables with which the program creates the group itself."""
         if isinstance(rendezvous, AgentStore):
             rendezvous.announce(self)
             return
-        store = self._store = rendezvous.store(self, self._patience)
+        store = self._store = rendezvous.store(self, self._timeout)
         numbers = {
             "RANK": self.rank,
             "LOCAL_RANK": self.local_rank,
@@ -165,13 +165,13 @@ class Rank:
         AgentStore(store.port, store.host).offer()  # type: ignore[attr-defined]  # a TCPStore
 
     def meet(self, place: str, among: int | None = None) -> None:
-        """Collective: return once ``among`` ranks have called this with the same, new name.
+        """Collective: return once ``among`` ranks have called this with the same name.
 
-        Goes through the store, so it works while the group is busy.
+        The barrier uses the store, so it works while the group is busy.
 
         Args:
-            place: a name that was not met at before; a subgroup needs one of its own.
-            among: how many ranks meet; the whole world if left out.
+            place: Name that was not used before, different for each subgroup.
+            among: Number of ranks that take part [default: the whole world].
         """
         store = self._shared_store()
         wanted = self.world_size if among is None else among
@@ -180,68 +180,68 @@ class Rank:
         store.wait([f"met/{place}"])
 
     def count(self, place: str, add: int = 0) -> int:
-        """Add to a counter that all ranks share, in one step, and return what it holds then.
+        """Add to a shared counter atomically and return its new value.
 
         Args:
-            place: the counter's name; it holds 0 at first.
-            add: how much; 0 only reads.
+            place: Name of the counter, which starts at 0.
+            add: Number to add; 0 only reads.
         """
         return int(self._shared_store().add(f"count/{place}", add))
 
     def store(self, prefix: str) -> Store:
-        """The store that all ranks share, with keys of its own for whatever needs one.
+        """Return the store that all ranks share, with its own key prefix.
 
         Args:
-            prefix: before its keys; the same on every rank that should find them.
+            prefix: Prefix of the keys, the same on every rank that uses them.
         """
         return PrefixStore(prefix, self._shared_store())
 
     def _shared_store(self) -> Store:
         if self._store is None:
-            raise RuntimeError("a rank can meet the others or count only after it has joined")
+            raise RuntimeError("a rank must join the group before it uses the store")
         return self._store
 
     def synchronize(self) -> None:
-        """Wait until this rank's device has done what it was given."""
+        """Wait until this rank's device has finished its queued work."""
         if self.device != "cpu":
             torch.cuda.synchronize(self.device)
 
 
-# ------------------------------------------------------------------------------------ a whole life
+# ------------------------------------------------------------------------------------- rank main
 
 
-def live(assignment: Assignment) -> None:
-    """The whole life of a rank's process; returns when the process should end."""
-    born = time.monotonic()
-    gc.freeze()  # what was forked is not garbage, and looking at it would copy its pages
+def rank_main(assignment: Assignment) -> None:
+    """Run a rank; return when the process should exit."""
+    started = time.monotonic()
+    gc.freeze()  # collecting the forked objects would copy their pages
     _detach(assignment)
-    sender = Sender(assignment.way_back.fileno())
-    gate = Identity(assignment.gate.fileno())
-    stacks.answer_on(assignment.way_back.fileno())
+    sender = Sender(assignment.result_pipe.fileno())
+    exit_pipe = Identity(assignment.exit_pipe.fileno())
+    stacks.write_stacks_to(assignment.result_pipe.fileno())
     error: BaseException | None = None
     try:
-        message: Message = Completed(_packed(_work(assignment, sender, born)), time.monotonic())
-    except BaseException as raised:  # noqa: BLE001 - whatever it is, the launcher must hear of it
-        error, message = raised, _ending(assignment.rank, raised)
+        message: Message = Completed(_pickled(_work(assignment, sender, started)), time.monotonic())
+    except BaseException as raised:  # noqa: BLE001 - every exception is reported to the launcher
+        error, message = raised, _final_message(assignment.rank, raised)
     if sender.lost:
-        _leave_by_status(error)
+        _exit_with_status(error)
     sender.send(message)
     if isinstance(message, Failed) and not isinstance(error, SystemExit):
         _flush()
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a user's program had to save is saved
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's function has returned
     _flush()
-    if gate.holds():
-        wait_at(assignment.gate.fileno())
+    if exit_pipe.holds():
+        wait_for_close(assignment.exit_pipe.fileno())
     assignment.here.rendezvous.leave()
     if assignment.world.rank_per_gpu:
         gpu.leave_group()
 
 
-def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: ANN401 - the user's value
+def _work(assignment: Assignment, sender: Sender, started: float) -> Any:  # noqa: ANN401 - the user's value
     """Join the group and call the function."""
     world, here = assignment.world, assignment.here
-    torch.set_num_threads(1)  # N ranks share the cores; and no pool inherited from a parent is used
+    torch.set_num_threads(1)  # N ranks share the cores; an inherited thread pool is never used
     if here.interface is not None:
         take_interface(here.interface)
     if world.lazy is not None:
@@ -253,22 +253,22 @@ def _work(assignment: Assignment, sender: Sender, born: float) -> Any:  # noqa: 
     if world.provider:
         import_module(world.provider)
     work = assignment.work
-    target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from the program that started us
+    target, args = pickle.loads(work) if isinstance(work, bytes) else work  # noqa: S301 - from our own parent process
     gpu.take(rank.device)
     _keep_reducers()
     if world.user_program is not None and not world.user_program.group:
         rank.announce(here.rendezvous)
     else:
         rank.join(here.rendezvous)
-    rank.startup_seconds = time.monotonic() - born
+    rank.startup_seconds = time.monotonic() - started
     return target(rank, *args)
 
 
 def _keep_reducers() -> None:
-    """Free no DDP model's reducer before this process ends.
+    """Keep the reducers of DDP models until the process exits.
 
-    One that is freed after ``destroy_process_group`` frees the group, and joins gloo's thread while
-    it keeps the GIL, for which that thread may wait (torch 2.13).
+    A reducer that is freed after ``destroy_process_group`` frees the group and joins gloo's thread
+    while holding the GIL, for which that thread may be waiting (torch 2.13).
     """
     make: Any = vars(dist)["Reducer"]
     kept = []
@@ -277,37 +277,37 @@ def _keep_reducers() -> None:
         kept.append(make(*args, **named))
         return kept[-1]
 
-    vars(dist)["Reducer"] = reducer  # DDP asks for it by this name
+    vars(dist)["Reducer"] = reducer  # DDP looks it up by this name
 
 
-def _packed(value: Any) -> bytes:  # noqa: ANN401 - the user's value
-    """A value by pickle; one that can't be pickled is the rank's error."""
+def _pickled(value: Any) -> bytes:  # noqa: ANN401 - the user's value
+    """Pickle the return value; raise `TypeError` if that fails."""
     try:
         return dumps(value)
     except Exception as error:
         raise TypeError(f"the value that it returned can't be sent back: {error}") from error
 
 
-def _ending(rank: int, error: BaseException) -> Completed | Failed:
-    """What to say of a function that did not return; leaving with exit code 0 is a return."""
+def _final_message(rank: int, error: BaseException) -> Completed | Failed:
+    """Return the message for a function that raised; ``sys.exit(0)`` counts as a return."""
     at = time.monotonic()
     if not isinstance(error, SystemExit):
         return Failed(failures.raised(rank, error))
     code = _exit_code(error)
     if not code:
         return Completed(dumps(None), at)
-    words = "" if isinstance(error.code, int) else failures.shown(error.code)
-    return Failed(Died(rank=rank, at=at, exit_code=code, message=words))
+    text = "" if isinstance(error.code, int) else failures.shown(error.code)
+    return Failed(Died(rank=rank, at=at, exit_code=code, message=text))
 
 
-def _exit_code(leaving: SystemExit) -> int:
-    """As the system takes it: a number modulo 256, anything else is a message and means 1."""
-    code = leaving.code
+def _exit_code(error: SystemExit) -> int:
+    """Return the exit code as the system sees it: modulo 256, and 1 for a message."""
+    code = error.code
     return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
-def _leave_by_status(error: BaseException | None) -> NoReturn:
-    """Say by the exit status what can't be said through a pipe that the program has closed."""
+def _exit_with_status(error: BaseException | None) -> NoReturn:
+    """Report the outcome by exit status, as the program has closed the pipe."""
     status = 0
     if isinstance(error, SystemExit):
         status = _exit_code(error)
@@ -319,17 +319,17 @@ def _leave_by_status(error: BaseException | None) -> NoReturn:
 
 
 def _flush() -> None:
-    """Write out what was printed: the process may end without doing so."""
+    """Flush stdout and stderr: the process may exit without doing so."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # its reader is gone
+        with suppress(OSError, ValueError):  # closed, or its reader has exited
             stream.flush()
 
 
-# ------------------------------------------------------------------------- around a rank's process
+# ------------------------------------------------------------------------------- process set-up
 
 
 def _detach(assignment: Assignment) -> None:
-    """Let go of what belongs to the launcher: descriptors, handlers, output; and die with it."""
+    """Drop the launcher's descriptors, handlers and output, and arrange to die with it."""
     for fd in assignment.inherited:
         os.close(fd)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -339,23 +339,23 @@ def _detach(assignment: Assignment) -> None:
         os.dup2(assignment.output.fileno(), 1)
         os.dup2(assignment.output.fileno(), 2)
     if not die_with_parent():
-        threading.Thread(target=_leave_with_launcher, args=(assignment,), daemon=True).start()
+        threading.Thread(target=_exit_with_launcher, args=(assignment,), daemon=True).start()
     else:
         if "multiprocessing.forkserver" in sys.modules:
             _free_forkserver()
-        gate = select.poll()  # not select.select, which takes no descriptor beyond 1023
-        gate.register(assignment.gate.fileno(), select.POLLIN | select.POLLHUP)
-        if gate.poll(0):  # the launcher was gone before we asked the kernel to watch it
+        closed = select.poll()  # select.select takes no descriptor beyond 1023
+        closed.register(assignment.exit_pipe.fileno(), select.POLLIN | select.POLLHUP)
+        if closed.poll(0):  # the launcher exited before we asked the kernel to watch it
             os._exit(1)
     if assignment.world.user_program is not None:
         _lead_session(assignment)
 
 
 def _free_forkserver() -> None:
-    """Close the end of the forkserver's lifeline that every rank inherits from it.
+    """Close the write end of the forkserver's lifeline, which every rank inherits.
 
-    The forkserver ends when nobody holds that end any more; while ranks did, a killed launcher
-    would leave it, and so them, alive.
+    The forkserver exits when every copy of that end is closed. If ranks kept theirs open, the
+    forkserver and the ranks would outlive a killed launcher.
     """
     server = getattr(sys.modules["multiprocessing.forkserver"], "_forkserver", None)
     lifeline = getattr(server, "_forkserver_alive_fd", None)
@@ -364,25 +364,25 @@ def _free_forkserver() -> None:
         server._forkserver_alive_fd = None  # type: ignore[union-attr]  # noqa: SLF001 - there is no public way
 
 
-def _leave_with_launcher(assignment: Assignment) -> None:
-    """Where the kernel does not watch the launcher: a thread does."""
-    wait_at(assignment.gate.fileno())
+def _exit_with_launcher(assignment: Assignment) -> None:
+    """Watch the launcher from a thread, where the kernel can't."""
+    wait_for_close(assignment.exit_pipe.fileno())
     directory = assignment.here.rendezvous.directory
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)
-    time.sleep(0.5)  # time to leave in an orderly way, if that is what the others do
+    time.sleep(0.5)  # for an orderly exit, if the launcher released the ranks
     os._exit(1)
 
 
-def wait_at(gate: int) -> None:
-    """Return when the launcher has closed its end, or is gone."""
-    while os.read(gate, 1):
+def wait_for_close(fd: int) -> None:
+    """Wait until the launcher has closed its end of the pipe or exited."""
+    while os.read(fd, 1):
         pass
 
 
 def _lead_session(assignment: Assignment) -> None:
-    """For a user program: a session, a standard input, output line by line, and Ctrl-C."""
-    with suppress(OSError):  # it leads one already
+    """Set up a user program's session, standard input, line-buffered output and Ctrl-C."""
+    with suppress(OSError):  # already a session leader
         os.setsid()
     if assignment.stdin is None:
         nowhere = os.open(os.devnull, os.O_RDONLY)
@@ -392,8 +392,8 @@ def _lead_session(assignment: Assignment) -> None:
     else:
         os.dup2(assignment.stdin.fileno(), 0)
         assignment.stdin.close()
-    # Python's own streams stay open as long. Those that a forked rank has inherited may be of
-    # another encoding, keep back what was written, or not lead to these descriptors at all.
+    # Open new streams: those that a forked rank inherits may have a different encoding, unwritten
+    # data in their buffers, or other descriptors.
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     program = assignment.world.user_program
     if program is None or program.terminal != assignment.rank:

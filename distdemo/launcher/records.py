@@ -1,6 +1,6 @@
-"""What a world is, how its ranks ended, and why it failed if it did. Frozen; no torch.
+"""Records of a world, its outcomes and its verdict. Frozen; no torch.
 
-Times are seconds; ``at`` counts from the moment the launcher began to start ranks.
+Times are seconds; ``at`` counts from the start of the first rank.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class MpiStart:
-    """Ranks of MPI find each other through the launcher, which answers them in PMI-1.
+    """Settings of MPI ranks, which the launcher serves in PMI-1.
 
     Attributes:
-        environment: names and values that every rank gets.
+        environment: Environment variables of every rank.
     """
 
     environment: tuple[tuple[str, str], ...] = ()
@@ -22,17 +22,16 @@ class MpiStart:
 
 @dataclass(frozen=True, slots=True)
 class UserProgram:
-    """What the ranks of a program of the user's own get, which ours don't need.
+    """Settings for ranks that run a user's program.
 
-    Each rank leads a session of its own, so that whatever it starts ends with the world, and
-    Ctrl-C reaches it as the KeyboardInterrupt that it knows.
+    Each rank leads its own session, so that the processes it starts end with the world, and gets a
+    KeyboardInterrupt at Ctrl-C.
 
     Attributes:
-        group: make the default group before the function is called; False: the program makes its
-            own, as the variables of torchrun tell it, and exit code 0 is not a failure.
-        stdin: the rank that reads the launcher's standard input; the others find it at its end.
-        terminal: the rank whose output is not captured although the others' is: a person talks to
-            it; None: there is none.
+        group: True if the default group is created before the function is called; False if the
+            program creates it from torchrun's variables. Exit code 0 isn't a failure then.
+        stdin: Rank that reads the launcher's standard input; it is empty on the other ranks.
+        terminal: Rank that has the terminal, so that its output isn't captured, or None.
     """
 
     group: bool = True
@@ -42,25 +41,25 @@ class UserProgram:
 
 @dataclass(frozen=True, slots=True)
 class WorldSpec:
-    """The ranks to start on this machine.
+    """World to start.
 
     Attributes:
-        world_size: how many ranks.
-        backend: torch's name of it, ``gloo``.
-        device: ``cpu``, or ``cuda``: then rank r takes GPU r modulo the number of GPUs.
-        deadline: seconds from the start of the first rank until the world is judged.
-        stall: seconds that it may go, once a rank is up, without any rank reaching a new
-            phase, telling something or ending, before it is judged; None: until the deadline.
-            A user program's rank also moves when it writes, or uses the processor.
-        provider: the module that gives torch this backend, imported by each rank; empty: none.
-        rank_per_gpu: the backend takes one rank a GPU: the group is bound to the rank's own.
-        mpi_start: for a backend over MPI.
+        world_size: Number of ranks.
+        backend: Name of the backend in torch, ``gloo``.
+        device: ``cpu``, or ``cuda``: then rank r uses GPU r modulo the number of GPUs.
+        deadline: Seconds from the start of the first rank until the world is stopped.
+        stall: Seconds without progress, after a rank has started, until the world is stopped; None
+            for no limit. Progress is a rank's new phase, message or end; for a user's program also
+            its output and processor use.
+        provider: Module that registers the backend with torch, imported by each rank, or empty.
+        rank_per_gpu: True if the backend takes one rank per GPU; the group is bound to that GPU.
+        mpi_start: Settings for a backend over MPI.
         start_method: ``auto``, ``fork``, ``forkserver`` or ``spawn``.
-        capture: collect what ranks write to stdout and stderr instead of letting it through.
-        lazy: let gloo connect two ranks when they first talk (quicker, but then even an irecv may
-            wait for its peer), or not; None leaves it to torch and the user's environment.
-        user_program: for a program of the user; None for ours, and for functions of a library's
-            user, which keep the session and the standard input that they are called with.
+        capture: True to collect the ranks' stdout and stderr.
+        lazy: True if gloo connects two ranks at their first transfer (quicker, but even an irecv
+            may wait for its peer); None for the default of torch and the environment.
+        user_program: Settings of a user's program; None for functions, which keep the session and
+            the standard input of the launcher.
     """
 
     world_size: int
@@ -79,7 +78,7 @@ class WorldSpec:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A step that a rank said it reached. ``step`` grows as the rank gets further."""
+    """Phase that a rank reported. ``step`` increases with each phase."""
 
     step: int
     name: str
@@ -92,11 +91,11 @@ UNKNOWN = Phase(-1, "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where a rank's main thread was when it was asked.
+    """Position of a rank's main thread.
 
     Attributes:
-        collective: the torch.distributed function it waited in, empty if none.
-        place: the user's innermost line, ``train.py:12 in step``.
+        collective: Function of torch.distributed that it was waiting in; empty if none.
+        place: Innermost line of the user's code, ``train.py:12 in step``.
     """
 
     collective: str
@@ -105,7 +104,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one rank ended; one of the classes below."""
+    """Base class of a rank's outcome."""
 
     rank: int
     phase: Phase = NOT_STARTED
@@ -118,8 +117,7 @@ class Returned(Outcome):
     """The function returned this value.
 
     Attributes:
-        left: the process of a program of the user's own has gone, with exit code 0, while others
-            may have needed it.
+        left: True if a user's program exited with code 0 while other ranks may have needed it.
     """
 
     kind: ClassVar[str] = "returned"
@@ -133,9 +131,9 @@ class Raised(Outcome):
     """The function raised.
 
     Attributes:
-        consequence: it only lost a peer that failed before, or waited for one in vain.
-        missing: the ranks that it waited for, if the backend named them (a monitored barrier).
-        excerpt: the traceback without the frames of libraries.
+        consequence: True if the rank only lost a peer, or waited for one that never came.
+        missing: Ranks that it waited for, if the backend named them (a monitored barrier).
+        excerpt: Traceback without the frames of libraries.
     """
 
     kind: ClassVar[str] = "raised"
@@ -150,10 +148,10 @@ class Raised(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Died(Outcome):
-    """The process ended before it was done: by a signal, or with this exit code.
+    """The process was killed by a signal, or exited early with an exit code.
 
     Attributes:
-        message: what it gave to ``sys.exit`` instead of a number.
+        message: Argument of ``sys.exit``, if it isn't a number.
     """
 
     kind: ClassVar[str] = "died"
@@ -165,7 +163,7 @@ class Died(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut(Outcome):
-    """It was still running at the deadline."""
+    """The rank was still running when the world was stopped."""
 
     kind: ClassVar[str] = "timed out"
 
@@ -174,13 +172,13 @@ class TimedOut(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(Outcome):
-    """Nobody can say how it ended: its process or its host is gone, or never came.
+    """The rank's process or host was lost or never joined, so its end is unknown.
 
-    Only in worlds that span several sites, where one process looks after others' from afar.
+    This happens only in worlds that are started by several processes.
 
     Attributes:
-        why: what is known, as the end of a sentence: ``never came``.
-        hint: what to try.
+        why: Reason, as the end of a sentence: ``never joined``.
+        hint: Advice for the user.
     """
 
     kind: ClassVar[str] = "lost"
@@ -192,20 +190,20 @@ class Lost(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Outcome):
-    """The launcher ended it: the world had failed, was interrupted or was ended early."""
+    """The launcher stopped the rank: the world had failed, was interrupted or ended early."""
 
     kind: ClassVar[str] = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a world failed: the root cause first.
+    """Root cause of a world's failure.
 
     Attributes:
-        ranks: the ranks at fault; empty if none is (all wait for each other).
-        consequences: ranks that failed or waited because of them.
-        traceback: of the first rank at fault, or of one that names it; empty if there is none.
-        excerpt: the same without the frames of libraries.
+        ranks: Ranks at fault; empty if none is (all wait for each other).
+        consequences: Ranks that failed or waited because of them.
+        traceback: Traceback of the first rank at fault, or of one that names it; empty if none.
+        excerpt: Traceback without the frames of libraries.
     """
 
     what: str
@@ -219,17 +217,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class WorldReport:
-    """How a world went.
+    """Report on a world.
 
     Attributes:
-        outcomes: one a rank, in order.
-        verdict: None if every rank returned.
-        seconds: from the start of the first rank until the last one was gone.
-        start_method: the one taken.
-        start_reason: why that one.
-        interrupted_by: the signal that ended it, or None.
-        engine: what started the processes: ``local``, or torchrun, mpi, slurm, ...
-        hosts: the host of each rank, in order; empty if all live on this machine.
+        outcomes: Outcome of each rank, in order.
+        verdict: Root cause of the failure; None if every rank returned.
+        seconds: Seconds from the start of the first rank until the last one had exited.
+        start_method: Start method that was used.
+        start_reason: Reason for the start method.
+        interrupted_by: Signal that ended the world, or None.
+        engine: Engine that started the processes: ``local``, torchrun, mpi, slurm, ...
+        hosts: Host of each rank, in order; empty if all are on this machine.
     """
 
     world: WorldSpec
@@ -244,11 +242,11 @@ class WorldReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every rank returned."""
+        """True if every rank returned."""
         return self.verdict is None
 
     def document(self) -> WorldDocument:
-        """Return the world in its form for users."""
+        """Return the world as JSON documents show it."""
         quiet = self.ok and not any(each.output for each in self.outcomes)
         return WorldDocument(
             self.world.world_size,
@@ -263,20 +261,20 @@ class WorldReport:
 
     @property
     def values(self) -> list[Any]:
-        """What the ranks returned, in order; only for a world that went well."""
+        """Return values of the ranks, in order; only for a world that succeeded."""
         return [o.value for o in self.outcomes if isinstance(o, Returned)]
 
 
 @dataclass(frozen=True, slots=True)
 class WorldDocument:
-    """A world as documents have it.
+    """A world in a JSON document.
 
     Attributes:
         size: Number of ranks.
-        duration_s: Seconds from the start of the first rank until the last one was gone.
-        engine: What started the processes: ``local``, torchrun, mpi, slurm, ...
-        hosts: Host of each rank; left out if all live on this machine.
-        outcomes: How each rank ended; left out if every rank returned and wrote nothing.
+        duration_s: Seconds from the start of the first rank until the last one had exited.
+        engine: Engine that started the processes: ``local``, torchrun, mpi, slurm, ...
+        hosts: Host of each rank; left out if all are on this machine.
+        outcomes: Outcome of each rank; left out if every rank returned and wrote nothing.
     """
 
     size: int
@@ -290,5 +288,5 @@ class WorldDocument:
 
 
 def headline(message: str) -> str:
-    """The first line of what an exception said; empty if it said nothing."""
+    """Return the first line of an exception's message, or an empty string."""
     return (message.strip().splitlines() or [""])[0]

@@ -1,15 +1,15 @@
-"""Where the ranks of one machine find each other; nothing of it can be reached from another one.
+"""Rendezvous of the ranks on one machine, which other machines can't reach.
 
-Ours meet at a FileStore. On Linux its file lives in memory only (``memfd_create``) and is reached
-through the launcher's entry in /proc, which the kernel opens to this user alone. It has no name,
-needs no temporary directory, and is gone with the last process that holds it, however that process
-ended. Elsewhere it is a file in a private directory (mode 0700) that is removed at the end.
+distdemo's own ranks use a FileStore. On Linux its file is in memory only (``memfd_create``), and
+ranks open it through the launcher's /proc entry, which is accessible to this user only. It has no
+name, needs no temporary directory, and disappears with the last process that has it open. On other
+systems it is a file in a private directory (mode 0700) that is removed at the end.
 
-A program of the user's own that makes its group itself, as those written for torchrun do, reads
-RANK, WORLD_SIZE, MASTER_ADDR and their like. As under torchrun the store is held by the launcher
+A user's program that creates its group itself, for instance one written for torchrun, reads RANK,
+WORLD_SIZE, MASTER_ADDR and similar variables. As under torchrun the launcher holds the store
 (TORCHELASTIC_USE_AGENT_STORE; torch/distributed/elastic/agent/server/local_elastic_agent.py), but
-it listens on loopback alone: ``TCPStore`` listens everywhere unless it is given a socket that is
-bound already (``master_listen_fd``).
+only on loopback: ``TCPStore`` listens on every interface unless it gets a bound socket
+(``master_listen_fd``).
 """
 
 from __future__ import annotations
@@ -38,34 +38,33 @@ HOST = "127.0.0.1"
 
 
 class Rendezvous:
-    """Where the ranks of a world find each other."""
+    """Base class: the place where the ranks of a world find each other."""
 
     directory: str | None = None
-    """What has to be removed with it, if there is something."""
+    """Directory to remove with it, or None."""
     prefix: str = ""
-    """Prefix of this world's keys, if the store has others, too."""
+    """Prefix of this world's keys in a shared store."""
 
-    def store(self, rank: Rank, patience: timedelta) -> Store:
-        """Collective: the store that all ranks share; it waits no longer for a key."""
+    def store(self, rank: Rank, timeout: timedelta) -> Store:
+        """Collective: return the store that all ranks share, with this timeout."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Collective: what ranks that all went well do together before they end."""
+        """Collective: leave the world; called before exit if every rank succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRanks:
-    """The ranks of a world that this process starts, and how they meet the others.
+    """Ranks of a world that this process starts, and their rendezvous.
 
     Attributes:
-        ranks: their numbers; those of a world on one machine are all of it.
-        rendezvous: where the ranks of the whole world find each other.
-        local_rank: the number of the first of them among those of its host; it chooses the GPU.
-        local_size: how many ranks its host has, as far as is known.
-        interface: the network interface that backends take where the user named none; empty: the
-            loopback interface, whatever the user named, as nobody else needs to reach us; None:
-            it turns out at the rendezvous.
-        farewell: seconds that ranks which went well get to end by themselves.
+        ranks: Numbers of the ranks; all ranks, in a world on one machine.
+        rendezvous: Rendezvous of the whole world.
+        local_rank: Local rank of the first of them, which determines its GPU.
+        local_size: Number of ranks on their host, or 1 if unknown.
+        interface: Network interface for the backends, unless the user set one; empty for the
+            loopback interface, whatever the user set; None if the rendezvous determines it.
+        farewell: Seconds that ranks get to exit on their own after success.
     """
 
     ranks: range
@@ -77,11 +76,11 @@ class LocalRanks:
 
 
 def take_interface(interface: str) -> None:
-    """In a rank: bind the backends to this interface, unless the user named another.
+    """Bind this rank's backends to an interface, unless the user set another one.
 
     Args:
-        interface: its name; empty: the one that no other machine can reach. That overrides the
-            user's setting, which is meant for worlds that span machines, as this one doesn't.
+        interface: Name of the interface; empty for loopback, which overrides the user's setting,
+            because that setting is meant for worlds on several machines.
     """
     name = interface
     if not name:
@@ -99,26 +98,26 @@ def take_interface(interface: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileRendezvous(Rendezvous):
-    """The path of the FileStore, and the directory to remove with it, if there is one."""
+    """Path of the FileStore, and the directory to remove with it, if any."""
 
     path: str
     directory: str | None = None
 
-    def store(self, rank: Rank, patience: timedelta) -> Store:
-        """The FileStore at this path."""
+    def store(self, rank: Rank, timeout: timedelta) -> Store:
+        """Return the FileStore at this path."""
         from torch._C._distributed_c10d import FileStore
 
         found = FileStore(self.path, rank.world_size)
-        found.set_timeout(patience)
+        found.set_timeout(timeout)
         return found
 
 
 @contextmanager
 def file_rendezvous() -> Iterator[FileRendezvous]:
-    """A store file for one world, gone when the block ends.
+    """Create the store file of one world, and remove it when the block ends.
 
     Raises:
-        UsageError: no private directory can be made where one is needed.
+        UsageError: A private directory is needed and can't be created.
     """
     fd = _memory_file()
     if fd is not None:
@@ -131,7 +130,7 @@ def file_rendezvous() -> Iterator[FileRendezvous]:
         directory = tempfile.mkdtemp(prefix="distdemo-")
     except OSError as error:
         raise UsageError(
-            "The ranks have no place to meet: no private directory could be made.",
+            "The ranks' private directory can't be created.",
             str(error),
             "Set TMPDIR to a directory that you can write to.",
         ) from error
@@ -142,7 +141,7 @@ def file_rendezvous() -> Iterator[FileRendezvous]:
 
 
 def _memory_file() -> int | None:
-    """A nameless file in memory; None where the system has none or hides /proc."""
+    """Create an anonymous file in memory; None if the system has none or hides /proc."""
     if not hasattr(os, "memfd_create"):
         return None
     try:
@@ -166,39 +165,39 @@ class StoreRendezvous(Rendezvous):
     port: int
     prefix: str
 
-    def store(self, _: Rank, patience: timedelta) -> Store:
-        """Collective: connect to it."""
-        return self.connect(self.host, self.port, patience)
+    def store(self, _: Rank, timeout: timedelta) -> Store:
+        """Collective: connect to the store."""
+        return self.connect(self.host, self.port, timeout)
 
     @staticmethod
-    def connect(host: str, port: int, patience: timedelta) -> Store:
+    def connect(host: str, port: int, timeout: timedelta) -> Store:
         """Connect to the store at this address."""
         from torch._C._distributed_c10d import TCPStore
 
-        return TCPStore(host, port, None, False, patience, wait_for_workers=False)
+        return TCPStore(host, port, None, False, timeout, wait_for_workers=False)
 
 
-# ------------------------------------------------------------------- a store as torchrun's agent's
+# ------------------------------------------------------------------------- torchrun's agent store
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStore(Rendezvous):
-    """The store at this address, which the launcher holds; in a joined world, rank 0 does."""
+    """Store for programs as under torchrun, held by the launcher or a joined world's rank 0."""
 
     port: int
     host: str = HOST
 
     def announce(self, rank: Rank) -> None:
-        """Tell the program in this process who it is, and let it find the store."""
+        """Set torchrun's variables in this process and make the program use the store."""
         os.environ.update(self.variables(rank.rank, rank.world_size, rank.local_rank))
         self.offer()
 
     def offer(self) -> None:
-        """Let the program in this process find the store, with new keys for each group of all.
+        """Make the program in this process use the store, with new keys for each default group.
 
-        Many programs set MASTER_ADDR and MASTER_PORT in their own code, where nobody listens here,
-        so torch's own function is wrapped (the same from 2.8 to 2.15; 2.15 asks the variables too
-        whether an agent has the store). A torch without it goes by the variables alone.
+        Many programs set MASTER_ADDR and MASTER_PORT themselves, to an address at which no store
+        listens, so this wraps torch's function (the same from 2.8 to 2.15; 2.15 also checks the
+        variables for an agent store). A torch without that function uses the variables only.
         """
         os.environ.update(self._address())
         # torch.distributed.rendezvous, as an attribute, is a function of that name.
@@ -208,7 +207,7 @@ class AgentStore(Rendezvous):
             return
         from torch._C._distributed_c10d import PrefixStore
 
-        times = Counter[int]()  # that a program has asked for the store at a port
+        times = Counter[int]()  # by port: requests of the program for the store
 
         def find(_host: str, port: int, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
             os.environ.update(self._address())
@@ -219,7 +218,7 @@ class AgentStore(Rendezvous):
         vars(rendezvous)["_create_c10d_store"] = find
 
     def variables(self, rank: int, world_size: int, local_rank: int) -> dict[str, str]:
-        """What torchrun tells a rank of a world on one machine, by the variables' names."""
+        """Return the variables that torchrun sets for a rank of a world on one machine."""
         size = str(world_size)
         return {
             "RANK": str(rank),
@@ -250,11 +249,11 @@ class AgentStore(Rendezvous):
 
 
 class Agent:
-    """The launcher's hold on the store: bound before ranks are forked, served after.
+    """The launcher's store: its socket is bound before ranks are forked, and served afterwards.
 
     Attributes:
-        store: for the ranks, who may connect before it is served.
-        descriptors: what a forked rank has to close.
+        store: Rendezvous for the ranks, which may connect before it is served.
+        descriptors: Descriptors that a forked rank must close.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -265,7 +264,7 @@ class Agent:
         self.descriptors = (self._socket.fileno(),)
 
     def serve(self) -> None:
-        """Answer, from a thread of torch's: all ranks must have been forked by then."""
+        """Serve the store from a torch thread; call this after all ranks have been forked."""
         from torch._C._distributed_c10d import TCPStore
 
         port, fd = self.store.port, self._socket.detach()
@@ -274,6 +273,6 @@ class Agent:
         )
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the store."""
         self._held = None
         self._socket.close()

@@ -1,11 +1,11 @@
-"""Which start method a world takes: the fastest that is safe in this process.
+"""Choose the start method of a world: the fastest that is safe in this process.
 
-CUDA does not survive a fork: not its contexts, and not ``cuInit`` alone, which already a call like
-``torch.cuda.is_available()`` makes. Torch can't tell (``torch.cuda.is_initialized()`` is false
-then, and ``_is_in_bad_fork`` speaks in the child only), and other libraries call ``cuInit``
-themselves. But nobody can without the driver's library, so what counts is whether ``libcuda.so`` is
-loaded into this process. Counting GPUs through NVML, as ``torch.cuda.device_count()`` does, loads
-another library, which starts no CUDA; ranks forked afterwards may use their GPUs.
+CUDA doesn't survive a fork: neither its contexts nor ``cuInit`` alone, which even
+``torch.cuda.is_available()`` calls. Torch doesn't notice (``torch.cuda.is_initialized()`` is false
+then, and ``_is_in_bad_fork`` is set in the child only), and other libraries call ``cuInit`` too.
+They all need the driver's library, so the test is whether ``libcuda.so`` is loaded into this
+process. Counting GPUs through NVML, as ``torch.cuda.device_count()`` does, loads another library
+and doesn't initialise CUDA; ranks forked afterwards may use their GPUs.
 
 Sources: docs/source/notes/multiprocessing.rst of PyTorch, "Poison fork in multiprocessing";
 ``torch/cuda/__init__.py`` of 2.8, 2.13 and 2.15; pytorch issues 83973 and 190708.
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 METHODS = ("auto", "fork", "forkserver", "spawn")
 DRIVER = "libcuda.so"
 LAUNCHER = "_DISTDEMO_LAUNCHER"
-"""The variable that tells a new forkserver the process for which it runs."""
+"""Variable with the process id of a new forkserver's launcher."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartMethod:
-    """A start method and the reason for it."""
+    """Start method and the reason for it."""
 
     name: str
     reason: str
 
 
 def choose(wanted: str, device: str) -> StartMethod:
-    """The start method for a world.
+    """Choose the start method for a world.
 
     Args:
-        wanted: one of ``METHODS``.
-        device: the ranks' device; CUDA must not have been touched before a fork.
+        wanted: One of ``METHODS``.
+        device: Device of the ranks; CUDA must not have been used before a fork.
 
     Raises:
-        UsageError: the method doesn't exist here, or would break the ranks.
+        UsageError: The method doesn't exist here, or would break the ranks.
     """
     if wanted == "auto" and sys.platform != "linux":
         return StartMethod("spawn", f"forking is not safe on {sys.platform}")
@@ -62,9 +62,9 @@ def choose(wanted: str, device: str) -> StartMethod:
         return StartMethod("fork", f"torch is imported once, for all ranks{alone}")
     if wanted not in multiprocessing.get_all_start_methods():
         raise UsageError(
-            f"There is no start method {wanted!r} on {sys.platform}.",
-            f"Python offers {', '.join(multiprocessing.get_all_start_methods())} here.",
-            "Leave it out to take the fastest safe one.",
+            f"The start method {wanted!r} doesn't exist on {sys.platform}.",
+            f"Choices: {', '.join(multiprocessing.get_all_start_methods())}.",
+            "Leave it out to use the fastest safe one.",
         )
     import torch
 
@@ -73,13 +73,13 @@ def choose(wanted: str, device: str) -> StartMethod:
         raise UsageError(
             "Ranks can't be forked from this process.",
             "It has used CUDA, which does not survive a fork.",
-            "Leave out start_method (a forkserver is taken then), or launch before using the GPU.",
+            "Leave out start_method to use a forkserver, or launch before using the GPU.",
         )
-    return StartMethod(wanted, "as asked for")
+    return StartMethod(wanted, "as requested")
 
 
 def driver_loaded() -> bool | None:
-    """Whether the CUDA driver's library is in this process; None where the system does not tell."""
+    """Return True if the CUDA driver's library is loaded in this process; None if unknown."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -88,13 +88,14 @@ def driver_loaded() -> bool | None:
 
 
 def preload(context: BaseContext, provider: str) -> None:
-    """Have the forkserver import torch, and what ranks need besides, before it forks the first.
+    """Make the forkserver import torch and the backend before it forks the first rank.
 
-    A forkserver that the program started before, without torch, is used as it is: slower, right.
+    A forkserver that the program started earlier, without torch, is used as it is: slower, but
+    correct.
 
     Args:
-        context: of multiprocessing.
-        provider: of the backend, imported too; empty: none.
+        context: Context of multiprocessing.
+        provider: Module that provides the backend; empty if none.
     """
     from multiprocessing.forkserver import ensure_running
 

@@ -1,13 +1,13 @@
-"""The imports of torch: quick, quiet, without traces, and with a note of the threads left behind.
+"""Import torch quickly and silently, and record the threads that the import starts.
 
-A process may be forked safely while it has no thread but its main one, or none but those that
-exist since the import of torch itself (NumPy's BLAS, which looks after its own forks). Any other
-thread may hold a lock, or belong to torch's pool, whose copy in a forked child would wait for
-threads that are not there. So the threads after an import that we did ourselves are remembered.
+A process can be forked safely while its only threads are the main one and those that the import of
+torch started (NumPy's BLAS, which handles forks). Any other thread may hold a lock or belong to
+torch's pool, whose copy in a forked child would wait for threads that don't exist. So the threads
+are recorded after the import.
 
-torch's compiler, which the first optimizer drags in, takes half as long as torch itself, so a
-program whose ranks train imports it once, before it forks them; it starts no thread. But it makes
-a folder for what it might compile, in the temporary directory, which nobody would ever remove.
+The first optimizer imports torch's compiler, which takes half as long as torch itself. A program
+whose ranks train imports it once before it forks them; it starts no thread. But the compiler also
+creates a cache folder in the temporary directory that would never be removed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from distdemo.errors import UsageError
 
 MODULES = ("torch.distributed", "torch.multiprocessing")
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""Torch's own name for the compiler's folder; it also sets it."""
-ENDING_S = 0.1  # for which the system may still list a thread that has ended
+"""Variable with the compiler's cache folder; torch sets it too."""
+ENDING_S = 0.1  # during which the system may still list a thread that has ended
 _known_threads: frozenset[str] | None = None
-_imports = 0  # under way
+_imports = 0  # number in progress
 
 
 def load_torch() -> None:
     """Import torch and torch.distributed, once.
 
     Raises:
-        UsageError: torch is not installed, or broken, or refuses a variable of the environment.
+        UsageError: torch is missing or broken, or rejects an environment variable.
     """
     global _known_threads  # noqa: PLW0603 - one process has one set of threads
     if all(module in sys.modules for module in MODULES):
@@ -55,7 +55,7 @@ def load_torch() -> None:
             str(error),
             "Install it into this Python: pip install torch.",
         ) from error
-    except Exception as error:  # a variable of torch's has a value that it refuses
+    except Exception as error:  # torch rejects the value of an environment variable
         why = " ".join(str(error).split())
         named = [name for name in re.findall(r"[A-Z_]{4,}", why) if name in os.environ]
         raise UsageError(
@@ -68,7 +68,7 @@ def load_torch() -> None:
 
 
 def threads() -> frozenset[str]:
-    """The ids of this process's threads, those of C libraries included; empty if unknown."""
+    """Return the ids of this process's threads, including C libraries'; empty if unknown."""
     try:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:
@@ -76,7 +76,7 @@ def threads() -> frozenset[str]:
 
 
 def fork_hazard() -> str | None:
-    """Why a child forked from this process might hang; None if it can't."""
+    """Return the reason why a child forked from this process might hang, or None."""
     import torch
 
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch does not say its type
@@ -85,7 +85,7 @@ def fork_hazard() -> str | None:
     while True:
         now = threads()
         if not now:
-            return "this system does not tell which threads a process has"
+            return "this system doesn't list a process's threads"
         if len(now) == 1 or (_known_threads is not None and now <= _known_threads):
             return None
         if time.monotonic() > until:
@@ -94,10 +94,10 @@ def fork_hazard() -> str | None:
 
 
 def load_compiler(modules: Sequence[str] = ()) -> None:
-    """Import whatever the first optimizer of a process would, then these modules.
+    """Import the modules that the first optimizer of a process imports, then these modules.
 
     Raises:
-        UsageError: torch is not installed, or broken.
+        UsageError: torch is missing or broken.
     """
     load_torch()
     import torch
@@ -110,7 +110,7 @@ def load_compiler(modules: Sequence[str] = ()) -> None:
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """The garbage collector rests: it would walk through half a million new objects."""
+    """Disable garbage collection, which would scan half a million new objects."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -121,16 +121,16 @@ def _no_garbage() -> Iterator[None]:
 
 
 def is_importing() -> bool:
-    """Return True while torch is imported.
+    """Return True while torch is being imported.
 
-    A signal's handler must not raise then: modules swallow the exception, or stay half imported.
+    A signal handler must not raise then: modules swallow the exception or stay half imported.
     """
     return _imports > 0
 
 
 @contextmanager
 def _importing() -> Iterator[None]:
-    global _imports  # noqa: PLW0603 - a signal's handler asks for it
+    global _imports  # noqa: PLW0603 - read by signal handlers
     _imports += 1
     try:
         yield
@@ -140,15 +140,15 @@ def _importing() -> Iterator[None]:
 
 @contextmanager
 def without_traces() -> Iterator[None]:
-    """Silence torch's warnings, and keep its compiler from making a folder when it is imported.
+    """Silence torch's warnings, and keep its compiler from creating a cache folder at import.
 
-    The compiler makes the folder of its cache where it is missing (torch 2.13,
-    torch/_dynamo/package.py). One that is there already satisfies it.
+    The compiler creates its cache folder unless it exists (torch 2.13, torch/_dynamo/package.py),
+    so it is set to one that exists.
     """
     given = os.environ.get(CACHE)
     with _importing(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with suppress(OSError):  # there is none, as torch will say itself
+        with suppress(OSError):  # no temporary directory: torch will report that
             os.environ[CACHE] = given or tempfile.gettempdir()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The launcher's view of one rank: its process, what it has said, and how it ended."""
+"""The launcher's view of one rank: its process, messages, output and outcome."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from distdemo.launcher.records import (
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-REAP = 0.5  # seconds that a process gets to end once its pipe is closed
-LAST_PIECES = 32  # of its output that are read when it has ended: more than a pipe holds
-KEPT_OUTPUT = 1 << 16  # bytes of a rank's captured output that are kept: the last ones
+EXIT_TIMEOUT_S = 0.5  # for a process to exit once its pipe is closed
+MAX_LAST_READS = 32  # of a rank's output after its end: more than a pipe holds
+MAX_OUTPUT_BYTES = 1 << 16  # kept of a rank's captured output, from the end
 
 Hear = Callable[[int, Any], bool | None]
-"""Called with a rank's number and a value that it told; True ends the world."""
+"""Called with a rank's number and a value that it sent; True ends the world."""
 Look = Callable[[Sequence[Outcome | None]], bool]
-"""Called now and then with how each rank ended, None for one that runs; True ends the world."""
-Wrote = Callable[[int, bytes], object]
-"""Called with a rank's number and a piece of what it writes."""
+"""Called periodically with each rank's outcome, None while it runs; True ends the world."""
+OnOutput = Callable[[int, bytes], object]
+"""Called with a rank's number and a piece of its output."""
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """The launcher's view of one rank: its process, what it has said, and how it ended.
+    """The launcher's view of one rank.
 
     Attributes:
-        rank: its number.
-        began: when the world began, on the monotonic clock.
-        process: its process.
-        reader: the launcher's end of its way back.
-        receiver: takes messages from ``reader``.
-        output: the launcher's end of its stdout and stderr, if they are captured.
-        own_group: it runs a program that may leave by ``os._exit(0)`` when it is done.
-        said: the last bytes that it wrote.
-        phase: the last one that it reached.
-        outcome: how it ended, None while it has not.
-        where: where it stood when it was asked.
-        told: called with its number and each value that it tells; None: nobody listens.
-        wrote: called with its number and each piece of what it writes; None: nobody listens.
+        rank: Number of the rank.
+        began: Start of the world, on the monotonic clock.
+        process: Process of the rank.
+        reader: Launcher's end of the result pipe.
+        receiver: Decoder of the messages from ``reader``.
+        output: Launcher's end of the rank's stdout and stderr, if they are captured.
+        own_group: True if the rank runs a program that may exit with ``os._exit(0)``.
+        captured: Last bytes of the output.
+        phase: Last phase that the rank reached.
+        outcome: Outcome, or None while the rank runs.
+        where: Position of the rank when it was asked for its stack.
+        on_message: Called with the rank and each value that it sends, or None.
+        on_output: Called with the rank and each piece of its output, or None.
     """
 
     rank: int
@@ -66,70 +66,70 @@ class Worker:
     receiver: Receiver
     output: Connection | None = None
     own_group: bool = False
-    said: bytearray = field(default_factory=bytearray)
+    captured: bytearray = field(default_factory=bytearray)
     phase: Phase = NOT_STARTED
     outcome: Outcome | None = None
     where: Where | None = None
-    told: Hear | None = None
-    wrote: Wrote | None = None
+    on_message: Hear | None = None
+    on_output: OnOutput | None = None
 
-    def hear(self) -> bool:
-        """Take the messages that came; False when there will be no more."""
+    def receive(self) -> bool:
+        """Handle the messages that have arrived; False at end of file."""
         for message in self.receiver.receive():
-            self._note(message)
+            self._handle(message)
         if self.receiver.closed and self.outcome is None:
-            self.process.join(REAP)
-            self._note_death()
+            self.process.join(EXIT_TIMEOUT_S)
+            self._record_exit()
         return not self.receiver.closed
 
     def read(self) -> bytes | None:
-        """The next piece of what it wrote, None if there is none yet; empty: no more will come."""
+        """Return the next piece of output: None if there is none yet, empty at end of file."""
         if self.output is None:
             return b""
         try:
-            data = os.read(self.output.fileno(), KEPT_OUTPUT)
+            data = os.read(self.output.fileno(), MAX_OUTPUT_BYTES)
         except BlockingIOError:
             return None
-        self.said += data
-        del self.said[:-KEPT_OUTPUT]
-        if self.wrote is not None and data:
-            self.wrote(self.rank, data)
+        self.captured += data
+        del self.captured[:-MAX_OUTPUT_BYTES]
+        if self.on_output is not None and data:
+            self.on_output(self.rank, data)
         return data
 
-    def look(self) -> bool:
-        """See whether it is gone although its pipe is not closed, as a child may hold it: is it?
+    def check_exit(self) -> bool:
+        """Return True if the rank has exited although its pipe, held by a child, is still open.
 
-        False for a rank whose end was known before.
+        Return False if its end was known before.
         """
         if self.outcome is not None or self.process.exitcode is None:
             return False
-        self.hear()
-        self._note_death()
+        self.receive()
+        self._record_exit()
         return True
 
     def signal(self, number: int) -> None:
         """Send the process a signal, if it still exists."""
         if self.process.pid is not None:
-            with suppress(ProcessLookupError):  # it ended in this moment
+            with suppress(ProcessLookupError):  # it has just exited
                 os.kill(self.process.pid, number)
 
     def final(self, *, late: bool) -> Outcome:
-        """How it ended, with what it wrote.
+        """Return the outcome, with the output.
 
         Args:
-            late: whether a rank without an outcome ran out of time; else it was stopped.
+            late: True if a rank without an outcome timed out; False if it was stopped.
         """
         outcome, now = self.outcome, time.monotonic() - self.began
         if outcome is None and (late or self.where is not None):
             outcome = TimedOut(rank=self.rank, phase=self.phase, at=now, where=self.where)
         elif outcome is None:
             outcome = Stopped(rank=self.rank, phase=self.phase, at=now)
-        return replace(outcome, output=self.said.decode(errors="replace"))
+        return replace(outcome, output=self.captured.decode(errors="replace"))
 
     def close(self) -> None:
-        """Wait for the process, which has ended, and close every descriptor of it."""
+        """Reap the process, which has exited, and close its descriptors."""
         self.process.join()
-        for _ in range(LAST_PIECES):  # a daemon of the rank's may still write, and never end
+        for _ in range(MAX_LAST_READS):  # a daemon of the rank may write forever
             if not self.read():
                 break
         self.process.close()
@@ -137,18 +137,18 @@ class Worker:
         if self.output is not None:
             self.output.close()
 
-    def _note(self, message: Message) -> None:
-        if self.outcome is not None:  # it has failed here, though it does not know
+    def _handle(self, message: Message) -> None:
+        if self.outcome is not None:  # a value of it could not be unpickled here
             return
         if isinstance(message, Reached):
             self.phase = Phase(message.step, message.name, message.at - self.began)
         elif isinstance(message, Told):
-            if self.told is not None:
-                value = self._unpickled(message.payload, "told", time.monotonic())
+            if self.on_message is not None:
+                value = self._unpickled(message.payload, "sent", time.monotonic())
                 if isinstance(value, Raised):
                     self.outcome = value
                 else:
-                    self.told(self.rank, value)
+                    self.on_message(self.rank, value)
         elif isinstance(message, Completed):
             value = self._unpickled(message.payload, "returned", message.at)
             at = message.at - self.began
@@ -159,7 +159,7 @@ class Worker:
             self.outcome = replace(failed, phase=self.phase, at=failed.at - self.began)
 
     def _unpickled(self, payload: bytes, verb: str, at: float) -> Any:  # noqa: ANN401 - the user's value
-        """A value that came; one that can't be read is the rank's error."""
+        """Unpickle a value; return a `Raised` for the rank if that fails."""
         try:
             return pickle.loads(payload)  # noqa: S301 - a private pipe of our own child
         except KeyboardInterrupt:
@@ -170,12 +170,12 @@ class Worker:
                 phase=self.phase,
                 at=at - self.began,
                 type=type(error).__qualname__,
-                message=f"the value that it {verb} can't be read back here: {error}",
+                message=f"the value that it {verb} can't be unpickled: {error}",
                 traceback="",
             )
 
-    def _note_death(self) -> None:
-        """If the process ended without a word, note how."""
+    def _record_exit(self) -> None:
+        """Record the end of a process that exited without a final message."""
         code = self.process.exitcode
         if self.outcome is not None or code is None:
             return

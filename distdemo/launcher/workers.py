@@ -1,6 +1,6 @@
-"""The ranks that this process starts and looks after, from the first process to the last.
+"""Start, watch and stop the ranks of this process.
 
-All ranks of a world on one machine, or one node's part of a world that spans several.
+These are all ranks of a world on one machine, or one node's share of a world on several.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from distdemo.launcher.process_tree import Activity, ProcessTree
 from distdemo.launcher.records import Outcome, Returned, WorldSpec
 from distdemo.launcher.rendezvous import LocalRanks
 from distdemo.launcher.start_method import StartMethod, preload
-from distdemo.launcher.worker import Hear, Look, Worker, Wrote
+from distdemo.launcher.worker import Hear, Look, OnOutput, Worker
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     from distdemo.launcher.rank import Work
 
-GRACE = 0.7  # seconds between asking a rank to stop and killing it
-LOOK = 0.2  # seconds between looks at processes whose pipe is silent
-AT_A_LOOK = 64  # of them are asked: each is a system call, and a thousand ranks need the processor
-SETTLE = 0.4  # seconds that others get to end by themselves after one failed
-ANSWER = 0.3  # seconds that late ranks get to say where they are
-SILENCE = 0.05  # seconds without a word after which those that have answered have said all
+TERM_TIMEOUT_S = 0.7  # from SIGTERM until SIGKILL
+LOOK = 0.2  # seconds between polls of processes whose pipe is silent
+POLLED_AT_ONCE = 64  # processes: each is a system call, which a thousand ranks would feel
+SETTLE = 0.4  # seconds that the other ranks get to exit on their own after one failed
+STACKS_TIMEOUT_S = 0.3  # for late ranks to write their stacks
+QUIET_TIMEOUT_S = 0.05  # of silence after which stacks that have begun are complete
 
 
 class End(Enum):
-    """Why the wait is over."""
+    """Reason for which the launcher stopped waiting."""
 
     DONE = auto()  # every rank has ended
-    FAILED = auto()  # a rank failed, and the others have had their time to settle
+    FAILED = auto()  # a rank failed, and the other ranks had `SETTLE` seconds to exit
     TIMED_OUT = auto()
     STALLED = auto()  # no progress for longer than the world allows
-    ENDED_EARLY = auto()  # its listener has heard enough
+    ENDED_EARLY = auto()  # a callback returned True
     INTERRUPTED = auto()
 
 
 class Listener(Protocol):
-    """What else is heard while ranks run: another process that has a part in the world."""
+    """Another source of events while ranks run, such as another node of the world."""
 
     @property
     def over(self) -> End | None:
-        """Why the world is of no more use; None while it is."""
+        """Reason to stop the world, or None."""
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when there is something to hear."""
+        """Return the descriptor that is readable when there are messages."""
 
     def hear(self) -> bool:
-        """Take what came, without waiting; False when there will be no more."""
+        """Handle the messages that have arrived, without waiting; False at end of file."""
 
 
 class Part(Listener, Protocol):
-    """This process's part of a world that other processes start too."""
+    """One node of a world whose ranks are started by several processes."""
 
     stalled: bool
     interrupted: bool
@@ -75,11 +75,11 @@ class Part(Listener, Protocol):
 
     @property
     def engine(self) -> str:
-        """Name of what started the processes."""
+        """Name of the engine that started the processes."""
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Descriptors that a forked rank must close."""
+        """Descriptors that forked ranks must close."""
 
     def begin(self, world: WorldSpec) -> LocalRanks:
         """Begin a world; return the ranks that this process starts."""
@@ -87,36 +87,36 @@ class Part(Listener, Protocol):
     def watch(
         self, workers: Workers, interrupts: Interrupts, hear: Hear | None, look: Look | None
     ) -> None:
-        """Watch all ranks of the world until they have ended, or must."""
+        """Watch all ranks of the world until they have ended or must be stopped."""
 
     def stop(self) -> None:
-        """Have the ranks of the other processes end."""
+        """Tell the other processes to stop their ranks."""
 
     def outcomes(self, workers: Workers) -> list[Outcome]:
-        """Return how each rank that this process knows of ended, in order."""
+        """Return the outcome of each rank that this process knows of, in order."""
 
     def hosts(self) -> tuple[str, ...]:
-        """Return the host of each rank; empty if all are on this one."""
+        """Return the host of each rank; empty if all are on this host."""
 
 
 class Workers:
     """The ranks of one node.
 
     Attributes:
-        world: the whole world that they are ranks of.
-        ended: why the wait for them was over.
-        began: when the first was started, on the monotonic clock.
+        world: Whole world that they belong to.
+        ended: Reason for which the wait ended.
+        began: Start of the first rank, on the monotonic clock.
 
     Args:
-        world: the whole world that they are ranks of.
-        here: which of its ranks these are.
-        method: how their processes are started.
-        interrupts: signals that end the wait.
-        private: further descriptors of this process that a forked rank has to close.
-        pmi: what ranks over MPI find each other by.
+        world: Whole world that they belong to.
+        here: Ranks to start.
+        method: Start method of their processes.
+        interrupts: Signals that end the wait.
+        private: Further descriptors of this process that forked ranks must close.
+        pmi: PMI server of ranks over MPI.
     """
 
-    def __init__(  # noqa: PLR0913 - all that ranks share, once
+    def __init__(  # noqa: PLR0913 - everything that the ranks share
         self,
         world: WorldSpec,
         here: LocalRanks,
@@ -141,25 +141,25 @@ class Workers:
         self._listeners: Sequence[Listener] = ()
         self._deadline = self.began + world.deadline
         self._failed_at: float | None = None
-        self._moved_at: float | None = None  # None until a rank has said its first word
-        self._enough = False
+        self._progress_at: float | None = None  # None until the first message of a rank
+        self._ended_early = False
         self._activity: Activity | None = None
-        self._looked = 0  # the place of the worker that is looked at next
+        self._polled = 0  # index of the worker that is polled next
         self._tree = None if world.user_program is None else ProcessTree()
-        self._gate_reader, self._gate_writer = self._context.Pipe(duplex=False)
-        # What a forked rank finds open and must close: the launcher's ends of all pipes so far.
-        self._own = [*private, *interrupts.descriptors, self._gate_writer.fileno()]
+        self._exit_reader, self._exit_writer = self._context.Pipe(duplex=False)
+        # Descriptors that a forked rank must close: the launcher's ends of all pipes so far.
+        self._own = [*private, *interrupts.descriptors, self._exit_writer.fileno()]
         self._own += () if self._tree is None else self._tree.descriptors
 
     def start(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Start every rank, unless a signal comes in between."""
+        """Start every rank; stop at a signal."""
         provider = self.world.provider
         work: Work = (target, args)
         if self._method.name == "fork":
             if provider:
                 import_module(provider)  # once, for all ranks
         else:
-            work = self._packed(target, args)  # so that ranks share no tensor, as under fork
+            work = self._pickled(target, args)  # once, so that ranks share no tensor
             if self._method.name == "forkserver":
                 preload(self._context, provider)
         for rank in self._here.ranks:
@@ -167,10 +167,10 @@ class Workers:
                 break
             self._workers.append(self._start_one(rank, work))
             if self._pmi is not None:
-                self._pmi.hear()
-        self._gate_reader.close()
+                self._pmi.poll()
+        self._exit_reader.close()
 
-    def _packed(self, target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    def _pickled(self, target: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         why = f"The start method is {self._method.name} ({self._method.reason})"
         file = main_file()
         if file is not None and not file.is_file() and not main_can_be_imported():
@@ -191,16 +191,16 @@ class Workers:
             ) from error
 
     def _start_one(self, rank: int, work: Work) -> Worker:
-        from distdemo.launcher.rank import Assignment, live
+        from distdemo.launcher.rank import Assignment, rank_main
 
         program = self.world.user_program
         reader, writer = self._context.Pipe(duplex=False)
-        output = pen = stdin = None
+        output = output_writer = stdin = None
         if self.world.capture and not (program and program.terminal == rank):
-            output, pen = self._context.Pipe(duplex=False)
+            output, output_writer = self._context.Pipe(duplex=False)
             os.set_blocking(output.fileno(), False)
         if program is not None and program.stdin == rank:
-            with suppress(OSError):  # there is none
+            with suppress(OSError):  # standard input is closed
                 stdin = Connection(os.dup(0), writable=False)
         mpi = None if self._pmi is None else self._pmi.connect(rank)
         self._own += [each.fileno() for each in (reader, output) if each is not None]
@@ -210,14 +210,14 @@ class Workers:
             self.world,
             self._here,
             work,
-            way_back=writer,
-            gate=self._gate_reader,
-            output=pen,
+            result_pipe=writer,
+            exit_pipe=self._exit_reader,
+            output=output_writer,
             stdin=stdin,
             mpi=mpi,
             inherited=(*self._own, *others) if self._method.name == "fork" else (),
         )
-        process = self._context.Process(target=live, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
+        process = self._context.Process(target=rank_main, args=(assignment,), name=f"rank-{rank}")  # type: ignore[attr-defined]  # every context has it
         try:
             process.start()
         except (OSError, EOFError) as error:  # the forkserver exits where it can't fork
@@ -228,7 +228,7 @@ class Workers:
             ) from error
         if self._tree is not None:
             self._tree.add(process.pid)
-        for end in (writer, pen, stdin, mpi and mpi[1]):
+        for end in (writer, output_writer, stdin, mpi and mpi[1]):
             if end is not None:
                 end.close()
         own_group = program is not None and not program.group
@@ -242,111 +242,113 @@ class Workers:
         self,
         hear: Hear | None,
         listeners: Sequence[Listener] = (),
-        wrote: Wrote | None = None,
+        wrote: OnOutput | None = None,
         look: Look | None = None,
     ) -> None:
-        """Return when every rank has reported, or when it is no use to wait any longer.
+        """Wait until every rank has reported or the world must be stopped.
 
-        One loop over every pipe. Time runs out in two ways: at the world's deadline, and after its
-        stall, the time without progress; then the ranks that are late are asked where they are.
+        One loop over every pipe. The wait is limited by the world's deadline and by its stall
+        limit, the time without progress; then the late ranks are asked for their stacks.
 
         Args:
-            hear: called for each value that a rank tells.
-            listeners: what else has to be heard meanwhile.
-            wrote: called for each piece that a captured rank writes, until it raises.
-            look: called at every look with how each rank ended.
+            hear: Called for each value that a rank sends.
+            listeners: Other sources of events.
+            wrote: Called for each piece of a captured rank's output, until it raises.
+            look: Called at every poll with the outcome of each rank.
         """
         ports = () if self._pmi is None else tuple(p for p in self._pmi.ports.values() if p.open)
         self._listeners = (*listeners, *ports)
         self._running = {worker for worker in self._workers if worker.outcome is None}
         if self._tree is not None and self.world.stall is not None:
-            # Each of its ranks leads the session of its process's number.
+            # Each rank leads a session, whose id is the rank's process id.
             self._activity = Activity({worker.process.pid or 0 for worker in self._workers})
 
-        def told(rank: int, value: object) -> None:
-            if hear is not None and not self._enough:
-                self._enough = hear(rank, value) is True
+        def on_message(rank: int, value: object) -> None:
+            if hear is not None and not self._ended_early:
+                self._ended_early = hear(rank, value) is True
 
         reading = True
 
-        def read(rank: int, piece: bytes) -> None:
+        def on_output(rank: int, piece: bytes) -> None:
             nonlocal reading
             if reading and wrote is not None:
-                reading = False  # if it raises, its own reader is gone
+                reading = False  # stays False if it raises: its own reader is gone
                 wrote(rank, piece)
                 reading = True
 
         for worker in self._workers:
-            worker.told = None if hear is None else told
-            worker.wrote = None if wrote is None else read
+            worker.on_message = None if hear is None else on_message
+            worker.on_output = None if wrote is None else on_output
         with selectors.DefaultSelector() as selector:
             selector.register(self._interrupts, selectors.EVENT_READ)
             for listener in self._listeners:
                 selector.register(listener, selectors.EVENT_READ, listener.hear)
             for worker in self._workers:
-                selector.register(worker.reader, selectors.EVENT_READ, partial(self._take, worker))
+                selector.register(
+                    worker.reader, selectors.EVENT_READ, partial(self._receive, worker)
+                )
                 if worker.output is not None:
                     more = partial(self._read, worker)
                     selector.register(worker.output, selectors.EVENT_READ, more)
-            next_look = time.monotonic() + LOOK
+            next_poll = time.monotonic() + LOOK
             while (end := self._end()) is None:
                 for key, _ in selector.select(self._pause()):
                     if key.data is not None and not key.data():
                         selector.unregister(key.fileobj)
-                if time.monotonic() >= next_look:
-                    self._look()
+                if time.monotonic() >= next_poll:
+                    self._poll()
                     if look is not None:
-                        self._enough |= look([worker.outcome for worker in self._workers])
-                    next_look = time.monotonic() + LOOK
+                        self._ended_early |= look([worker.outcome for worker in self._workers])
+                    next_poll = time.monotonic() + LOOK
         self.ended = end
         if end in (End.TIMED_OUT, End.STALLED, End.INTERRUPTED):
-            for worker in self._workers:  # what was said by then counts
-                self._take(worker)
-            self._ask_where()
+            for worker in self._workers:  # messages sent before the end count
+                self._receive(worker)
+            self._collect_stacks()
 
-    def _take(self, worker: Worker) -> bool:
-        """Take what a rank sent; False when there will be no more."""
-        more = worker.hear()
-        self._note(worker)
+    def _receive(self, worker: Worker) -> bool:
+        """Handle a rank's messages; False at end of file."""
+        more = worker.receive()
+        self._record_progress(worker)
         return more
 
     def _read(self, worker: Worker) -> bool:
-        """Take what a rank wrote; False when there will be no more."""
+        """Read a rank's output; False at end of file."""
         piece = worker.read()
         if piece and self._activity is not None:
-            self._moved_at = time.monotonic()
+            self._progress_at = time.monotonic()
         return piece is None or bool(piece)
 
-    def _look(self) -> None:
-        for worker in self._workers[self._looked : self._looked + AT_A_LOOK]:
-            if worker in self._running and worker.look():
-                self._note(worker)
-        self._looked += AT_A_LOOK
-        if self._looked >= len(self._workers):
-            self._looked = 0
+    def _poll(self) -> None:
+        for worker in self._workers[self._polled : self._polled + POLLED_AT_ONCE]:
+            if worker in self._running and worker.check_exit():
+                self._record_progress(worker)
+        self._polled += POLLED_AT_ONCE
+        if self._polled >= len(self._workers):
+            self._polled = 0
         for worker in self._workers:
-            if worker.wrote is not None:
-                worker.wrote(worker.rank, b"")
+            if worker.on_output is not None:
+                worker.on_output(worker.rank, b"")
 
-    def _note(self, worker: Worker) -> None:
-        """Note progress, after it was dealt with: a slow listener is not the ranks' fault."""
-        self._moved_at = time.monotonic()
+    def _record_progress(self, worker: Worker) -> None:
+        """Record progress, after the callbacks: a slow callback is not the ranks' fault."""
+        self._progress_at = time.monotonic()
         if worker.outcome is None:
             return
         self._running.discard(worker)
         if self._failed_at is None and not isinstance(worker.outcome, Returned):
-            self._failed_at = self._moved_at
+            self._failed_at = self._progress_at
 
-    # ------------------------------------------------------------------------- when to leave
+    # ------------------------------------------------------------------------- when to stop
 
     def _end(self) -> End | None:
-        """Why the wait is over; None while it is not."""
+        """Return the reason to stop waiting, or None."""
         now = time.monotonic()
         if self._interrupts.received is not None:
             return End.INTERRUPTED
         if not self._running:
             return End.DONE
-        if self._enough:
+        if self._ended_early:
             return End.ENDED_EARLY
         for listener in self._listeners:
             if listener.over is not None:
@@ -355,10 +357,10 @@ class Workers:
             return End.FAILED if now >= min(self._failed_at + SETTLE, self._deadline) else None
         if now >= self._deadline:
             return End.TIMED_OUT
-        return End.STALLED if now >= self._stalled_at() and not self._at_work(now) else None
+        return End.STALLED if now >= self._stalled_at() and not self._is_active(now) else None
 
     def _pause(self) -> float:
-        """Seconds until something may have to be done although no rank says anything."""
+        """Return the seconds until the next timeout or poll."""
         now = time.monotonic()
         ends = [self._deadline, self._stalled_at(), now + LOOK]
         if self._failed_at is not None:
@@ -366,34 +368,34 @@ class Workers:
         return max(0.0, min(ends) - now)
 
     def _stalled_at(self) -> float:
-        """When they have stalled; never before the first word, as loading torch takes its time."""
-        if self.world.stall is None or self._moved_at is None:
+        """Return the time of the stall limit; it counts from the first message of a rank."""
+        if self.world.stall is None or self._progress_at is None:
             return self._deadline
-        return self._moved_at + self.world.stall
+        return self._progress_at + self.world.stall
 
-    def _at_work(self, now: float) -> bool:
-        """Whether silent ranks are at work all the same; then their time begins anew."""
-        if self._activity is None or not self._activity.goes_on():
+    def _is_active(self, now: float) -> bool:
+        """Return True, and restart the stall limit, if silent ranks are using the processor."""
+        if self._activity is None or not self._activity.is_active():
             return False
-        self._moved_at = now
+        self._progress_at = now
         return True
 
-    # ----------------------------------------------------------------------- where they stand
+    # ------------------------------------------------------------------------------ stacks
 
-    def _ask_where(self) -> None:
-        """Have every rank that is still running write its stack, and read what comes."""
+    def _collect_stacks(self) -> None:
+        """Request and collect stack traces from the ranks that are still running."""
         asked = {worker.reader: worker for worker in self._running if worker.phase.step >= 0}
         texts = dict.fromkeys((worker.rank for worker in asked.values()), "")
         for worker in asked.values():
             worker.signal(stacks.SIGNAL)
-        until = time.monotonic() + ANSWER
+        until = time.monotonic() + STACKS_TIMEOUT_S
         while asked and (left := until - time.monotonic()) > 0:
-            heard = all(texts[worker.rank] for worker in asked.values())
-            ready = wait(list(asked), min(left, SILENCE) if heard else left)
-            if heard and not ready:
+            answered = all(texts[worker.rank] for worker in asked.values())
+            ready = wait(list(asked), min(left, QUIET_TIMEOUT_S) if answered else left)
+            if answered and not ready:
                 break
             for reader in ready:
-                worker = asked[reader]  # type: ignore[index]  # only connections were waited for
+                worker = asked[reader]  # type: ignore[index]  # only connections are waited for
                 texts[worker.rank] += worker.receiver.receive_text()
                 if worker.receiver.closed:
                     del asked[reader]  # type: ignore[arg-type]  # as above
@@ -404,14 +406,14 @@ class Workers:
 
     @property
     def well(self) -> bool:
-        """Whether every rank has returned."""
+        """True if every rank has returned."""
         return all(isinstance(worker.outcome, Returned) for worker in self._workers)
 
     def end(self) -> None:
-        """Let the ranks go, ask those that stay to stop, kill those that don't; forget nothing."""
-        self._gate_writer.close()
+        """Release all ranks; signal, then kill, those that don't exit; close everything."""
+        self._exit_writer.close()
         quiet = self.well and self._interrupts.received is None
-        if not (quiet and gone(self._workers, self._here.farewell)):
+        if not (quiet and wait_for_exit(self._workers, self._here.farewell)):
             self._stop()
         if self._tree is not None:
             self._tree.end()
@@ -419,15 +421,19 @@ class Workers:
             worker.close()
 
     def _stop(self) -> None:
-        asks = [(signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)]
+        steps = [(signal.SIGTERM, TERM_TIMEOUT_S), (signal.SIGKILL, TERM_TIMEOUT_S)]
         if self._tree is not None and self._interrupts.received == signal.SIGINT:
-            # Their session does not hear the terminal's, and a program may have work to save.
-            asks = [(signal.SIGINT, 1.5 * GRACE), (signal.SIGTERM, GRACE / 2), asks[1]]
-        for number, patience in asks:
+            # Ctrl-C doesn't reach their sessions, and a program may have work to save.
+            steps = [
+                (signal.SIGINT, 1.5 * TERM_TIMEOUT_S),
+                (signal.SIGTERM, TERM_TIMEOUT_S / 2),
+                steps[1],
+            ]
+        for number, timeout_s in steps:
             for worker in self._workers:
                 if worker.process.exitcode is None:
                     worker.signal(number)
-            if gone(self._workers, patience):
+            if wait_for_exit(self._workers, timeout_s):
                 return
 
     def pid(self, rank: int) -> int:
@@ -435,28 +441,28 @@ class Workers:
         return self._workers[rank - self._here.ranks.start].process.pid or 0
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """How each rank ended; those that had not by then ran out of time or were stopped."""
+        """Return the outcome of each rank; those without one timed out or were stopped."""
         out_of_time = self.ended in (End.TIMED_OUT, End.STALLED)
         late = self._interrupts.received is None and out_of_time
         return tuple(worker.final(late=late) for worker in self._workers)
 
 
-def gone(workers: Iterable[Worker], seconds: float) -> bool:
-    """Whether all their processes end within this time.
+def wait_for_exit(workers: Iterable[Worker], timeout_s: float) -> bool:
+    """Return True if all processes exit within this time.
 
-    Only those whose sentinel speaks are asked, and all of them now and then: a process that a rank
-    left behind may hold its sentinel open.
+    A process is polled when its sentinel is readable, and now and then in any case: a process that
+    a rank left behind may hold the sentinel open.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + timeout_s
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.process.exitcode is None:
                 selector.register(worker.process.sentinel, selectors.EVENT_READ, worker.process)
-        next_look = 0.0
+        next_poll = 0.0
         while (waiting := selector.get_map()) and (now := time.monotonic()) < until:
             keys = [key for key, _ in selector.select(min(until - now, LOOK))]
-            if now >= next_look:
-                keys, next_look = list(waiting.values()), now + LOOK
+            if now >= next_poll:
+                keys, next_poll = list(waiting.values()), now + LOOK
             for key in keys:
                 if key.data.exitcode is not None:
                     selector.unregister(key.fileobj)

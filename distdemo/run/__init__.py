@@ -1,1 +1,1 @@
-"""A program of the user on every rank: a function, or a whole script or module."""
+"""``distdemo run``: run a user's function, script or module on every rank."""

@@ -1,4 +1,4 @@
-"""``distdemo run``: a program of the user on every rank."""
+"""``distdemo run``: run a user's program on every rank."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ STALL = 60.0  # seconds
 TRY = "Try distdemo run train.py, distdemo run train.py:step or distdemo run -m package.module."
 
 
-def parse_stall(text: Any) -> float:  # noqa: ANN401 - a text or a default
-    """Parse seconds; ``never`` is infinite."""
+def parse_stall(text: Any) -> float:  # noqa: ANN401 - a string or a default
+    """Parse seconds; return infinity for ``never``."""
     if text in ("0", "0s"):
-        why = "Without a limit, --stall is never."
+        why = "To turn the limit off, use never."
         raise BadValue(text, "not a positive number of seconds.", why, "never")
     return math.inf if str(text).lower() == "never" else parse_seconds(text)
 
 
-def offer_files(incomplete: str) -> list[str]:
-    """What a shell may complete: Python files, and folders on the way to them."""
+def complete_files(incomplete: str) -> list[str]:
+    """Return shell completions: Python files, and folders."""
     folder = incomplete[: incomplete.rfind("/") + 1]
     try:
         found = sorted(Path(folder or ".").iterdir())
     except OSError:
         return []
-    offered = [f"{folder}{each.name}/" for each in found if each.is_dir()]
-    offered += [f"{folder}{each.name}" for each in found if each.suffix == ".py"]
-    return [each for each in offered if each.startswith(incomplete) and each == printable(each)]
+    found_names = [f"{folder}{each.name}/" for each in found if each.is_dir()]
+    found_names += [f"{folder}{each.name}" for each in found if each.suffix == ".py"]
+    return [each for each in found_names if each.startswith(incomplete) and each == printable(each)]
 
 
 @command(
@@ -79,9 +79,9 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="FILE[:FUNCTION] [-- ARGS]",
-            help="A script, or a function of it; the program's own arguments come after --.",
+            help="Script, or a function in it; put the program's arguments after --.",
             show_default=False,
-            autocompletion=offer_files,
+            autocompletion=complete_files,
         ),
     ] = None,
     module: Annotated[
@@ -90,7 +90,7 @@ def run(
             "--module",
             "-m",
             metavar="MODULE[:FUNCTION]",
-            help="A module instead of a file, as for python -m.",
+            help="Module instead of a file, as for python -m.",
         ),
     ] = None,
     world_size: WorldSize = None,
@@ -99,11 +99,11 @@ def run(
         typer.Option(
             metavar="RANK",
             parser=whole(0),
-            help="Rank that has the terminal: breakpoint() and exceptions stop it.",
+            help="Rank to debug in the terminal, at breakpoint() and exceptions.",
         ),
     ] = None,
     own_group: Annotated[
-        bool, typer.Option("--own-group", help="FUNCTION makes the process group itself.")
+        bool, typer.Option("--own-group", help="FUNCTION creates the process group itself.")
     ] = False,
     backend: Backend = "auto",
     device: Device = None,
@@ -113,7 +113,7 @@ def run(
         typer.Option(
             metavar="SECONDS",
             parser=parse_stall,
-            help="Time limit in which no rank writes or computes; or never.",
+            help="Limit on the time in which no rank writes or computes; or never.",
             show_default=f"{STALL:g}",
             rich_help_panel=ADVANCED,
         ),
@@ -124,7 +124,7 @@ def run(
         choice(
             "LEVEL",
             ("calls", "buffers", "off"),
-            "Compare the ranks' calls; buffers: tensors, too; off, --no-sanitize: nothing.",
+            "Compare the ranks' calls; buffers: tensors too; off, --no-sanitize: nothing.",
         ),
     ] = "calls",
     calls: Calls = False,
@@ -134,7 +134,7 @@ def run(
         bool,
         typer.Option(
             "--capture",
-            help="Show each rank's output when all have ended, instead of lines as they come.",
+            help="Print output per rank at the end instead of streaming it.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -142,7 +142,7 @@ def run(
 ) -> Result:
     """Run your own program on every rank.
 
-    FILE is a script, as under torchrun: it makes its own process group. FILE:FUNCTION is a
+    FILE is a script, as for torchrun: it creates its process group itself. FILE:FUNCTION is a
     function, which every rank calls with the group ready.
     """
     if session.placement is not None:
@@ -155,31 +155,31 @@ def run(
     shown = (ranks.check("--ranks", size)) if ranks is not None else frozenset(range(size))
     if sanitize == "off" and (calls or strict or record is not None):
         raise UsageError(
-            "--no-sanitize leaves out what --calls, --strict and --record need.",
-            "They show what the ranks have noted.",
+            "--calls, --strict and --record can't be combined with --no-sanitize.",
+            "They show the calls that the sanitizer records.",
             "Leave out --no-sanitize.",
         )
     if pdb is not None:
         check_rank("--pdb", pdb, size)
         if session.format == "json":
             raise UsageError(
-                "--pdb and --format json don't go together.",
-                "The document is all that standard output may carry.",
-                "Leave out one of them.",
+                "--pdb and --format json can't be combined.",
+                "Standard output may contain the JSON document only.",
+                "Use one of them.",
             )
     if program.makes_group:
-        # The usual one stands for what the program chooses. One with engines of its own is named,
-        # because its ranks need what only their starter can tell them.
-        usual = backends.automatic(size, "cpu").name
-        chosen = usual if backend == "auto" else backend
-        if device is not None or (chosen != usual and backends.REGISTRY[chosen].engines is None):
+        # The program chooses the backend. Only a backend that needs its own engine is named here,
+        # because its ranks depend on how they are started.
+        default = backends.automatic(size, "cpu").name
+        chosen = default if backend == "auto" else backend
+        if device is not None or (chosen != default and backends.REGISTRY[chosen].engines is None):
             raise UsageError(
-                f"--{'backend' if device is None else 'device'} means nothing here.",
-                "This program makes its own group, and says itself over what and on which device.",
+                f"--{'backend' if device is None else 'device'} can't be used here.",
+                "This program creates its process group and chooses backend and device itself.",
                 "Leave it out.",
             )
         backend = chosen
-    # In a part of a world, ranks that wait for those of other nodes are silent.
+    # On one node of a world, ranks that wait for those of other nodes are silent.
     stall = stall or (STALL if pdb is None and place is None else math.inf)
     world = session.world(
         size,
@@ -191,7 +191,7 @@ def run(
     )
     world = replace(
         world,
-        capture=place is None,  # else it goes where the output of this process goes
+        capture=place is None,  # else it goes to this process's output
         user_program=UserProgram(not program.makes_group, stdin=pdb or 0, terminal=pdb),
     )
     capture = capture or pdb is not None
@@ -201,10 +201,10 @@ def run(
     kept = transcripts(size)
     stream = Stream(shown) if streams else None
 
-    def wrote(rank: int, piece: bytes) -> None:
+    def on_output(rank: int, piece: bytes) -> None:
         kept[rank].add(piece)
         if stream is not None:
-            stream.wrote(rank, piece)
+            stream.write(rank, piece)
 
     ended: WorldReport | None = None
     findings: tuple[Finding, ...] = ()
@@ -220,7 +220,7 @@ def run(
 
             preload(program)
             notes = None
-            how: dict[str, Any] = {"wrote": wrote} if place is None else {}
+            how: dict[str, Any] = {"wrote": on_output} if place is None else {}
             if sanitize != "off":
                 import_module("distdemo.sanitizer.hooks")  # once, for all forked ranks
                 from distdemo.sanitizer.inspector import Inspector
@@ -281,13 +281,13 @@ def _report(
     shown: frozenset[int],
     texts: list[tuple[str, int]],
 ) -> RunReport:
-    """From how the ranks ended, and what they wrote."""
+    """Return the report from the ranks' outcomes and output."""
     from distdemo.versions import versions
 
     ends = [
         each for each in (() if world is None else world.outcomes) if isinstance(each, Returned)
     ]
-    found = {each.rank: each.value or Finished() for each in ends}  # one that left has no value
+    found = {each.rank: each.value or Finished() for each in ends}  # no value if it exited
     none = Finished()
     return RunReport(
         program,
@@ -303,10 +303,10 @@ def _report(
 
 
 def parse_program(words: list[str], module: str | None) -> Program:
-    """Which program: everything after the first ``--`` is its own.
+    """Parse the program; everything after the first ``--`` is its arguments.
 
     Raises:
-        UsageError: there is no such program.
+        UsageError: There is no such program.
     """
     end = words.index("--") if "--" in words else len(words)
     given, arguments = words[:end], tuple(words[end + 1 :])
@@ -314,8 +314,8 @@ def parse_program(words: list[str], module: str | None) -> Program:
         stray = given[-1]
         first = f"-m {module}" if module is not None else given[0]
         raise UsageError(
-            f"{stray!r} is one word too many.",
-            "What is the program's own comes after --.",
+            f"Unexpected argument {stray!r}.",
+            "Put the program's arguments after --.",
             f"Try distdemo run {first} -- {' '.join(given[module is None :])}",
         )
     text = module if module is not None else given[0] if given else ""
@@ -326,8 +326,8 @@ def parse_program(words: list[str], module: str | None) -> Program:
         home, function = text, ""
     elif not function.isidentifier():
         raise UsageError(
-            f"{text}: {function!r} is no function's name.",
-            "After the colon comes the name of a function.",
+            f"{text}: {function!r} is not a function name.",
+            "Write the name of a function after the colon.",
             f"Try {home}, or {home}:NAME.",
         )
     if module is None:
@@ -337,14 +337,14 @@ def parse_program(words: list[str], module: str | None) -> Program:
     if not top or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:  # noqa: PTH109 - where -m looks first
         raise UsageError(
             f"-m {text}: there is no module {top!r}.",
-            "It is neither in the current folder nor among what this Python has installed.",
-            "Check its name, or run this from the folder that has it.",
+            "It is neither in the current folder nor installed in this Python.",
+            "Check the name, or run this in the folder that contains it.",
         )
     return Program("", home, function, arguments)
 
 
 def _check_file(path: Path, function: str) -> None:
-    """Refuse a file that is not there, and a folder that Python could not run."""
+    """Raise `UsageError` for a missing file, or a folder that Python can't run."""
     if not _exists(path):
         names = [each.name for each in path.parent.glob("*.py")]
         near = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
@@ -357,28 +357,28 @@ def _check_file(path: Path, function: str) -> None:
     if path.is_dir() and (function or not (path / "__main__.py").is_file()):
         raise UsageError(
             f"{path} is a folder.",
-            "Python runs a folder by its __main__.py, and imports no function of it.",
-            f"Name a file in it: {path / 'FILE.py'}.",
+            "Python runs the __main__.py of a folder; a function needs a file.",
+            f"Try a file in it: {path / 'FILE.py'}.",
         )
 
 
 def _exists(path: Path) -> bool:
-    """Return True if there is such a file, and nothing keeps us from seeing it."""
+    """Return True if the path exists and can be accessed."""
     try:
         return path.exists()
-    except (OSError, ValueError):  # a closed folder, a name that is too long, a null byte
+    except (OSError, ValueError):  # no permission, a name that is too long, a null byte
         return False
 
 
 def _check_joined(session: Session, *, pdb: bool, capture: bool) -> None:
-    """Refuse what needs the ranks' output, which goes where the engine takes it."""
+    """Raise `UsageError` for options that need the ranks' output, which the engine handles."""
     asked = {"--pdb": pdb, "--capture": capture, "--format json": session.format == "json"}
     for option in (option for option, given in asked.items() if given):
         raise UsageError(
             f"{option} can't be used here.",
-            "In a part of a world, what ranks write goes where this process writes "
-            f"({session.placement.why}).",  # type: ignore[union-attr]  # it has one
+            "On one node of a world, the ranks write to this process's output "
+            f"({session.placement.why}).",  # type: ignore[union-attr]  # set in a joined world
             "Try --output FILE.json."
             if option == "--format json"
-            else "Leave it out; or start all ranks here, with --launcher local.",
+            else "Leave it out, or start all ranks here with --launcher local.",
         )

@@ -1,7 +1,7 @@
-"""What of torch a program will import, imported once in the launcher instead of once a rank.
+"""Import the parts of torch that a program needs once in the launcher, not once per rank.
 
-Only parts of torch that do nothing at import: whatever else a program imports may start threads,
-compute or touch CUDA, after which ranks could not be forked.
+Only parts of torch that do nothing at import are imported. Other modules may start threads, compute
+or use CUDA, after which ranks can't be forked.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ HARMLESS = (
     "torch.optim",
     "torch.utils.data",
 )
-# Making any optimizer imports this, half as long as torch itself (torch/_compile.py).
+# Creating an optimizer imports this, which takes half as long as torch (torch/_compile.py).
 COMPILER = "torch._dynamo"
-FILES = 100  # of a program that are read
+MAX_FILES = 100  # of a program that are read
 
 
 def preload(program: Program) -> None:
-    """Import them quietly. What can't be imported here raises where the program imports it.
+    """Import the modules silently; errors are left to the program's own import.
 
-    Torch's compiler asks for GPUs, which could keep forked ranks from theirs: where there are any,
-    each rank imports it on its own.
+    Torch's compiler queries the GPUs, after which forked ranks may be unable to use them. So on a
+    machine with GPUs each rank imports the compiler itself.
     """
     found = wanted(program)
     with without_traces():
@@ -50,7 +50,7 @@ def preload(program: Program) -> None:
 
 
 def wanted(program: Program) -> set[str]:
-    """The modules of torch that the program's files name, by their text alone."""
+    """Return the torch modules that the source of the program imports."""
     named = {name for tree in _trees(program) for name in _named(tree)}
     found = {name for name in named if name.startswith(HARMLESS)}
     if any("optim" in name.split(".") for name in named):
@@ -59,10 +59,10 @@ def wanted(program: Program) -> set[str]:
 
 
 def _trees(program: Program) -> Iterator[ast.AST]:
-    """The program's file, and those beside it that it imports."""
+    """Yield the syntax trees of the program's file and of the files next to it that it imports."""
     first, home = _place(program)
     waiting, seen = [first], set[Path]()
-    while waiting and len(seen) < FILES:
+    while waiting and len(seen) < MAX_FILES:
         file = waiting.pop(0)
         if file in seen or not file.is_file():
             continue
@@ -76,7 +76,7 @@ def _trees(program: Program) -> Iterator[ast.AST]:
 
 
 def _place(program: Program) -> tuple[Path, Path]:
-    """The program's file, and the folder that its imports begin at."""
+    """Return the program's file and the folder in which its imports are looked up."""
     if program.module:
         home = Path(os.getcwd())  # noqa: PTH109 - as Python sets sys.path
         file = home.joinpath(*program.module.split("."))
@@ -86,7 +86,7 @@ def _place(program: Program) -> tuple[Path, Path]:
 
 
 def _named(tree: ast.AST) -> Iterator[str]:
-    """Modules that are imported, what is imported from them, and ``torch.optim`` used in place."""
+    """Yield imported modules, names imported from them, and ``torch.optim`` for an attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

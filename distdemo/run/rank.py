@@ -1,4 +1,4 @@
-"""What every rank of ``run`` does: make the process look as the program expects it, and run it."""
+"""Run the program on a rank, in a process set up as Python would."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def run_program(
     """Collective: run the program on this rank.
 
     Args:
-        rank: this rank. Its default group is ready if it was asked for.
-        program: which.
-        pdb: the rank that a person debugs; None: none.
-        notes: what to note of its calls; None: nothing.
+        rank: This rank, with its default group unless the program creates it.
+        program: Program to run.
+        pdb: Rank to debug, or None.
+        notes: Settings for recording its calls, or None.
     """
     if notes is None:
         return _run(rank, program, pdb)
@@ -57,10 +57,10 @@ def run_program(
 
 
 def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
-    _pose_as(program)
-    with _debugged(rank.rank, pdb), _to_the_end():
+    _set_up_process(program)
+    with _debugged(rank.rank, pdb), _exit_handlers():
         if not program.function:
-            made = _noting_groups()
+            made = _watch_group_creation()
             _run_whole(program)
             return Finished(made_group=bool(made))
         numbers = {
@@ -71,18 +71,18 @@ def _run(rank: Rank, program: Program, pdb: int | None) -> Finished:
         }
         os.environ.update({name: str(number) for name, number in numbers.items()})
         if dist.is_initialized():
-            rank.meet("everybody is connected")  # one that fails at once would be others' failure
+            rank.meet("everybody is connected")  # else a failing rank breaks connects
         return Finished(*plain_value(_call_function(program, rank.rank, rank.world_size)))
 
 
-def _pose_as(program: Program) -> None:
-    """``sys.argv`` and ``sys.path[0]`` as Python's command line would set them for the program.
+def _set_up_process(program: Program) -> None:
+    """Set ``sys.argv`` and ``sys.path[0]`` as Python's command line would for the program.
 
-    And the start method of its own processes is still its to choose.
+    Also reset the start method, so that the program can choose one for its own processes.
     """
     multiprocessing.set_start_method(None, force=True)
     sys.argv = [program.file or "-m", *program.arguments]
-    if getattr(sys.flags, "safe_path", False):  # the user wants no such place there
+    if getattr(sys.flags, "safe_path", False):  # python -P: no such entry
         return
     home = Path.cwd()
     if program.file:
@@ -95,15 +95,15 @@ def _pose_as(program: Program) -> None:
 
 
 def _run_whole(program: Program) -> None:
-    """As ``python FILE`` or ``python -m MODULE`` runs it."""
+    """Run the program as ``python FILE`` or ``python -m MODULE`` does."""
     if program.module:
         runpy.run_module(program.module, run_name="__main__", alter_sys=True)
         return
-    path = os.path.abspath(program.file)  # noqa: PTH100 - as Python does, which follows no links here
+    path = os.path.abspath(program.file)  # noqa: PTH100 - like Python, don't follow links
     if Path(path).is_dir() or zipfile.is_zipfile(path):
         runpy.run_path(program.file, run_name="__main__")
         return
-    # ``runpy.run_path`` leaves another ``__file__``, and takes the module away at its end.
+    # ``runpy.run_path`` sets a different ``__file__`` and removes the module at the end.
     main = ModuleType("__main__")
     main.__dict__.update(
         __file__=path,
@@ -113,46 +113,46 @@ def _run_whole(program: Program) -> None:
     )
     sys.modules["__main__"] = main
     code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-    exec(code, main.__dict__)  # noqa: S102 - the user's own program, which is what was asked for
+    exec(code, main.__dict__)  # noqa: S102 - the user's own program
 
 
-def _noting_groups() -> list[bool]:
-    """A list that is no longer empty once the program has made a process group, or uses RPC."""
+def _watch_group_creation() -> list[bool]:
+    """Return a list that is filled once the program creates a process group or starts RPC."""
     made: list[bool] = []
 
-    def note(maker: Callable[..., Any]) -> Callable[..., Any]:
+    def watch(maker: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(maker)
-        def noted(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
+        def watched(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own
             made.append(True)
             return maker(*args, **named)
 
-        return noted
+        return watched
 
-    dist.init_process_group = c10d.init_process_group = note(dist.init_process_group)
+    dist.init_process_group = c10d.init_process_group = watch(dist.init_process_group)
     rpc = sys.modules.get("torch.distributed.rpc")
     if rpc is not None and hasattr(rpc, "init_rpc"):
-        rpc.init_rpc = note(rpc.init_rpc)  # type: ignore[attr-defined]  # a function of it
+        rpc.init_rpc = watch(rpc.init_rpc)  # type: ignore[attr-defined]  # a function of it
     return made
 
 
 @contextmanager
-def _to_the_end() -> Iterator[None]:
-    """After the block do what Python does when a program has ended: a rank leaves without it.
+def _exit_handlers() -> Iterator[None]:
+    """Join threads and run exit handlers after the block, as Python does at exit; ranks skip that.
 
-    After a failure, which must be known first as threads may wait for ever, the exit functions are
-    called when the process ends, by multiprocessing, within the time that any rank gets.
+    After a failure multiprocessing runs the exit handlers when the process exits, so that the
+    failure is reported first: threads may wait forever.
     """
-    atexit._clear()  # noqa: SLF001 - what is there already is the launcher's, not the program's
+    atexit._clear()  # noqa: SLF001 - drop the launcher's handlers
     for each in weakref.finalize._registry:  # type: ignore[attr-defined]  # noqa: SLF001 - the same
         each.atexit = False
-    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # noqa: SLF001 - it was cleared, too
+    atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]  # noqa: SLF001 - it was cleared too
     try:
         yield
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code not in (None, 0):
             util.Finalize(None, atexit._run_exitfuncs, exitpriority=1)  # noqa: SLF001 - as multiprocessing itself does
             raise
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - joins threads, and lets executors' threads go
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - joins threads, including executors'
     atexit._run_exitfuncs()  # noqa: SLF001 - as above
 
 
@@ -160,11 +160,11 @@ def _to_the_end() -> Iterator[None]:
 
 
 def _call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa: ANN401 - the user's value
-    """Import the program, not as the main module, and call its function.
+    """Import the program under its own name and call its function.
 
     Raises:
-        UsageError: there is no such function, or it can't be called so.
-        BaseException: whatever the program raises.
+        UsageError: There is no such function, or it can't be called with these arguments.
+        BaseException: The program raised it.
     """
     module = importlib.import_module(program.module) if program.module else _load(program.file)
     function = getattr(module, program.function, None)
@@ -181,25 +181,24 @@ def _call_function(program: Program, rank: int, world_size: int) -> Any:  # noqa
     except ValueError as error:
         if "default process group twice" in str(error):
             raise UsageError(
-                f"{program.function} makes a process group, and one is made for it already.",
-                "The group of a function is ready when it is called.",
+                f"{program.function} creates a process group, but it has one already.",
+                "The group is ready when a function is called.",
                 "Add --own-group, or leave out init_process_group.",
             ) from error
         raise
     if inspect.isgenerator(returned) or inspect.isawaitable(returned):
         kind = type(returned).__name__
         raise TypeError(
-            f"{program.function} did not run: it returned a {kind}, "
-            "which has to be run by the program"
+            f"{program.function} did not run: it returned a {kind}, which the program must run"
         )
     return returned
 
 
 def _load(file: str) -> ModuleType:
-    """The file as a module under its own name, which is what its pickles will speak of."""
+    """Import the file as a module under its own name, to which its pickles refer."""
     path = os.path.abspath(file)  # noqa: PTH100 - follows no links
     name = PurePath(path).stem
-    if name in sys.modules:  # it is called as a module that is loaded: random.py, torch.py
+    if name in sys.modules:  # the name of a loaded module: random.py, torch.py
         name = f"{name}__"
     spec = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, path))
     if spec is None or spec.loader is None:
@@ -216,7 +215,7 @@ def bound(
     """Return the values to call the function with.
 
     Raises:
-        UsageError: it can't be called with these arguments.
+        UsageError: The function can't be called with these arguments.
     """
     try:
         signature = inspect.signature(function)
@@ -231,19 +230,19 @@ def bound(
 
 @contextmanager
 def _debugged(rank: int, pdb: int | None) -> Iterator[None]:
-    """Within the block ``breakpoint()`` stops the rank that a person debugs, and no other.
+    """Context in which ``breakpoint()`` stops only the rank that is debugged.
 
-    If the block raises on that rank, the debugger looks at where it did. PYTHONBREAKPOINT holds as
-    ever.
+    If the block raises on that rank, the debugger starts at that point. PYTHONBREAKPOINT works as
+    usual.
 
     Args:
-        rank: this one.
-        pdb: the one that is debugged; None: none, then ``breakpoint()`` raises.
+        rank: This rank.
+        pdb: Rank to debug; if None, ``breakpoint()`` raises.
     """
 
     def refuse(*_: object, **__: object) -> None:
         if pdb is None:
-            raise RuntimeError("breakpoint() was reached: say which rank has the terminal, --pdb 0")
+            raise RuntimeError("breakpoint() needs a rank that has the terminal: --pdb 0")
 
     if "PYTHONBREAKPOINT" not in os.environ and rank != pdb:
         sys.breakpointhook = refuse
@@ -253,7 +252,7 @@ def _debugged(rank: int, pdb: int | None) -> Iterator[None]:
         raise SystemExit("the debugger was quit") from None
     except Exception as error:
         if rank == pdb:
-            import pdb as debugger  # noqa: T100 - this is what was asked for
+            import pdb as debugger  # noqa: T100 - --pdb was given
 
             from distdemo.launcher.failures import excerpt
             from distdemo.view.foreign import write_message

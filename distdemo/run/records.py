@@ -1,4 +1,4 @@
-"""What ``run`` is asked for, and what came of it: frozen records; no torch, no rich, no typer."""
+"""Records of ``run``: its program and its report. Frozen; no torch, no rich, no typer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from distdemo.sanitizer.records import CallCount, Finding
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the user.
+    """A user's program.
 
     Attributes:
-        file: its path as it was typed; empty for a module.
-        module: its dotted name, as for ``python -m``; empty for a file.
-        function: called on every rank; empty: the whole program runs, as ``python FILE`` would
-            run it, and makes its own group.
-        arguments: its own, ``sys.argv[1:]``; a function gets those that it has parameters for.
-        makes_group: the program makes the process group itself.
+        file: Path as it was typed; empty for a module.
+        module: Dotted name, as for ``python -m``; empty for a file.
+        function: Function that every rank calls; empty to run the whole program, as
+            ``python FILE`` would, which creates its own group.
+        arguments: Program arguments, ``sys.argv[1:]``; a function gets them as parameters.
+        makes_group: True if the program creates the process group itself.
     """
 
     file: str = ""
@@ -32,19 +32,19 @@ class Program:
 
     @derived
     def name(self) -> str:
-        """For people: ``prog.py:run``, ``train.py``, ``-m package.module``."""
+        """Display name: ``prog.py:run``, ``train.py``, ``-m package.module``."""
         home = PurePath(self.file).name if self.file else f"-m {self.module}"
         return f"{home}:{self.function}" if self.function else home
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a rank brings back.
+    """Result of one rank.
 
     Attributes:
-        text: what its function returned, as ``repr`` writes it; empty for None.
-        value: the same as JSON has it: tensors are nested lists; what JSON has no form for is text.
-        made_group: it made a process group, or used one that was made for it.
+        text: ``repr`` of the return value; empty for None.
+        value: Return value as JSON: tensors as nested lists, other types as their ``repr``.
+        made_group: True if the rank had a process group.
     """
 
     text: str = ""
@@ -54,14 +54,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class RankOutput:
-    """What one rank wrote, and what its function returned.
+    """Output and return value of one rank.
 
     Attributes:
-        output: to stdout and stderr, in its order; of very much the beginning and, after a line
-            that says so, the end. Empty where it wrote straight to the terminal.
-        left_out_bytes: in between.
-        returned: null for None, a rank that did not come to its end, and a whole program.
-        text: the same as ``repr`` writes it; empty for None.
+        output: Output to stdout and stderr. Long output is shortened in the middle, with a line
+            that says so. Empty if the rank wrote directly to the terminal.
+        left_out_bytes: Number of bytes left out in the middle.
+        returned: Return value; null for None, a rank that did not finish, and a whole program.
+        text: ``repr`` of the return value; empty for None.
     """
 
     rank: int
@@ -73,17 +73,17 @@ class RankOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """How a program of the user went.
+    """Report on a user's program.
 
     Attributes:
-        world: None if it was interrupted before its ranks could be asked.
-        ranks: in order; those of ``--ranks`` alone.
-        made_group: some rank made a process group, or used the one that was made for it.
-        calls: what the ranks called, and how often.
-        findings: what the sanitizer found, one at most.
-        warnings: what may be wrong.
-        strict: warnings are failures.
-        stopped: why the calls were not compared to the end; empty: they were, or were not to be.
+        world: Report on the world; None if it was interrupted too early.
+        ranks: Output of each rank, in order; with ``--ranks``, of these ranks only.
+        made_group: True if some rank had a process group.
+        calls: Calls of the ranks, with counts.
+        findings: Findings of the sanitizer, one at most.
+        warnings: Possible problems.
+        strict: True if warnings are failures.
+        stopped: Reason why the comparison of calls stopped early; empty if it did not.
     """
 
     program: Program
@@ -100,6 +100,6 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every rank came to its end, and no warning counts."""
+        """True if every rank finished and no warning counts as a failure."""
         well = self.world is not None and self.world.ok
         return well and not (self.strict and self.warnings)

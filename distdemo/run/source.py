@@ -1,7 +1,7 @@
-"""Check a program by its source alone, before a rank starts. Nothing of it is executed.
+"""Check a program's source before a rank starts, without executing it.
 
-Only what is certain is refused. A name that is imported, assigned from a call, decorated or bound
-under a condition is left to the ranks, and so is every name of a file that may bind names at run
+Only certain errors are reported. Names that are imported, assigned from a call, decorated or bound
+under a condition are left to the ranks, and so is every name in a file that may bind names at run
 time.
 """
 
@@ -26,8 +26,8 @@ from distdemo.launcher.api import leading
 if TYPE_CHECKING:
     from distdemo.run.records import Program
 
-LONGEST = 160  # characters of a line that is shown
-# What can bind a name, or change a function's parameters, without saying so in the syntax tree.
+MAX_LINE = 160  # characters shown of a line
+# Names that can bind names or change parameters without a trace in the syntax tree.
 _DYNAMIC = {
     *("globals", "locals", "vars", "exec", "setattr", "delattr", "f_globals", "__globals__"),
     *("__dict__", "__getattr__", "__signature__", "__defaults__", "__kwdefaults__", "__code__"),
@@ -45,13 +45,13 @@ KINDS: dict[str, Callable[[str], Any]] = {
 
 
 def check_source(program: Program) -> None:
-    """Refuse a program that can't be read or parsed, and a function that certainly can't be called.
+    """Check that a program can be read and parsed, and that its function can be called.
 
     Raises:
-        UsageError: with the line of a syntax error, or the functions that the file defines.
+        UsageError: The check fails; with the line of a syntax error, or the file's functions.
     """
     path = Path(program.file) if program.file else _module_file(program.module)
-    # A pipe can be read once, by a rank; Python runs folders and zip files, too.
+    # A pipe can be read only once, by a rank; Python also runs folders and zip files.
     if path is None or not path.is_file():
         return
     try:
@@ -75,7 +75,7 @@ def check_source(program: Program) -> None:
         raise UsageError(
             f"{path} has a syntax error: {error.msg}.",
             _line_text(error, data),
-            "Correct the file, then run it again.",
+            "Fix the file, then run it again.",
         ) from error
     except ValueError as error:  # a null byte, up to Python 3.11
         raise UsageError(
@@ -83,14 +83,14 @@ def check_source(program: Program) -> None:
             "run takes a Python file.",
             "Try distdemo run train.py.",
         ) from error
-    except (RecursionError, MemoryError):  # Python may get further with it than we do
+    except (RecursionError, MemoryError):  # Python may still be able to run it
         return
     if program.function and not _is_dynamic(tree):
         _check_function(program, path.name, tree)
 
 
 def _module_file(module: str) -> Path | None:
-    """Return the file of a top-level module in the current folder, if no other could be meant."""
+    """Return the file of a top-level module in the current folder, or None if ambiguous."""
     folder = os.getcwd()  # noqa: PTH109 - as Python sets sys.path
     here = PathFinder.find_spec(module, [folder])
     other = PathFinder.find_spec(module, sys.path)
@@ -108,7 +108,7 @@ def _line_text(error: SyntaxError, data: bytes) -> str:
     text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     if not text:
         return f"It is on line {number}." if number else "Python can't parse it."
-    return f"Line {number}: {text[:LONGEST]}"
+    return f"Line {number}: {text[:MAX_LINE]}"
 
 
 # ------------------------------------------------------------------------------------ the function
@@ -136,10 +136,10 @@ def no_such_function(program: Program, what: str, file: str, defined: Sequence[s
     """Return the error for a name that is not a function of the program.
 
     Args:
-        program: with the name.
-        what: is wrong with the name.
-        file: or module that was searched.
-        defined: names of the functions there.
+        program: Program whose function was not found.
+        what: Description of the problem.
+        file: File or module that was searched.
+        defined: Names of the functions it defines.
     """
     names = list(dict.fromkeys(defined))
     near = difflib.get_close_matches(program.function, names, n=1) or names[:1]
@@ -168,7 +168,7 @@ def _is_dynamic(tree: ast.Module) -> bool:
 
 
 def _module_scope(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of the module's own scope, and `global` statements wherever they are."""
+    """Yield the nodes of the module's scope, and `global` statements in any scope."""
     waiting: list[tuple[ast.AST, bool]] = [(each, True) for each in tree.body]
     while waiting:
         node, at_top = waiting.pop(0)
@@ -179,7 +179,7 @@ def _module_scope(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _bound_names(node: ast.AST) -> set[str]:
-    """Return the names that a node may bind or delete, without those of its parts."""
+    """Return the names that a node itself may bind or delete, without its children."""
     if isinstance(node, ast.Name):
         return set() if isinstance(node.ctx, ast.Load) else {node.id}
     if isinstance(node, ast.alias):
@@ -192,14 +192,14 @@ def _bound_names(node: ast.AST) -> set[str]:
 
 
 def _assigns(statement: ast.stmt, target: ast.AST) -> bool:
-    """Return True if a statement of the module assigns to this target alone."""
+    """Return True if the statement assigns to this target directly."""
     if isinstance(statement, ast.AnnAssign):
         return statement.target is target and statement.value is not None
     return isinstance(statement, ast.Assign) and any(each is target for each in statement.targets)
 
 
 def _is_literal(value: ast.expr) -> bool:
-    """Return True if an expression is certainly no function: a number, a text, a list of them."""
+    """Return True if an expression can't be a function: a number, a string, a list of them."""
     if isinstance(value, ast.JoinedStr):
         return True
     try:
@@ -209,11 +209,11 @@ def _is_literal(value: ast.expr) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------ its arguments
+# ---------------------------------------------------------------------------------------- arguments
 
 
 def _signature(given: ast.arguments) -> inspect.Signature:
-    """Return the signature of a function that is not executed; other defaults are plain objects."""
+    """Return a signature from the syntax tree; defaults that aren't literals become objects."""
     empty, kinds = inspect.Parameter.empty, inspect.Parameter
 
     def parameter(each: ast.arg, kind: Any, default: ast.expr | None) -> inspect.Parameter:  # noqa: ANN401 - an enum of inspect
@@ -249,14 +249,14 @@ def bind(
     """Return the values to call a function with: rank and size if it names them, then arguments.
 
     Args:
-        shown: the function as an error shows it, ``work(rank, steps)``.
-        signature: of the function.
-        rank: of this process.
-        size: of the world.
-        arguments: from the command line.
+        shown: Function as shown in errors, ``work(rank, steps)``.
+        signature: Signature of the function.
+        rank: Rank of this process.
+        size: World size.
+        arguments: Arguments from the command line.
 
     Raises:
-        UsageError: it can't be called with these.
+        UsageError: The function can't be called with these arguments.
     """
     parameters = [
         each
@@ -281,7 +281,7 @@ def bind(
 
 
 def _converted(parameter: inspect.Parameter, text: str) -> Any:  # noqa: ANN401 - of its type
-    """Return the text as the annotation wants it, or else as the type of the default."""
+    """Convert the text to the type of the annotation or the default."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
         kind = type(parameter.default).__name__
@@ -295,6 +295,6 @@ def _converted(parameter: inspect.Parameter, text: str) -> Any:  # noqa: ANN401 
     except (KeyError, ValueError):
         raise UsageError(
             f"{parameter.name} can't be {text!r}.",
-            f"The function says that it is of type {kind}.",
-            "Write another value after --.",
+            f"The function declares it as {kind}.",
+            "Give a different value after --.",
         ) from None

@@ -1,4 +1,4 @@
-"""How a program of the user went: what every rank returned, and the verdict."""
+"""View of a run: the ranks' return values, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from distdemo.view.foreign import lines_of
 from distdemo.view.format import duration, plural, ranks_text
 from distdemo.view.tables import MANY, Cell, Column, Grid, fitting, heading, select
 
-LONGEST = 240  # characters of a returned value in the table
+MAX_CHARS = 240  # of a returned value in the table
 
 
 def table(
     report: RunReport, console: Console, *, whole: bool = False, calls: bool = False
 ) -> Group:
-    """The report; what ranks wrote has been shown before it.
+    """Return the report; the ranks' output was printed before it.
 
     Args:
-        report: how it went.
-        console: that it will be printed on.
-        whole: show all that was returned, however long.
-        calls: show what the ranks called.
+        report: Report to show.
+        console: Console to print on.
+        whole: True to show return values in full.
+        calls: True to show the ranks' calls.
     """
     sign, world = signs(console), report.world
     group = ["makes its own group"] if report.program.makes_group else []
@@ -49,7 +49,7 @@ def table(
         parts.append(summary(report, console))
     if not report.made_group:
         file = report.program.name
-        text = f"{file} made no group. To call a function on every rank: distdemo run {file}:NAME"
+        text = f"{file} created no group. To run a function on every rank: distdemo run {file}:NAME"
         parts.append(Text(text))
     if world is not None:
         how = f"Started by {world.start_method}: {world.start_reason}."
@@ -59,7 +59,7 @@ def table(
 
 
 def summary(report: RunReport, console: Console) -> Text:
-    """How it went, in a line."""
+    """Return a one-line summary."""
     sign, world = signs(console), report.world
     if world is None:
         line = f"{sign.wrong} Interrupted. All ranks are gone, nothing was left behind."
@@ -81,7 +81,7 @@ def summary(report: RunReport, console: Console) -> Text:
 
 
 def _returned(report: RunReport, console: Console, *, whole: bool) -> Grid:
-    """A row a rank; of many ranks, those that returned the same have one together."""
+    """Return one row per rank; in large worlds, one row per distinct value."""
     sign = signs(console)
     grid = Grid([Column("Rank", right=True), Column("Returned", folds=True)])
     together: dict[str, list[int]] = {}
@@ -98,8 +98,8 @@ def _returned(report: RunReport, console: Console, *, whole: bool) -> Grid:
             continue
         ranks = together.get(each.text, [each.rank])
         text = "\n".join(lines_of(each.text)) or sign.none
-        if len(text) > LONGEST and not whole:
-            text = f"{text[:LONGEST]} {sign.more}"
+        if len(text) > MAX_CHARS and not whole:
+            text = f"{text[:MAX_CHARS]} {sign.more}"
         style = colours.of_rank(each.rank) if len(ranks) == 1 else ""
         cells: list[Cell] = [Text(ranks_text(ranks), style=style), text]
         grid.rows.append(cells)

@@ -1,4 +1,4 @@
-"""What ranks write: kept, and shown as it comes or when they have ended."""
+"""Ranks' output: keep it, and print it as it arrives or at the end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from distdemo.view.console import output, show, signs
 from distdemo.view.foreign import line_of, lines_of
 from distdemo.view.format import plural, ranks_text
 
-KEPT = 8 << 20  # bytes of one rank's output that are kept
-KEPT_IN_ALL = 64 << 20  # bytes that are kept of all ranks together
-LEAST = 1 << 16  # bytes that every rank may keep, however many there are
-FIRST, LAST = 200, 300  # lines that are shown of an output that is very long
-UNFINISHED = 0.3  # seconds after which a line without an end is shown as far as it came
-REDRAWN = 2.0  # seconds between two looks at a bar that is drawn over itself
-LONGEST = 1 << 16  # characters of a line that are held back
+KEPT = 8 << 20  # bytes kept of one rank's output
+KEPT_IN_ALL = 64 << 20  # bytes kept of all ranks' output
+LEAST = 1 << 16  # bytes kept of every rank's output, even in large worlds
+FIRST, LAST = 200, 300  # lines shown of long output
+UNFINISHED = 0.3  # seconds after which an unfinished line is shown
+REDRAWN = 2.0  # seconds between two states of a progress bar
+LONGEST = 1 << 16  # characters of an unfinished line that are held back
 
-# What gloo itself prints, on standard output, when a group is made (torch 2.6 to 2.8).
+# Output of gloo when a group is created (torch 2.6 to 2.8).
 _CHATTER = re.compile(
     r"^\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
     r"Expected number of connected peer ranks is : \d+\r?(?:\n|\Z)",
@@ -34,10 +34,10 @@ _CHATTER = re.compile(
 
 
 class Transcript:
-    """One rank's output: the first bytes, the last ones, and how many there were.
+    """Beginning and end of one rank's output.
 
     Args:
-        kept: bytes, half of them of the beginning, half of the end.
+        kept: Bytes to keep, half of them from the beginning and half from the end.
     """
 
     def __init__(self, kept: int) -> None:
@@ -47,16 +47,16 @@ class Transcript:
         self._count = 0
 
     def add(self, piece: bytes) -> None:
-        """The rank has written this."""
+        """Add a piece of output."""
         self._count += len(piece)
         room = self._half - len(self._head)
         self._head += piece[:room]
         self._tail += piece[room:]
-        if len(self._tail) > 2 * self._half:  # not at every piece: each time, all of it moves
+        if len(self._tail) > 2 * self._half:  # not for every piece: it moves the whole tail
             del self._tail[: -self._half]
 
     def finished(self) -> tuple[str, int]:
-        """The text, and how many bytes were left out of it, between two lines if possible."""
+        """Return the text and the number of bytes left out, between two lines if possible."""
         head, tail = bytes(self._head), bytes(self._tail)
         if len(head) + len(tail) == self._count:
             return _text(head + tail), 0
@@ -70,7 +70,7 @@ class Transcript:
 
 
 def transcripts(world_size: int) -> list[Transcript]:
-    """For the output of every rank of a world."""
+    """Return an empty transcript per rank of a world."""
     kept = max(LEAST, min(KEPT, KEPT_IN_ALL // world_size))
     return [Transcript(kept) for _ in range(world_size)]
 
@@ -80,13 +80,13 @@ def _text(data: bytes) -> str:
 
 
 class Stream:
-    """Shows lines as they come, each with its rank: ``0 │ text``.
+    """Print lines as they arrive, each with its rank: ``0 │ text``.
 
-    Called from the launcher's own loop, so it waits for nothing but the reader of standard output.
+    The launcher's loop calls it, so it may only block on standard output.
 
     Args:
-        ranks: that are shown.
-        file: where to; by default standard output.
+        ranks: Ranks to show.
+        file: Output file [default: standard output].
     """
 
     def __init__(self, ranks: frozenset[int], file: TextIO | None = None) -> None:
@@ -99,19 +99,19 @@ class Stream:
             for rank in sorted(ranks)
         }
 
-    def wrote(self, rank: int, piece: bytes) -> None:
-        """A rank has written this; shows the lines that it ends, and what waited for too long."""
+    def write(self, rank: int, piece: bytes) -> None:
+        """Add a piece of a rank's output; print complete lines, and unfinished ones in time."""
         now = time.monotonic()
         shown = [] if rank not in self._lines else self._lines[rank].add(piece, now)
         for line in self._lines.values():
             shown += line.overdue(now)
-        self._write(shown)
+        self._print(shown)
 
     def flush(self) -> None:
-        """The ranks have ended: show what is left of their last lines."""
-        self._write([text for line in self._lines.values() for text in line.rest()])
+        """Print the rest of every rank's last line."""
+        self._print([text for line in self._lines.values() for text in line.rest()])
 
-    def _write(self, lines: list[str]) -> None:
+    def _print(self, lines: list[str]) -> None:
         if not lines:
             return
         encoding = getattr(self._file, "encoding", None) or "utf-8"
@@ -121,10 +121,10 @@ class Stream:
 
 
 class _Line:
-    """The line that a rank is writing.
+    """The unfinished line of a rank.
 
     Args:
-        prefix: stands before each of its lines.
+        prefix: Text before each of the rank's lines.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -134,7 +134,7 @@ class _Line:
         self._since = 0.0
 
     def add(self, piece: bytes, now: float) -> list[str]:
-        """Take what was written and give back the lines that are complete."""
+        """Add a piece of output; return the lines that are now complete."""
         if not self._begun:
             self._since = now
         *whole, rest = (self._begun + self._decoder.decode(piece)).split("\n")
@@ -145,7 +145,7 @@ class _Line:
         return lines if len(rest) <= LONGEST else [*lines, *self.rest()]
 
     def overdue(self, now: float) -> list[str]:
-        """What has come of a line that takes long; of a bar, its latest state."""
+        """Return an unfinished line after a while, or the latest state of a progress bar."""
         redrawn = "\r" in self._begun.rstrip("\r")
         waits = REDRAWN if redrawn else UNFINISHED
         if not self._begun.strip("\r") or now - self._since < waits:
@@ -153,7 +153,7 @@ class _Line:
         return self.rest()
 
     def rest(self) -> list[str]:
-        """What has come of the line."""
+        """Return the unfinished line."""
         begun, self._begun = self._begun, ""
         return [self._shown(begun)] if begun.strip("\r") else []
 
@@ -162,7 +162,7 @@ class _Line:
 
 
 def _painted(console: Console, text: str, style: str) -> str:
-    """The text with the console's own codes for the colour; as it is where there are none."""
+    """Return the text in colour if the console is a terminal."""
     if not console.is_terminal:
         return text
     with console.capture() as captured:
@@ -171,12 +171,12 @@ def _painted(console: Console, text: str, style: str) -> str:
 
 
 def show_captured(ranks: tuple[RankOutput, ...], console: Console, *, whole: bool) -> None:
-    """A block a rank, or for several that wrote the same: the lines as they are.
+    """Print one block per rank, or per group of ranks with the same output.
 
     Args:
-        ranks: in order.
-        console: where to.
-        whole: all of it, however long.
+        ranks: Output of each rank, in order.
+        console: Console to print on.
+        whole: True to print long output in full.
     """
     sign = signs(console)
     blocks: dict[str, list[int]] = {}

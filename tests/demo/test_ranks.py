@@ -223,5 +223,5 @@ def test_a_monitored_barrier_names_the_rank_that_does_not_come():
     done = run_world(WorldSpec(3, lazy=False), run_op, (ops.REGISTRY["barrier"], (spec,)))
     assert not done.ok
     assert done.verdict is not None
-    assert done.verdict.what.startswith("Rank 2 never came to the barrier")
+    assert done.verdict.what.startswith("Rank 2 never reached the barrier")
     assert done.verdict.ranks == (2,)

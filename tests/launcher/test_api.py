@@ -1,4 +1,4 @@
-"""``distdemo.launch``: what it refuses before a rank starts, and what it gives back."""
+"""``distdemo.launch``: errors before a rank starts, and return values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from distdemo import backends
 from distdemo.backends import mpi_library
 from distdemo.errors import UsageError
 from distdemo.launcher import api
-from distdemo.launcher.api import LONGEST, check_world, launch
+from distdemo.launcher.api import MAX_TIMEOUT_S, check_world, launch
 from distdemo.launcher.records import WorldSpec
 
 
 @pytest.fixture(autouse=True)
 def unlimited(machine):
-    """The limits of this machine are not what is tested here."""
+    """Lift the limits of this machine."""
     assert machine == {}
 
 
@@ -35,7 +35,7 @@ def work_size_first(size, rank): ...
 
 
 def test_rank_and_size_are_given_to_a_function_that_names_them_first():
-    for fn, args, shape in (
+    for fn, args, count in (
         (work, (), 0),
         (work_batch, (32,), 0),
         (work_rank, (), 1),
@@ -48,7 +48,7 @@ def test_rank_and_size_are_given_to_a_function_that_names_them_first():
         (functools.partial(work_rank_world, lr=0.1), (), 2),
         (min, (1, 2), 0),  # a builtin without a signature
     ):
-        assert api._calling_shape(fn, args) == shape, fn
+        assert api._leading_args(fn, args) == count, fn
     wrong: list[tuple[Any, tuple[Any, ...]]] = [
         (work, (1,)),
         (work_batch, ()),
@@ -82,7 +82,7 @@ def test_a_wrong_setting_is_refused_by_its_name():
             assert {"deadline": "timeout"}.get(name, name) in caught.value.what
             assert caught.value.why
             assert "--" not in caught.value.hint
-    check_world(WorldSpec(2, deadline=LONGEST))
+    check_world(WorldSpec(2, deadline=MAX_TIMEOUT_S))
     for backend in ("GLOO", "cpu:gloo", "cpu:gloo,cuda:gloo"):
         check_world(WorldSpec(2, backend))
 
@@ -97,7 +97,7 @@ def test_a_rank_that_imports_the_script_again_does_not_launch_a_world_of_its_own
 
 def test_a_backend_that_torch_was_built_without_is_refused(monkeypatch):
     monkeypatch.setattr(dist, "is_ucc_available", lambda: False)
-    with pytest.raises(UsageError, match="The backend 'ucc' is not here"):
+    with pytest.raises(UsageError, match="The backend 'ucc' is not available"):
         check_world(WorldSpec(2, "ucc"))
     monkeypatch.setitem(dist.Backend._plugins, "UCC", None)  # registered with torch
     check_world(WorldSpec(2, "ucc"))
@@ -107,7 +107,7 @@ def test_a_backend_that_is_given_to_torch_is_refused_where_its_library_is_missin
     monkeypatch.setattr(dist, "is_mpi_available", lambda: False)
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     mpi_library.library.cache_clear()
-    with pytest.raises(UsageError, match="The backend 'mpi' is not here") as caught:
+    with pytest.raises(UsageError, match="The backend 'mpi' is not available") as caught:
         check_world(WorldSpec(2, "mpi"))
     mpi_library.library.cache_clear()
     assert "pip install 'distdemo[mpi]'" in caught.value.why

@@ -1,4 +1,4 @@
-"""What a rank says of an exception."""
+"""Descriptions of exceptions in a rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distdemo.launcher.failures import excerpt, is_backends, missing_ranks
 def error_of(call: Callable[[], object]) -> BaseException:
     try:
         call()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at
+    except Exception as error:  # noqa: BLE001 - returned to the test
         return error
     raise AssertionError("it did not raise")
 
@@ -49,7 +49,7 @@ def raises_by_type() -> None:
 
 
 def test_whose_error_it_is_whatever_it_says() -> None:
-    # Within a call to C, such as handle.wait(), the innermost frame is the user's, too.
+    # Within a call to C, such as handle.wait(), the innermost frame is also the user's.
     for call in (lambda: torch.ones(2) @ torch.ones(3), passes_on, raises_by_type):
         assert is_backends(error_of(call))
     for own in (raises_its_own, raises_from_the_backend, lambda: [*generates()], lambda: int("x")):
@@ -72,7 +72,7 @@ def test_nobody_is_missing_where_no_monitored_barrier_failed() -> None:
 HERE = f'File "{__file__}"'
 
 
-def told(work):
+def excerpt_of(work):
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - whatever it is
         work()
     return excerpt(caught.value)
@@ -85,7 +85,7 @@ def test_the_frames_of_libraries_are_left_out_also_of_what_it_came_from():
         except ValueError as error:
             raise KeyError("no data") from error
 
-    text = told(load)
+    text = excerpt_of(load)
     assert text.count(HERE) >= 2
     assert "json.loads" in text  # the user's line
     assert "Expecting value: line 1 column 4 (char 3)" in text

@@ -12,7 +12,7 @@ from distdemo.launcher.gpu import device_of, take
 
 def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [device_of("cuda", rank, 2) for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert device_of("cuda", 5, 1) == "cuda:0"  # an engine gave each rank a GPU of its own
+    assert device_of("cuda", 5, 1) == "cuda:0"  # the engine gave each rank one GPU
     assert device_of("cpu", 3, 0) == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(DistdemoError, match="CUDA_VISIBLE_DEVICES is -1"):
@@ -38,7 +38,7 @@ def test_what_cuda_says_when_it_starts_is_translated(monkeypatch: pytest.MonkeyP
         assert caught.value.__cause__ is not None
 
 
-# A backend of its own whose shutdown never returns, as NCCL's may not when its peers are gone.
+# A backend whose shutdown never returns, like NCCL's when its peers have exited.
 STUCK = """
 import os, sys, threading, time
 import torch.distributed as dist
@@ -48,7 +48,7 @@ class Stuck(dist.ProcessGroup):
     def getBackendName(self): return "stuck"
     def shutdown(self): threading.Event().wait()
 
-gpu.leave_group()  # there is none: nothing happens
+gpu.leave_group()  # without a group: nothing happens
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 gpu.leave_group()
 assert not dist.is_initialized()
@@ -57,7 +57,7 @@ dist.Backend.register_backend(
 )
 dist.init_process_group("stuck", store=dist.HashStore(), rank=0, world_size=1)
 print("leaving", flush=True)
-gpu.LEAVING = 0.2
+gpu.DESTROY_TIMEOUT_S = 0.2
 gpu.leave_group()
 print("left", flush=True)
 """

@@ -1,4 +1,4 @@
-"""``distdemo.launch`` with functions that behave and functions that don't, on real ranks.
+"""``distdemo.launch`` with functions that succeed and functions that fail, on real ranks.
 
 Forked from the test's own process unless a test says otherwise: that process has imported torch
 through distdemo and computed nothing before.
@@ -26,28 +26,28 @@ import distdemo
 from distdemo.launcher.records import Died, Raised, Returned, Stopped, TimedOut
 from distdemo.launcher.verdict import report_of
 
-ENDS_WITHIN = 15.0  # seconds from the cause until every rank is gone, on a busy machine
-SOON = 4.0  # seconds after which worlds that hang are given up; their start is among them
+ENDS_WITHIN = 15.0  # seconds from the cause until every rank has exited, on a busy machine
+TIMEOUT_S = 4.0  # of worlds that hang, including their start
 
 launch = partial(distdemo.launch, start_method="fork")
 
 
 def failing(fn, *, world_size=3, timeout=20.0, **options):
-    """The error of a launch that has to fail, within seconds of the fault or the timeout."""
+    """Return the error of a launch that must fail within seconds of the fault or the timeout."""
     began = time.monotonic()
     with pytest.raises(distdemo.WorldError) as caught:
         launch(fn, world_size=world_size, timeout=timeout, **options)
-    assert time.monotonic() - began < ENDS_WITHIN + (timeout if timeout == SOON else 0)
+    assert time.monotonic() - began < ENDS_WITHIN + (timeout if timeout == TIMEOUT_S else 0)
     assert own_children() == []
     return caught.value
 
 
 def forever():
-    """Never return, without burning the processor."""
+    """Never return, and sleep."""
     threading.Event().wait()
 
 
-# ------------------------------------------------------------------------------- what goes well
+# -------------------------------------------------------------------------------------- success
 
 
 @pytest.mark.parametrize(("lazy", "interface"), [("0", ""), ("1", "eth0")])
@@ -55,7 +55,7 @@ def test_ranks_talk_on_loopback_alone_and_their_values_come_back(
     lazy, interface, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("TORCH_GLOO_LAZY_INIT", lazy)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))  # none is needed
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))  # no temporary directory is needed
     if interface:  # the user's, for worlds that span machines
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
     offset = 7
@@ -65,7 +65,7 @@ def test_ranks_talk_on_loopback_alone_and_their_values_come_back(
         dist.all_reduce(total)
         addresses = tcp_addresses(os.getpid())
         dist.barrier()
-        if rank == 1:  # the others are done, and wait so that this one can still talk to them
+        if rank == 1:  # the other ranks are done but still reachable
             torch.randn(400, 400) @ torch.randn(400, 400)
         dist.barrier()
         large = torch.full((1_500_000,), float(rank + offset))
@@ -103,16 +103,16 @@ def test_worlds_leave_no_descriptor_no_process_and_the_handlers_as_they_were():
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert own_children() == []
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own pickle
     assert (copy.what, copy.rank) == (error.what, error.rank)
 
 
-# ------------------------------------------------------------------------------ what goes wrong
+# -------------------------------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize("how", ["call", "handle"])
 def test_a_rank_that_raises_is_named_and_those_that_lost_it_are_consequences(how):
-    """Wherever the others hear of it."""
+    """The other ranks may notice it anywhere."""
 
     def fail(rank):
         dist.barrier()
@@ -180,7 +180,7 @@ def test_a_rank_killed_in_the_op_whose_child_holds_its_pipes():
 
 def test_a_rank_that_the_backend_aborts_is_named(capfd):
     def mismatch(rank):
-        faulthandler.disable()  # the test runner's own, which would write over its report
+        faulthandler.disable()  # pytest's, which would write into its report
         dtype = torch.float64 if rank == 0 else torch.float32
         dist.all_reduce(torch.ones(3, dtype=dtype))
 
@@ -216,7 +216,7 @@ def test_a_rank_that_never_arrives_is_named_with_those_that_wait():
             forever()
         dist.all_reduce(torch.ones(1))
 
-    error = failing(late, timeout=SOON)
+    error = failing(late, timeout=TIMEOUT_S)
     assert error.rank == 1
     assert error.report.verdict.consequences == (0, 2)
     assert "rank 1 never arrived" in error.what
@@ -234,7 +234,7 @@ def test_a_rank_that_returns_without_joining_in_is_at_fault():
             assert handle
             handle.wait()
 
-    error = failing(one_sided, world_size=2, timeout=SOON)
+    error = failing(one_sided, world_size=2, timeout=TIMEOUT_S)
     assert error.rank == 1
     assert isinstance(error.report.outcomes[1], Returned)
     assert "returned without joining in" in error.why
@@ -246,10 +246,10 @@ def test_ranks_that_all_wait_for_each_other_have_no_single_culprit():
         dist.send(large, 1 - rank)
         dist.recv(large, 1 - rank)
 
-    error = failing(both_send_first, world_size=2, timeout=SOON)
+    error = failing(both_send_first, world_size=2, timeout=TIMEOUT_S)
     assert error.rank is None
     assert error.report.verdict.consequences == (0, 1)
-    assert "wait for each other" in error.what
+    assert "waiting for each other" in error.what
 
 
 def test_stopped_ranks_and_those_that_ignore_sigterm_do_not_hold_up_the_end():
@@ -279,7 +279,7 @@ def test_ranks_that_miss_a_monitored_barrier_are_named_by_their_numbers_in_the_w
 
     error = failing(barrier)
     assert (error.report.verdict.ranks, error.report.verdict.consequences) == ((2,), (0,))
-    assert error.what.startswith("Rank 2 never came to the barrier: ")
+    assert error.what.startswith("Rank 2 never reached the barrier: ")
     assert "monitored_barrier" in error.traceback
 
 

@@ -1,4 +1,4 @@
-"""What ranks tell the launcher while they run, a listener that ends the world, and progress."""
+"""Values that ranks send while they run, callbacks that end the world, and progress."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from helpers import own_children
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Raised, Stopped, TimedOut, UserProgram, WorldSpec
 
-ENDS_WITHIN = 15.0  # seconds from the cause until every rank is gone, on a busy machine
-STALL = 3.0  # seconds without progress: none of a world's start, on a busy machine, takes longer
+ENDS_WITHIN = 15.0  # seconds from the cause until every rank has exited, on a busy machine
+STALL = 3.0  # seconds without progress: longer than any step of a world's start
 
 
 def world(size=3, **options):
@@ -23,7 +23,7 @@ def world(size=3, **options):
 
 
 class Listener:
-    """Keeps what it hears; answers as it is told to."""
+    """Callback that keeps the values it receives and returns a given answer."""
 
     def __init__(self, answer=lambda rank, value: None):
         self.heard = []
@@ -37,7 +37,7 @@ class Listener:
         return [value for teller, value in self.heard if teller == rank]
 
 
-def test_values_arrive_in_order_and_whole_while_the_rank_goes_on():
+def test_values_arrive_in_order_while_the_rank_continues():
     def tell(rank):
         for number in range(200):
             rank.tell(number)
@@ -61,17 +61,17 @@ def test_values_arrive_in_order_and_whole_while_the_rank_goes_on():
         told = listener.of(rank)
         assert told[:200] == list(range(200))
         assert sorted(told[200:]) == [bytes([n]) * 300_000 for n in range(4)]
-    assert run_world(world(1), lambda rank: rank.tell(rank.rank)).ok  # nobody listens
+    assert run_world(world(1), lambda rank: rank.tell(rank.rank)).ok  # without a callback
 
 
 class Unreadable:
-    """Pickles well, and raises when it is read."""
+    """Object that can be pickled but not unpickled."""
 
     def __reduce__(self):
         return int, ("no number",)
 
 
-def test_a_value_that_can_not_be_told_or_read_is_an_error_of_its_rank():
+def test_a_value_that_can_not_be_pickled_or_unpickled_is_an_error_of_its_rank():
     def tell(rank):
         dist.barrier()
         if rank.rank == 0:
@@ -86,7 +86,7 @@ def test_a_value_that_can_not_be_told_or_read_is_an_error_of_its_rank():
     assert isinstance(first, Raised)
     assert isinstance(second, Raised)
     assert "rank.tell(threading.Lock())" in first.traceback
-    assert "told can't be read back" in second.message
+    assert "sent can't be unpickled" in second.message
     assert listener.heard == []
 
 
@@ -162,7 +162,7 @@ def test_one_rank_shows_progress_for_all_and_a_slow_listener_is_not_their_fault(
     def in_step(rank):
         if rank.rank == 0:
             rank.tell("still there")
-            threading.Event().wait(1.2 * STALL)  # silent like rank 1 for as long as it is heard
+            threading.Event().wait(1.2 * STALL)  # silent, like rank 1
         dist.barrier()
         return True
 
@@ -175,8 +175,8 @@ def test_one_rank_shows_progress_for_all_and_a_slow_listener_is_not_their_fault(
 
 
 def test_ranks_of_a_user_program_that_wait_in_recv_stall():
-    """gloo's threads poll meanwhile: that is no work."""
-    # Nothing is lost if their start takes longer: then they wait for each other all the same.
+    """gloo's threads poll in the meantime, which doesn't count as work."""
+    # A slow start doesn't matter: the ranks wait for each other anyway.
     waits = world(2, stall=1.0, capture=True, user_program=UserProgram())
     report = run_world(waits, lambda rank: dist.recv(torch.ones(1), 1 - rank.rank))
     assert report.verdict

@@ -38,7 +38,7 @@ def test_memory_is_what_the_machine_or_its_container_leaves(machine):
 
 
 def test_a_world_is_refused_with_the_number_that_fits(machine):
-    check_machine(WorldSpec(100_000), data_bytes=10**15)  # no limit is known
+    check_machine(WorldSpec(100_000), data_bytes=10**15)  # no known limit
     threads, each = "/proc/sys/kernel/threads-max", "in use; a rank needs 4."
     # A container sees all of the host's threads in /proc/loadavg, thousands of them.
     pids = {f"{GROUP}/pids.max": "1000", f"{GROUP}/pids.current": "10"}
@@ -71,7 +71,7 @@ def test_a_world_is_refused_with_the_number_that_fits(machine):
         assert caught.value.why.removeprefix("Processes: ") == why
 
 
-def test_too_little_memory_for_the_tensors_is_told_apart(machine):
+def test_too_little_memory_for_the_tensors_has_its_own_error(machine):
     machine |= memory(100)
     check_machine(WorldSpec(4), 60 * MIB)
     with pytest.raises(UsageError, match="The tensors of 4 ranks need 61 MiB") as caught:
@@ -91,8 +91,8 @@ def test_open_files_limit_the_ranks(monkeypatch):
 def test_the_soft_limit_on_open_files_is_raised_only_as_far_as_needed(monkeypatch):
     for soft, hard, raised in (
         (64, 100_000, True),
-        (64, 80, True),  # as many as there may be
-        (100_000, 100_000, False),  # there are enough
+        (64, 80, True),  # the hard limit
+        (100_000, 100_000, False),  # enough already
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, False),
     ):
         asked: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ def test_a_machine_without_a_loopback_interface_is_refused(monkeypatch):
             raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr(socket, "socket", Unreachable)
-    with pytest.raises(UsageError, match="could not reach each other") as caught:
+    with pytest.raises(UsageError, match="can't reach each other") as caught:
         check_loopback()
     assert "ip link" in caught.value.hint
 

@@ -1,4 +1,4 @@
-"""What a rank sends and the launcher makes of it; values travel by pickle."""
+"""Messages between a rank and the launcher, and pickled values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from distdemo.launcher.messages import (
     main_can_be_imported,
 )
 from distdemo.launcher.records import Died, Raised, Returned
-from distdemo.launcher.worker import KEPT_OUTPUT, Worker
+from distdemo.launcher.worker import MAX_OUTPUT_BYTES, Worker
 
 LARGE = Completed(os.urandom(3_000_000), 1.5)  # more than any pipe holds
 
@@ -46,7 +46,7 @@ def pipe():
 def test_messages_of_any_size_arrive_whole_and_in_order_and_the_end_after_the_last(pipe):
     reader, writer = pipe
     sender, receiver = Sender(writer.fileno()), Receiver(reader.fileno())
-    assert receiver.receive() == []  # never waits
+    assert receiver.receive() == []  # never blocks
     sent: list[Any] = [Reached(0, "started", 1.5), Told(b"value"), LARGE, Completed(b"value", 2.5)]
 
     def send():
@@ -109,17 +109,17 @@ def test_other_tensors_travel_as_they_are():
 
 
 def test_a_tensor_of_another_device_arrives_on_the_cpu():
-    # The meta device is the one accelerator that every machine has; it holds no numbers, so
-    # what torch says when it is asked to copy them is the proof that it was asked.
+    # The meta device is the only accelerator that every machine has. It holds no numbers, so
+    # torch's error shows that it was asked to copy them.
     with pytest.raises(NotImplementedError, match="meta"):
         dumps(torch.empty(2, device="meta"))
 
 
 def work():
-    """Under test it belongs to a made-up main module."""
+    """Function that the test assigns to a fake main module."""
 
 
-def test_work_that_a_new_process_could_not_find_is_not_packed(monkeypatch):
+def test_work_that_a_new_process_could_not_find_is_not_pickled(monkeypatch):
     monkeypatch.setattr(work, "__module__", "__main__")
     for file, name, found in (
         (None, None, False),  # a prompt
@@ -148,46 +148,46 @@ def test_work_that_a_new_process_could_not_find_is_not_packed(monkeypatch):
 
 
 class Process(BaseProcess):
-    """As much of a process as a worker looks at."""
+    """Fake process with the attributes that a worker uses."""
 
     exitcode: int | None = None
 
     def __init__(self):
-        """None was started."""
+        """Do nothing: no process was started."""
 
     def join(self, timeout=None):
-        """It has ended already, or never will."""
+        """Do nothing: there is nothing to wait for."""
 
 
 class Watched(Worker):
-    """With the rank's own ends."""
+    """Worker with the rank's ends of the pipes."""
 
     sender: Any
     writer: Any
-    pen: Any
+    output_writer: Any
 
 
 @pytest.fixture
 def worker():
-    """Rank 3, and what it sends through."""
+    """Worker of rank 3, with the rank's ends of the pipes."""
     reader, writer = multiprocessing.Pipe(duplex=False)
-    output, pen = multiprocessing.Pipe(duplex=False)
+    output, output_writer = multiprocessing.Pipe(duplex=False)
     os.set_blocking(output.fileno(), False)
     made = Watched(3, time.monotonic(), Process(), reader, Receiver(reader.fileno()), output)
-    made.sender, made.writer, made.pen = Sender(writer.fileno()), writer, pen
+    made.sender, made.writer, made.output_writer = Sender(writer.fileno()), writer, output_writer
     yield made
-    for end in (reader, writer, output, pen):
+    for end in (reader, writer, output, output_writer):
         end.close()
 
 
 def test_what_a_rank_says_gets_its_phase_and_its_moment_on_the_clock_of_the_world(worker):
     worker.sender.send(Reached(0, "started", worker.began + 1.5))
-    assert worker.hear()
+    assert worker.receive()
     assert (worker.phase.name, worker.phase.at) == ("started", pytest.approx(1.5))
     assert worker.outcome is None
     raised = Raised(rank=3, at=worker.began + 2, type="ValueError", message="no", traceback="T")
     worker.sender.send(Failed(raised))
-    worker.hear()
+    worker.receive()
     failed: Any = worker.outcome
     assert (failed.phase.name, failed.at) == ("started", pytest.approx(2))
 
@@ -197,7 +197,7 @@ def leave():
 
 
 class Leaves:
-    """Ends the process that reads it, if that lets it."""
+    """Object whose unpickling raises `SystemExit`."""
 
     def __reduce__(self):
         return leave, ()
@@ -205,20 +205,20 @@ class Leaves:
 
 def test_a_value_that_can_not_be_read_is_an_error_of_its_rank(worker):
     worker.sender.send(Completed(dumps(Leaves()), worker.began))
-    worker.sender.send(Completed(dumps(None), worker.began))  # it does not know
-    worker.hear()
+    worker.sender.send(Completed(dumps(None), worker.began))  # the rank continues
+    worker.receive()
     assert worker.outcome.type == "SystemExit"
-    assert "the value that it returned can't be read back" in worker.outcome.message
+    assert "the value that it returned can't be unpickled" in worker.outcome.message
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["closed pipe", "a child holds its pipe"])
 def test_a_death_without_a_word_is_noticed(held, worker):
     worker.process.exitcode = -signal.SIGKILL if held else 3
     if held:
-        assert worker.look()
+        assert worker.check_exit()
     else:
         worker.writer.close()
-        assert not worker.hear()
+        assert not worker.receive()
     assert isinstance(worker.outcome, Died)
     expected = (signal.SIGKILL, None) if held else (None, 3)
     assert (worker.outcome.signal, worker.outcome.exit_code) == expected
@@ -228,20 +228,20 @@ def test_last_words_count_more_than_the_death_after_them(worker):
     worker.sender.send(Completed(dumps(7), worker.began))
     worker.process.exitcode = -signal.SIGSEGV
     worker.writer.close()
-    worker.hear()
+    worker.receive()
     assert isinstance(worker.outcome, Returned)
 
 
 def test_the_last_of_what_a_rank_wrote_is_kept_and_handed_on_as_it_comes(worker):
     pieces = []
-    worker.wrote = lambda rank, piece: pieces.append(piece)
+    worker.on_output = lambda rank, piece: pieces.append(piece)
     for _ in range(3):
-        worker.pen._send(b"x" * 40_000)
+        worker.output_writer._send(b"x" * 40_000)
         assert worker.read()
     assert worker.read() is None
-    worker.pen._send(b"last \xff")
+    worker.output_writer._send(b"last \xff")
     worker.read()
     output = worker.final(late=False).output
-    assert len(output) == KEPT_OUTPUT
+    assert len(output) == MAX_OUTPUT_BYTES
     assert output.endswith("last \N{REPLACEMENT CHARACTER}")
     assert sum(map(len, pieces)) == 120_006

@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
-from distdemo.launcher.pmi import LONGEST, Exchange, PmiServer, segment_names, take
+from distdemo.launcher.pmi import MAX_LINE_BYTES, Exchange, PmiServer, segment_names, take
 from distdemo.launcher.records import MpiStart
 
 SHARED = (("UCX_TLS", "self,sm"),)
 
 
 def said(exchange, rank, line):
-    """What the rank itself is answered, as pairs."""
+    """Return the reply to the rank itself, as pairs."""
     ((other, text),) = exchange.answer(rank, line)
     assert other == rank
     return dict(pair.split("=", 1) for pair in text.split())
@@ -48,7 +48,7 @@ def test_a_barrier_lets_all_go_when_the_last_has_come_and_again_the_next_time():
     for _ in range(2):
         assert exchange.answer(2, "cmd=barrier_in") == []
         assert exchange.answer(0, "cmd=barrier_in") == []
-        assert exchange.answer(0, "cmd=barrier_in") == []  # the same rank does not count twice
+        assert exchange.answer(0, "cmd=barrier_in") == []  # the same rank doesn't count twice
         freed = exchange.answer(1, "cmd=barrier_in")
         assert freed == [(rank, "cmd=barrier_out rc=0") for rank in range(3)]
     assert exchange.answer(0, "cmd=abort exitcode=1") == []
@@ -78,7 +78,7 @@ def server():
 
 @pytest.fixture
 def line(server):
-    """What rank 1 speaks through."""
+    """The socket of rank 1."""
     environment, end = server.connect(1)
     assert {("PMI_RANK", "1"), ("PMI_SIZE", "2"), *SHARED} <= set(environment.items())
     with end, socket.socket(fileno=os.dup(end.fileno())) as made:
@@ -88,15 +88,15 @@ def line(server):
 
 def test_a_rank_is_answered_line_by_line(server, line):
     line.sendall(b"cmd=get_uni")
-    assert server.ports[1].hear()  # half a line: nothing to say yet
+    assert server.ports[1].hear()  # half a line: no reply yet
     line.sendall(b"verse_size\ncmd=get_appnum\n")
-    server.hear()
+    server.poll()
     assert line.recv(200) == b"cmd=universe_size rc=0 size=2\ncmd=appnum rc=0 appnum=0\n"
 
 
-@pytest.mark.parametrize("asked", [b"x" * LONGEST, b"cmd=get_maxes\n" * 500])
+@pytest.mark.parametrize("asked", [b"x" * MAX_LINE_BYTES, b"cmd=get_maxes\n" * 500])
 def test_who_does_not_speak_pmi_is_hung_up_on_and_holds_nobody_up(server, line, asked):
-    """One never ends a line, the other never reads."""
+    """One client never ends a line, the other never reads."""
     line.setblocking(False)
     for _ in range(1000):
         try:
@@ -118,6 +118,6 @@ def test_in_the_rank_nothing_of_another_starter_is_left(server):
         assert os.environ["UCX_TLS"] == "self,sm"
         fd = int(os.environ["PMI_FD"])
         os.write(fd, b"cmd=get_appnum\n")
-        server.hear()
+        server.poll()
         assert os.read(fd, 100) == b"cmd=appnum rc=0 appnum=0\n"
         os.close(fd)

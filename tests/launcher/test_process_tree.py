@@ -1,4 +1,4 @@
-"""What user programs leave behind, who is at work, and signals."""
+"""Processes that user programs leave behind, processor use, and signals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_in_its_sessions_ends_and_nothing_else(killed):
 
 
 def used(sessions: set[int]) -> float:
-    """What is known here of the processor."""
+    """Return the processor seconds of these sessions."""
     found = processor_seconds(sessions)
     assert found is not None
     return found
@@ -52,7 +52,7 @@ def test_a_thread_at_work_is_counted_but_none_of_the_backend():
 
 
 def burn_both():
-    """In a session of its own: other tests are at work in this one."""
+    """Run in a new session: other tests are using the processor in this one."""
     os.setsid()
     assert used({-1}) == used(set()) == 0
     for name in ("busy", "gloo_tcp_loop"):
@@ -78,7 +78,7 @@ def burns(name):
         with open(f"/proc/self/task/{thread.native_id}/stat") as stat:  # noqa: PTH123
             return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
 
-    # What is counted begins before and ends after what the thread has used: it can't be less.
+    # The counted interval includes the measured one, so it can't be less.
     before, mark = used(sessions), burnt()
     assert wait_until(lambda: burnt() >= mark + 20)
     went = burnt() - mark
@@ -91,18 +91,18 @@ def burns(name):
 def test_work_is_told_from_waking_now_and_then(monkeypatch):
     ticks = iter(range(0, 1000, 10))
     monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
-    for readings, goes_on in (
-        ((1.0, 1.05), False),  # 5 ms a second: it wakes now and then
+    for readings, is_active in (
+        ((1.0, 1.05), False),  # 5 ms per second: it wakes now and then
         ((1.0, 1.2), True),
-        ((5.0, 1.0), True),  # a child that worked has ended, and was not waited for
-        ((None, 1.0), True),  # nobody tells: it may be at work
+        ((5.0, 1.0), True),  # a child that worked has exited and was not reaped
+        ((None, 1.0), True),  # unknown: it may be working
         ((1.0, None), True),
     ):
         told = chain(readings, repeat(readings[-1]))
         monkeypatch.setattr(process_tree, "processor_seconds", lambda _, told=told: next(told))
         work = Activity({1})
-        assert work.goes_on() == goes_on
-        assert work.goes_on() == (readings[-1] is None)  # each look counts from the last one
+        assert work.is_active() == is_active
+        assert work.is_active() == (readings[-1] is None)  # each call counts from the last one
 
 
 # ------------------------------------------------------------------------------------------ signals
@@ -110,7 +110,7 @@ def test_work_is_told_from_waking_now_and_then(monkeypatch):
 
 @pytest.fixture
 def heard():
-    """The SIGTERMs that this process's own handler got."""
+    """SIGTERMs that this process's own handler received."""
     got: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     yield got

@@ -20,7 +20,7 @@ on_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="has no fi
 
 @pytest.fixture(autouse=True)
 def temporary(monkeypatch, tmp_path):
-    """The temporary directory of the machine, empty."""
+    """An empty temporary directory for the machine."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -60,7 +60,7 @@ def test_where_proc_is_hidden_a_private_directory_is_taken(monkeypatch, temporar
 def test_without_a_temporary_directory_the_error_says_what_to_set(monkeypatch, tmp_path):
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(UsageError, match="no place to meet") as caught, file_rendezvous():
+    with pytest.raises(UsageError, match="private directory") as caught, file_rendezvous():
         pass
     assert "missing" in caught.value.why
     assert "TMPDIR" in caught.value.hint

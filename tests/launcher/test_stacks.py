@@ -58,7 +58,7 @@ STACKS = {
         ],
         Where("", "train.py:12 in step"),
     ),
-    "a collective of our own has no line of the user's": (
+    "a collective of distdemo has no user frame": (
         [(TORCH, 2810, "all_reduce"), (f"{OURS}/ops/all_reduce.py", 50, "run"), *LAUNCHER],
         Where("all_reduce", ""),
     ),
@@ -77,7 +77,7 @@ def test_a_rank_is_found_by_its_stack() -> None:
 
 
 def test_the_stack_of_this_very_test_is_understood() -> None:
-    # What faulthandler writes is its own affair and may change with a Python release.
+    # faulthandler's format may change with a Python release.
     reader, writer = os.pipe()
     faulthandler.dump_traceback(writer, all_threads=False)
     os.close(writer)

@@ -20,7 +20,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Lin
 
 @pytest.fixture
 def safe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that may be forked, whatever this one has done."""
+    """Make this process look safe to fork."""
     monkeypatch.setattr(start_method, "fork_hazard", lambda: None)
 
 
@@ -31,7 +31,7 @@ def test_ranks_on_gpus_are_forked_only_where_nobody_can_have_used_cuda(
 ) -> None:
     monkeypatch.setattr(start_method, "driver_loaded", lambda: False)
     assert choose("auto", "cuda").name == choose("auto", "cpu").name == "fork"
-    for told in (True, None):  # loaded, or the system does not tell
+    for told in (True, None):  # loaded, or unknown
         monkeypatch.setattr(start_method, "driver_loaded", lambda told=told: told)
         method = choose("auto", "cuda")
         assert method.name == "forkserver"
@@ -57,14 +57,14 @@ def test_a_thread_of_the_program_s_own_is_a_reason_for_a_forkserver() -> None:
     thread.join()
     assert method.name == "forkserver"
     assert "threads, so forking it is not safe" in method.reason
-    # The kernel may have it a moment longer than Python.
+    # The kernel may list a thread slightly longer than Python.
     assert wait_until(lambda: choose("auto", "cpu").name == "fork")
 
 
 @on_linux
 def test_the_driver_is_noticed_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert start_method.driver_loaded() is False
-    monkeypatch.setattr(start_method, "DRIVER", "libc.so")  # a library that is certainly there
+    monkeypatch.setattr(start_method, "DRIVER", "libc.so")  # a library that is always loaded
     assert start_method.driver_loaded() is True
 
 

@@ -1,4 +1,4 @@
-"""Launching from programs in every state that a user's program may be in: whole processes."""
+"""Launching from user programs in various states, as separate processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE = "[(600.0, 0.0, 1, 1.0, 1.0)] 1.0"
 def test_ranks_work_although_their_parent_has_computed_and_share_no_tensor(
     method, size, lines, tmp_path
 ):
-    """By itself a forkserver is taken, as they can't be forked."""
+    """``auto`` uses a forkserver, because these programs can't be forked."""
     with warmed([str(PROGRAMS / "launch_after.py"), method, size], tmp_path) as run:
         code, out, err = run.finish()
         run.leaves_nothing()
@@ -36,7 +36,7 @@ def test_a_program_killed_while_the_forkserver_still_imports_leaves_no_folder(tm
         assert run.process.stdout.readline() == "importing\n"
         run.process.kill()
         run.process.wait(10)
-        run.leaves_nothing(60.0)  # it imports torch before it looks
+        run.leaves_nothing(60.0)  # the forkserver imports torch first
 
 
 WITHOUT_A_FILE = """

@@ -39,7 +39,7 @@ def raised(rank: int, at: float, message: str = "boom") -> Outcome:
     )
 
 
-def suffering(rank: int, at: float) -> Outcome:
+def affected(rank: int, at: float) -> Outcome:
     return Raised(
         rank=rank,
         at=at,
@@ -90,13 +90,13 @@ def test_a_world_in_which_every_rank_returned_has_no_verdict() -> None:
     assert judge(WorldSpec(2), [returned(0), returned(1)]) is None
 
 
-def test_what_a_rank_did_itself_beats_an_earlier_consequence() -> None:
-    found = verdict(suffering(0, 0.1), raised(1, 0.2), suffering(2, 0.3))
+def test_a_cause_takes_precedence_over_an_earlier_consequence() -> None:
+    found = verdict(affected(0, 0.1), raised(1, 0.2), affected(2, 0.3))
     assert (found.ranks, found.consequences) == ((1,), (0, 2))
     assert (found.what, found.traceback) == ("Rank 1 raised ValueError: boom", "Trace")
-    assert "Ranks 0, 2 lost it or were stopped: a consequence" in found.why
+    assert "Ranks 0, 2 were disconnected or stopped as a consequence" in found.why
     dead = Died(rank=2, at=0.9, phase=JOINED, signal=signal.SIGKILL)
-    found = verdict(suffering(0, 0.1), Stopped(rank=1), dead)
+    found = verdict(affected(0, 0.1), Stopped(rank=1), dead)
     assert (found.ranks, found.consequences) == ((2,), (0, 1))
     assert found.what == "Rank 2 was killed by SIGKILL."
     assert "joined the group" in found.why
@@ -109,18 +109,18 @@ def test_of_several_causes_the_earliest_comes_first() -> None:
     found = verdict(raised(0, 0.3, "late"), raised(1, 0.1, "early"), returned(2))
     assert found.ranks == (1, 0)
     assert "early" in found.what
-    assert "Rank 0 failed by itself after it" in found.why
+    assert "Rank 0 also failed, later" in found.why
     assert found.consequences == ()
 
 
-def test_a_rank_that_left_by_itself_is_told_by_its_exit_code_and_words() -> None:
+def test_a_rank_that_exited_is_reported_with_its_exit_code_and_message() -> None:
     left = Died(rank=0, at=0.1, phase=ENTERED, exit_code=1, message="no data in /tmp\nreally")
     found = verdict(left, Stopped(rank=1))
-    assert "Rank 0 ended with exit code 1 before it was done." in found.what
-    assert found.why.startswith('It left saying "no data in /tmp". It had got as far as')
+    assert "Rank 0 exited with code 1 before it finished." in found.what
+    assert found.why.startswith('Its message: "no data in /tmp". Last phase reached')
     assert "sys.exit" in found.hint
     found = verdict(Died(rank=0, at=0.1, exit_code=1), Stopped(rank=1))
-    assert "__main__" in found.hint  # it never started
+    assert "__main__" in found.hint  # the rank never started
 
 
 def test_every_signal_is_named_and_has_advice() -> None:
@@ -131,18 +131,18 @@ def test_every_signal_is_named_and_has_advice() -> None:
     assert "signal 41" in verdict(Died(rank=0, at=0.1, signal=41)).what
 
 
-def test_messages_and_lists_of_ranks_are_cut() -> None:
+def test_messages_and_lists_of_ranks_are_shortened() -> None:
     assert verdict(raised(0, 0.1, "first\nsecond")).what == "Rank 0 raised ValueError: first"
     assert verdict(raised(0, 0.1, "")).what == "Rank 0 raised ValueError"
-    found = verdict(raised(0, 0.1), *(suffering(rank, 0.2) for rank in range(1, 256)))
+    found = verdict(raised(0, 0.1), *(affected(rank, 0.2) for rank in range(1, 256)))
     assert len(found.consequences) == 255
     assert "Ranks 1, 2, 3, 4, 5, 6 and 249 more" in found.why
 
 
-def test_consequences_alone_are_told_as_such() -> None:
-    found = verdict(suffering(1, 0.2), suffering(0, 0.1))
+def test_consequences_without_a_cause_are_reported() -> None:
+    found = verdict(affected(1, 0.2), affected(0, 0.1))
     assert found.ranks == (0, 1)
-    assert "No rank reported a cause of its own" in found.hint
+    assert "No rank reported another cause" in found.hint
 
 
 # ---------------------------------------------------------------------------- monitored barrier
@@ -163,12 +163,12 @@ def gave_up(rank: int, missing: tuple[int, ...]) -> Outcome:
 
 
 def test_ranks_that_missed_a_monitored_barrier_are_the_cause() -> None:
-    found = verdict(gave_up(0, (2,)), suffering(1, 0.1), Stopped(rank=2, phase=JOINED))
+    found = verdict(gave_up(0, (2,)), affected(1, 0.1), Stopped(rank=2, phase=JOINED))
     assert (found.ranks, found.consequences) == ((2,), (0, 1))
-    assert found.what.startswith("Rank 2 never came to the barrier: [Rank 0]: Ranks 2 failed to")
-    assert "Rank 2 was last heard of when it had joined the group" in found.why
+    assert found.what.startswith("Rank 2 never reached the barrier: [Rank 0]: Ranks 2 failed to")
+    assert "Rank 2 last reported that it had joined the group" in found.why
     assert found.traceback == "Trace"
-    found = verdict(gave_up(0, (1, 3)), returned(1), suffering(2, 0.1), Stopped(rank=3))
+    found = verdict(gave_up(0, (1, 3)), returned(1), affected(2, 0.1), Stopped(rank=3))
     assert (found.ranks, found.consequences) == ((1, 3), (0, 2))
     assert "Rank 1 returned without joining in" in found.why
     assert "Ranks 0, 2 waited for them" in found.why
@@ -177,7 +177,7 @@ def test_ranks_that_missed_a_monitored_barrier_are_the_cause() -> None:
 # ------------------------------------------------------------------------------------ timeouts
 
 
-def test_the_rank_that_is_behind_the_others_holds_them_up() -> None:
+def test_the_rank_in_the_earliest_phase_is_at_fault() -> None:
     found = verdict(late(0), late(1, JOINED, BUSY), late(2))
     assert (found.ranks, found.consequences) == ((1,), (0, 2))
     assert found.what == "Timed out after 30 s: rank 1 never arrived."
@@ -191,22 +191,22 @@ def test_the_rank_that_is_behind_the_others_holds_them_up() -> None:
     assert "Rank 1 never started" in found.why
 
 
-def test_where_no_rank_came_up_or_all_wait_alike_none_is_blamed() -> None:
+def test_no_rank_is_at_fault_if_none_started_or_all_wait() -> None:
     found = verdict(late(0, NOT_STARTED, None), late(1, NOT_STARTED, None))
     assert found.ranks == ()
-    assert "no rank was up" in found.what
+    assert "no rank had started" in found.what
     found = verdict(late(0, ENTERED, Where("send", "")), late(1, ENTERED, Where("send", "")))
     assert (found.ranks, found.consequences) == ((), (0, 1))
-    assert "Ranks 0, 1 wait for each other" in found.what
+    assert "ranks 0, 1 are waiting for each other" in found.what
     assert "waiting in send" in found.why
 
 
-def test_in_one_phase_those_in_no_collective_hold_up_those_within() -> None:
+def test_in_the_same_phase_ranks_outside_a_collective_are_at_fault() -> None:
     found = verdict(late(0, JOINED), late(1, JOINED, BUSY), late(2, JOINED))
     assert (found.ranks, found.consequences) == ((1,), (0, 2))
     assert "Rank 1 is at train.py:7 in load" in found.why
     assert "rank 0 is waiting in all_reduce at train.py:12 in step" in found.why
-    found = verdict(late(0), late(1, ENTERED, None), late(2))  # one gives no answer
+    found = verdict(late(0), late(1, ENTERED, None), late(2))  # one doesn't answer
     assert (found.ranks, found.consequences) == ((1,), (0, 2))
     assert "Rank 1 did not answer (phase: entered all_reduce)" in found.why
     found = verdict(late(0), returned(1), late(2))
@@ -214,7 +214,7 @@ def test_in_one_phase_those_in_no_collective_hold_up_those_within() -> None:
     assert "Rank 1 returned without joining in" in found.why
     found = verdict(late(0, JOINED, BUSY))
     assert found.ranks == (0,)
-    assert "rank 0 was not done" in found.what
+    assert "rank 0 did not finish" in found.what
 
 
 # -------------------------------------------------------------------- ended early, and lost nodes
@@ -236,12 +236,12 @@ def test_ranks_are_named_in_ascending_order() -> None:
     assert ranks_of(tuple(range(11, 1, -1))) == "Ranks 2, 3, 4, 5, 6, 7 and 4 more"
 
 
-def test_the_ranks_of_a_lost_node_are_the_cause_whoever_else_suffered_before() -> None:
+def test_the_ranks_of_a_lost_node_are_the_cause_despite_earlier_consequences() -> None:
     found = verdict(Stopped(rank=0), Stopped(rank=1), lost(2, 9.0), lost(3, 9.0))
     assert found.what == "Ranks 2, 3: no sign of life on h1 for 8 s."
     assert found.hint == "Look at the network."
     assert (found.ranks, found.consequences) == ((2, 3), (0, 1))
-    for other in (suffering(0, 0.2), late(0)):
+    for other in (affected(0, 0.2), late(0)):
         found = verdict(other, lost(1, 8.3))
         assert (found.ranks, found.consequences) == ((1,), (0,))
     found = verdict(Stopped(rank=0), lost(1, 3.0), lost(2, 2.0, "its process is gone"))

@@ -1,4 +1,4 @@
-"""``distdemo run``: the classic programs, as functions and as scripts; and those that misbehave."""
+"""``distdemo run``: the classic programs, as functions and scripts, and programs that fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USERS = HERE / "users"
 
 @pytest.fixture
 def document(command):
-    """The JSON document of ``distdemo run`` with these words, which ends with this status."""
+    """Return the JSON document of ``distdemo run`` with these arguments and exit code."""
 
     def read(program, *words, status=0):
         code, out, err = command("run", "--format", "json", str(program), *words)
@@ -66,7 +66,7 @@ def test_point_to_point(document):
 
 
 def test_the_six_collectives(document):
-    """What the tutorial's give on 4 ranks that hold 1, 2, 3 and 4."""
+    """Check the results of the tutorial's six on 4 ranks that hold 1, 2, 3 and 4."""
     script = document(CLASSIC / "collectives_script.py")
     for rank, text in enumerate(printed(script)):
         assert json.loads(text) == {
@@ -130,7 +130,7 @@ def test_a_function_may_make_its_own_group(command, document, tmp_path):
     assert "Add --own-group, or leave out init_process_group." in out
 
 
-# --------------------------------------------------------------------------------- what is shown
+# ----------------------------------------------------------------------------------------- output
 
 
 def test_output_as_it_comes(command):
@@ -157,10 +157,10 @@ def test_quiet_is_the_verdict_alone(command):
     assert out.endswith("\n✗ 1 of 2 ranks came to the end.\n")
 
 
-def test_a_script_that_made_no_group_is_told_how_functions_are_called(command):
+def test_a_script_without_a_group_gets_a_hint_on_functions(command):
     code, out, _ = command("run", str(CLASSIC / "collectives.py"), "-n", "2")
     assert code == 0
-    hint = "To call a function on every rank: distdemo run collectives.py:NAME"
+    hint = "To run a function on every rank: distdemo run collectives.py:NAME"
     assert hint in " ".join(out.split())
 
 
@@ -193,13 +193,13 @@ def test_the_table():
 REFUSED = {
     "": "No program is given.",
     "porg.py": "There is no file porg.py.",
-    "prog.py:1st": "prog.py:1st: '1st' is no function's name.",
-    "prog.py extra": "'extra' is one word too many.",
-    "-m json.tool x": "'x' is one word too many.",
+    "prog.py:1st": "prog.py:1st: '1st' is not a function name.",
+    "prog.py extra": "Unexpected argument 'extra'.",
+    "-m json.tool x": "Unexpected argument 'x'.",
     "-m nothing.here": "-m nothing.here: there is no module 'nothing'.",
     ".": ". is a folder.",
-    "prog.py --backend nccl": "--backend means nothing here.",
-    "prog.py --device cpu": "--device means nothing here.",
+    "prog.py --backend nccl": "--backend can't be used here.",
+    "prog.py --device cpu": "--device can't be used here.",
     "prog.py --pdb 9": "--pdb 9: there is no such rank.",
     "prog.py --pdb 0 --format json": "",
     "prog.py --ranks 9": "--ranks 9: there is no such rank.",
@@ -247,7 +247,7 @@ async def waits(): ...
     [
         ("rum", "prog.py defines: work, waits."),
         ("work", "can't be called with []"),
-        ("waits", "it returned a coroutine, which has to be run"),
+        ("waits", "it returned a coroutine, which the program must run"),
     ],
 )
 def test_a_rank_refuses_what_the_source_can_not_decide(command, tmp_path, name, expected):
@@ -269,7 +269,7 @@ def test_a_timeline_that_can_not_be_written_costs_no_verdict(command, tmp_path, 
     assert err == f"{what}\nNo space left on device.\nTry another file.\n"
 
 
-# ---------------------------------------------------------------------------------- misbehaviour
+# --------------------------------------------------------------------------------------- failures
 
 
 def test_an_exception_on_one_rank(command, tmp_path):
@@ -308,7 +308,7 @@ def test_a_megabyte_a_rank(command):
 
 @pytest.fixture
 def typed():
-    """Puts these bytes on this process's standard input."""
+    """Replace this process's standard input with these bytes."""
     kept = os.dup(0)
 
     def put(text):
@@ -346,7 +346,7 @@ def test_a_breakpoint_that_nobody_can_answer(command):
     assert "--pdb 0" in out
 
 
-# ------------------------------------------------------------------------------- as a user does it
+# ------------------------------------------------------------------------------------ as a process
 
 
 def test_ctrl_c_says_where_every_rank_was_and_leaves_nothing(tmp_path):

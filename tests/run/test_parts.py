@@ -1,4 +1,4 @@
-"""What ``run`` is made of: arguments, values, output, and what is imported beforehand."""
+"""Parts of ``run``: arguments, values, output, and modules imported in the launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distdemo.run.command import parse_program
 from distdemo.run.preload import COMPILER, wanted
 from distdemo.run.rank import bound
 from distdemo.run.records import Program
-from distdemo.run.value import DEEPEST, LONGEST, MOST, plain_value
+from distdemo.run.value import MAX_CHARS, MAX_DEPTH, MAX_ITEMS, plain_value
 from distdemo.run.view_output import KEPT_IN_ALL, LEAST, Stream, Transcript, transcripts
 
 # -------------------------------------------------------------------------------------- arguments
@@ -104,16 +104,23 @@ def test_values_as_text_and_as_json_has_them():
 
 def test_what_json_has_no_form_for_or_too_much_is_text_and_no_error():
     text, plain = plain_value("x" * 100_000)
-    assert len(text) < LONGEST + 100
+    assert len(text) < MAX_CHARS + 100
     assert "characters more" in text
     assert plain == "x" * 100_000
     within: list[object] = []
     within += [within]
     nested: list[object] = []
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         nested = [nested]
     broken = (torch.ones(3, device="meta"), torch.eye(3).to_sparse(), Broken(), Mute())
-    for value in (*broken, 10**5000, within, nested, [0] * 3 * MOST, torch.zeros(MOST + 1)):
+    for value in (
+        *broken,
+        10**5000,
+        within,
+        nested,
+        [0] * 3 * MAX_ITEMS,
+        torch.zeros(MAX_ITEMS + 1),
+    ):
         text, plain = plain_value(value)
         assert isinstance(plain, str)
         assert text
@@ -176,11 +183,11 @@ def opened():
 
 def test_whole_lines_at_once_and_never_two_ranks_in_one(opened):
     stream, shown = opened()
-    stream.wrote(0, b"begin")
-    stream.wrote(1, b"one\ntwo\nthr")
+    stream.write(0, b"begin")
+    stream.write(1, b"one\ntwo\nthr")
     assert shown() == "1 │ one\n1 │ two\n"
-    stream.wrote(0, b"ning\n" + CHATTER)
-    stream.wrote(1, b"ee\nlast")
+    stream.write(0, b"ning\n" + CHATTER)
+    stream.write(1, b"ee\nlast")
     stream.flush()
     stream.flush()
     assert shown() == "1 │ one\n1 │ two\n0 │ beginning\n1 │ three\n1 │ last\n"
@@ -188,39 +195,39 @@ def test_whole_lines_at_once_and_never_two_ranks_in_one(opened):
 
 def test_a_line_that_takes_long_is_shown_as_far_as_it_came(opened, clock):
     stream, shown = opened()
-    stream.wrote(0, b"waiting ...")
+    stream.write(0, b"waiting ...")
     clock.now += 0.2
-    stream.wrote(1, b"a\n")
+    stream.write(1, b"a\n")
     assert shown() == "1 │ a\n"
     clock.now += 0.2
-    stream.wrote(1, b"b\n")
+    stream.write(1, b"b\n")
     assert shown() == "1 │ a\n1 │ b\n0 │ waiting ...\n"
-    stream.wrote(0, b" done\n")
+    stream.write(0, b" done\n")
     assert shown().endswith("0 │  done\n")
 
 
 def test_a_bar_is_shown_now_and_then(opened, clock):
     stream, shown = opened()
     for percent in range(0, 101, 10):
-        stream.wrote(0, f"\r{percent}%".encode())
+        stream.write(0, f"\r{percent}%".encode())
         clock.now += 0.5
-    stream.wrote(0, b"\n")
+    stream.write(0, b"\n")
     assert shown().splitlines() == ["0 │ 40%", "0 │ 90%", "0 │ 100%"]
 
 
 def test_characters_in_pieces_ranks_that_are_not_shown_and_lines_without_end(opened):
     stream, shown = opened((3, 11))
     for byte in "grün\n".encode():
-        stream.wrote(3, bytes([byte]))
-    stream.wrote(5, b"x\n")
-    stream.wrote(11, b"\xff\n" + b"x" * 70_000)
+        stream.write(3, bytes([byte]))
+    stream.write(5, b"x\n")
+    stream.write(11, b"\xff\n" + b"x" * 70_000)
     assert shown() == " 3 │ grün\n11 │ \ufffd\n11 │ " + "x" * 70_000 + "\n"
     stream, shown = opened((0,), "ascii")
-    stream.wrote(0, "grün \x1b[31mrot\x1b[0m\n".encode())
+    stream.write(0, "grün \x1b[31mrot\x1b[0m\n".encode())
     assert shown() == "0 | gr?n rot\n"
 
 
-# ---------------------------------------------------------------------------------- the beforehand
+# ----------------------------------------------------------------------------------------- preload
 
 
 def test_what_of_torch_a_program_will_import(tmp_path):

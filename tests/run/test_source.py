@@ -1,4 +1,4 @@
-"""Programs that are refused by their source alone, and names that are left to the ranks."""
+"""Errors found in the source, and names that are left to the ranks."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ REFUSED = {
     "needs": "needs(rank, steps) can't be called with [].\nMissing a required argument: 'steps'.",
     "needs 1 2": "needs(rank, steps) can't be called with ['1', '2'].\nToo many positional",
     "only": "only(*, key) can't be called with [].",
-    "plain x": "steps can't be 'x'.\nThe function says that it is of type int.",
-    "plain 1 y": "lr can't be 'y'.\nThe function says that it is of type float.",
+    "plain x": "steps can't be 'x'.\nThe function declares it as int.",
+    "plain 1 y": "lr can't be 'y'.\nThe function declares it as float.",
     "plain 1 2 z": "rest can't be 'z'.",
 }
 LEFT = [

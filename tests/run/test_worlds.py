@@ -1,4 +1,4 @@
-"""Worlds for programs of the user's own: their session, their input, their group, their end."""
+"""Worlds for users' programs: session, standard input, group and end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers import LOOPBACK, children, tcp_addresses, wait_until
 from distdemo.launcher.local import run_world
 from distdemo.launcher.records import Died, Raised, Returned, UserProgram, WorldSpec
 
-OUTSIDE = threading.Event()  # nobody sets it: what waits for it waits until it is killed
+OUTSIDE = threading.Event()  # never set: a process that waits for it must be killed
 
 
 def world(size=3, *, group=True, **options):
@@ -29,7 +29,7 @@ def world(size=3, *, group=True, **options):
 
 
 def own_group(rank):
-    """What a program written for torchrun does, its own address included."""
+    """Do what a program written for torchrun does, with its own address."""
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
     dist.init_process_group("gloo")
     total = torch.tensor([float(dist.get_rank())])
@@ -111,11 +111,11 @@ def test_one_rank_reads_standard_input_and_the_others_find_its_end():
         report = run_world(world(2, stdin=0), read_all)
         assert report.values == [("one\ntwo\n", None), ("", b"")]
 
-    in_a_child(check)  # whose standard input it is
+    in_a_child(check)  # whose standard input is replaced
 
 
 def test_what_ranks_start_ends_with_them():
-    """Processes that a rank leaves behind: a daemon and its child, which ignore SIGTERM, too."""
+    """Leave a daemon and its child behind, which also ignore SIGTERM."""
 
     def leave_behind(rank):
         if os.fork() == 0:
@@ -180,7 +180,7 @@ def test_a_traceback_is_cut_to_the_lines_of_the_user():
             try:
                 int("seven")
             except ValueError:
-                dist.broadcast(torch.ones(1), src=99)  # raises in torch's own Python
+                dist.broadcast(torch.ones(1), src=99)  # raises in torch's Python code
         dist.barrier()
 
     report = run_world(world(), fail)
@@ -203,7 +203,7 @@ def test_a_traceback_is_cut_to_the_lines_of_the_user():
     ids=["returns", "exit 5"],
 )
 def test_a_program_that_closes_every_descriptor_ends_as_it_says(ends, outcome, tmp_path):
-    """As daemons do; the files that it opens then have the numbers of our pipes."""
+    """Close all descriptors, like a daemon, and open files with the numbers of our pipes."""
 
     def close_all(rank):
         os.closerange(3, 1024)
@@ -214,7 +214,7 @@ def test_a_program_that_closes_every_descriptor_ends_as_it_says(ends, outcome, t
     report = run_world(world(1, group=False), close_all)
     assert isinstance(report.outcomes[0], outcome)
     assert getattr(report.outcomes[0], "exit_code", 5) == 5
-    assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}  # nothing of ours
+    assert {each.stat().st_size for each in tmp_path.iterdir()} == {0}  # none of our messages
 
 
 def test_a_rank_that_has_left_is_named_when_its_peers_lose_it():
@@ -227,7 +227,7 @@ def test_a_rank_that_has_left_is_named_when_its_peers_lose_it():
 
     verdict = run_world(world(2, group=False), leave).verdict
     assert verdict is not None
-    assert verdict.what == "Rank 1 had left when rank 0 still needed it."
+    assert verdict.what == "Rank 1 exited while rank 0 still needed it."
     assert (verdict.ranks, verdict.consequences) == ((1,), (0,))
 
 
@@ -261,6 +261,6 @@ def test_a_daemon_that_writes_without_end_holds_nobody_up():
         os.read(reading, 1)
         return daemon
 
-    report = run_world(world(1), leave_behind)  # else it would not come back
+    report = run_world(world(1), leave_behind)  # returns only if the processes are killed
     assert report.ok, report.verdict
     assert not alive(report.values[0])

@@ -1,4 +1,4 @@
-"""Environment variables, as engines set them, to the placement that they mean."""
+"""Placement from the environment variables that engines set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distdemo.launcher.joined.placement import Placement
 
 
 def variables(text: str) -> dict[str, str]:
-    """Names and values as a shell takes them."""
+    """Parse names and values in a shell's notation."""
     return dict(pair.split("=", 1) for pair in text.split())
 
 
@@ -71,7 +71,7 @@ def found(environ: dict[str, str]) -> Placement:
 
 
 def refusal(environ: dict[str, str]) -> tuple[str, str, str]:
-    """What detect says of these variables: all three parts, none of them empty."""
+    """Return detect's error for these variables; all three parts must be present."""
     with pytest.raises(UsageError) as caught:
         detect(environ)
     assert all((caught.value.what, caught.value.why, caught.value.hint))
@@ -108,13 +108,13 @@ NESTED: list[tuple[dict[str, str], tuple[Any, ...]]] = [
     ),
     # An mpiexec in a shell within Slurm starts ranks.
     *(({**STEP, **SHELL, **spoken}, ("mpi", 1, 2)) for spoken in (MPICH, INTEL, OPEN_MPI)),
-    # RANK and WORLD_SIZE may repeat what the engine says, and MASTER_* be set beside it.
+    # RANK and WORLD_SIZE may repeat the engine's values, and MASTER_* may also be set.
     ({**MPICH, **HAND, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "10.0.0.1", 29500)),
     ({**OPEN_MPI, **HAND, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "10.0.0.1", 29500)),
     ({**STEP, **HAND, "RANK": "4", "WORLD_SIZE": "5"}, ("slurm", 4, 5, "10.0.0.1", 29500)),
     ({**OPEN_MPI, "WORLD_SIZE": "2"}, ("mpi", 1, 2, "", 0)),
     ({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-vm-1@1", "WORLD_SIZE": "4"}, ("mpi", 1, 4)),
-    # Half an address is none, where the ranks can find out by themselves.
+    # Half an address is ignored where the ranks can find it on their own.
     ({**MPICH, "MASTER_ADDR": "h0"}, ("mpi", 1, 2, "", 0)),
 ]
 

@@ -1,4 +1,4 @@
-"""This machine's addresses, names that mean it, and sockets that listen on one of them alone."""
+"""This machine's addresses and names, and sockets that listen on one address."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_address_leads_to_its_interface_and_to_itself() -> None:
             if ":" not in address and not address.startswith("127."):
                 assert address_towards(address, 1) == address
     assert interface_of("127.55.0.1") == "lo"
-    assert interface_of("localhost") is None  # a name is no address
+    assert interface_of("localhost") is None  # a name isn't an address
 
 
 def test_what_means_this_machine_alone() -> None:
@@ -60,7 +60,7 @@ def looked_up(*answers: str) -> Any:
 
 
 def routed(monkeypatch: pytest.MonkeyPatch, way_out: str, *own: str) -> None:
-    """A machine named node1 as Debian's installer sets it up, with these addresses."""
+    """Fake machine named node1, as set up by Debian's installer, with these addresses."""
 
     def towards(host: str, port: int) -> str:
         if way_out:
@@ -85,7 +85,7 @@ def test_a_name_of_this_machine_for_loopback_is_its_address_for_others(
     for host in ("localhost", "127.0.0.1", "::1", "10.0.0.7"):
         assert name_for_others(host) == host
     routed(monkeypatch, "", "10.0.0.1", "10.9.0.1")
-    with pytest.raises(UsageError, match=r"10\.0\.0\.1, 10\.9\.0\.1"):  # which one is not guessed
+    with pytest.raises(UsageError, match=r"10\.0\.0\.1, 10\.9\.0\.1"):  # ambiguous
         name_for_others("node1")
     monkeypatch.setattr(socket, "getaddrinfo", looked_up("127.0.1.1", "10.0.0.7"))
     assert name_for_others("node7") == "node7"
@@ -103,7 +103,7 @@ def test_a_name_that_does_not_resolve_is_refused() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "::1"])
 def test_a_socket_listens_on_its_address_and_on_no_other(address: str) -> None:
-    with suppress(UsageError), listening_socket(address, 0) as listening:  # not all have IPv6
+    with suppress(UsageError), listening_socket(address, 0) as listening:  # IPv6 may be missing
         port = listening.getsockname()[1]
         socket.create_connection((address, port), 10).close()
         for other in ("127.0.0.1", *(a for own in addresses().values() for a in own)):
@@ -129,7 +129,7 @@ def test_an_address_that_is_not_this_machine_s_alone_is_refused() -> None:
     for address, what in {
         "0.0.0.0": "means every address",  # noqa: S104 - refused
         "::": "means every address",
-        "192.0.2.254": "Can't listen on 192.0.2.254",  # of a network that is only for examples
+        "192.0.2.254": "Can't listen on 192.0.2.254",  # a network reserved for examples
     }.items():
         with pytest.raises(UsageError, match=what):
             listening_socket(address, 0)

@@ -1,4 +1,4 @@
-"""The command as a part of a world that was started from outside: one result, whatever ends."""
+"""The command as one process of a world that an engine started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from helpers import (
 )
 from torch._C._distributed_c10d import TCPStore
 
-ENDS_WITHIN = 20.0  # seconds from the cause to the end: five, and what a busy machine adds
+ENDS_WITHIN = 20.0  # seconds from the cause to the end, on a busy machine
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "30"]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
@@ -41,7 +41,7 @@ def temporary(tmp_path):
 
 @contextmanager
 def nodes(commands, temporary, settings=({}, {})):
-    """StartWorld these commands side by side, each with settings of its own in its environment."""
+    """Run these commands in parallel, each with its own environment variables."""
     with ExitStack() as stack:
         started = []
         for number, (command, env) in enumerate(zip(commands, settings, strict=True)):
@@ -53,7 +53,7 @@ def nodes(commands, temporary, settings=({}, {})):
 
 @contextmanager
 def terminals(temporary, *commands):
-    """The command in one terminal of each of two nodes; one command is for both."""
+    """Run one command on each of two nodes, or the same command on both."""
     master = f"127.0.0.1:{free_port()}"
     both = commands * 2 if len(commands) == 1 else commands
     told = [
@@ -65,13 +65,13 @@ def terminals(temporary, *commands):
 
 
 def by_hand(port, rank, size):
-    """The environment of one rank of a world that somebody sets up."""
+    """Return the environment of one rank of a world set up by hand."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return {"RANK": str(rank), "WORLD_SIZE": str(size), **where}
 
 
 def joined(node):
-    """The rank of a node, once it has a connection; its first child is the control process."""
+    """Return a node's rank once it is connected; the first child is the control process."""
 
     def connected():
         return len(children(node)) == 2 and all(addresses_of(pid) for pid in children(node))
@@ -88,7 +88,7 @@ def addresses_of(pid, *, listening=False):
 
 
 def struck(runs, strike):
-    """Do it once all ranks are there; what each node said: (exit code, stdout, stderr)."""
+    """Act once all ranks run; return each node's (exit code, stdout, stderr)."""
     ranks = [joined(run.process.pid) for run in runs]
     strike(*ranks)
     at = time.monotonic()
@@ -100,12 +100,12 @@ def struck(runs, strike):
 
 
 def under_mpiexec(run, rank, met):
-    """The processes of a rank that mpiexec started: its node's, and its own.
+    """Return the process ids of a rank that mpiexec started: its node's, and its own.
 
     Args:
-        run: of mpiexec.
-        rank: which one.
-        met: wait until so many nodes have found each other.
+        run: Run of mpiexec.
+        rank: Number of the rank.
+        met: Number of nodes to wait for until they have found each other.
     """
     seen: dict[str, tuple[int, int]] = {}
 
@@ -122,7 +122,7 @@ def under_mpiexec(run, rank, met):
 
 
 def variable(pid, name):
-    """What a process was given in this environment variable; empty if nothing."""
+    """Return the value of a process's environment variable, or an empty string."""
     try:
         words = Path(f"/proc/{pid}/environ").read_text().split("\0")
     except OSError:
@@ -160,7 +160,7 @@ def test_no_other_machine_can_reach_a_world_on_loopback(temporary):
     assert seen <= LOOPBACK
 
 
-def test_a_terminal_with_another_command_is_told_and_named(temporary):
+def test_a_terminal_with_a_different_command_is_reported(temporary):
     asked = ["broadcast", "--format", "json"], ["broadcast", "--root", "1", "-n", "4"]
     with terminals(temporary, *asked) as runs:
         first, second = [run.finish() for run in runs]
@@ -215,8 +215,8 @@ def test_a_signal_to_either_node_ends_both_and_node_0_says_where_ranks_were(
 # ------------------------------------------------------------------------- ranks set up by hand
 
 
-def test_a_second_process_of_a_rank_is_refused_and_the_world_goes_on(temporary):
-    """The second one joins while the first is at work, and both must end on their own."""
+def test_a_second_process_of_a_rank_is_refused_and_the_world_continues(temporary):
+    """The second process joins while the first is running, and both must exit on their own."""
     port = free_port()
     settings = [by_hand(port, rank, 2) for rank in (0, 1)]
     slow = ["barrier", "--straggler", "1:3", "--timeout", "30"]
@@ -231,8 +231,8 @@ def test_a_second_process_of_a_rank_is_refused_and_the_world_goes_on(temporary):
     assert (first[0], *second) == (0, 0, "", ""), first
 
 
-def test_a_node_that_can_not_take_part_is_told_by_node_0(temporary):
-    """A program that new processes would have to import, and whose file is gone."""
+def test_a_node_that_can_not_take_part_is_reported_by_node_0(temporary):
+    """A program that new processes must import, but whose file is missing."""
     gone = temporary / "program.py"
     gone.write_text("import os; os.unlink(__file__); from distdemo.__main__ import main; main()")
     port = free_port()
@@ -309,7 +309,7 @@ def test_one_world_follows_another_and_a_failure_ends_only_its_own(temporary):
     assert three.strip() == one.strip().replace("one", "three")
 
 
-def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
+def test_a_size_that_contradicts_the_engine_is_reported_once(temporary):
     settings = [by_hand(29500, rank, 2) for rank in range(2)]
     with nodes(2 * [["all-reduce", "-n", "4"]], temporary, settings) as runs:
         first, second = [run.finish() for run in runs]
@@ -321,7 +321,7 @@ def test_a_size_that_contradicts_the_engine_is_told_once(temporary):
 
 
 def test_workers_of_torchrun_make_one_world_that_speaks_once(temporary):
-    """Two workers, and the store that torchrun's agent keeps. On two hosts it is torchrun's own."""
+    """Two workers and the store of torchrun's agent. On two hosts it is torchrun's own."""
     store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     agent = {
         "TORCHELASTIC_RUN_ID": "none",
@@ -345,9 +345,9 @@ def test_workers_of_torchrun_make_one_world_that_speaks_once(temporary):
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("met", [2, 0], ids=["rank", "rank that has met nobody"])
-def test_a_kill_under_mpiexec_ends_all_and_is_told(met, temporary):
-    """That mpiexec starts worlds that go well is shown on two hosts."""
+@pytest.mark.parametrize("met", [2, 0], ids=["rank", "unconnected rank"])
+def test_a_kill_under_mpiexec_ends_all_processes_and_is_reported(met, temporary):
+    """Successful worlds under mpiexec are tested on two hosts."""
     barrier = ["barrier", "--straggler", "1:60", "--timeout", "30"]
     command = ["-n", "2", sys.executable, "-m", "distdemo", *barrier]
     with running(command, temporary, program=MPIEXEC) as run:
@@ -356,7 +356,7 @@ def test_a_kill_under_mpiexec_ends_all_and_is_told(met, temporary):
         at = time.monotonic()
         code, out, err = run.finish()
         assert time.monotonic() - at < ENDS_WITHIN
-        if met:  # else what MPI has put into memory stays, as the rank could not tell of it
+        if met:  # else MPI's shared memory stays, because the rank could not report it
             run.leaves_nothing()
         assert wait_until(lambda: not marked_processes(run.mark))
     assert code != 0

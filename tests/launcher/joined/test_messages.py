@@ -1,4 +1,4 @@
-"""Control messages: what is read, and what is not."""
+"""Control messages: valid and invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stranger who reaches the ports of a joined world can change its outcome, and nothing else."""
+"""A stranger who reaches the ports of a joined world can only change its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from distdemo.launcher.joined import messages
 
-ENDS_WITHIN_S = 40.0  # the deadline, and what a busy machine adds
+ENDS_WITHIN_S = 40.0  # the deadline, plus a margin for a busy machine
 GROWTH_BYTES = 150 << 20  # of any process: together with torch that is below 300 MB
 HELD_UP = ["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "4", "--format", "json"]
 GIB = 1 << 30
@@ -48,7 +48,7 @@ FORGED = [
 
 @contextmanager
 def held_up(temporary: Path) -> Iterator[tuple[int, list[Run]]]:
-    """A world of two nodes that waits until its deadline; the port of its store."""
+    """Run a world of two nodes that waits until its deadline; yield its store's port."""
     port = free_port()
     with ExitStack() as stack:
         runs = []
@@ -65,7 +65,7 @@ def processes(runs: list[Run]) -> list[int]:
 
 
 def memory_of(pid: int, name: str) -> int:
-    """Bytes of a process's memory, by a name of proc_pid_status(5); 0 if it has ended."""
+    """Return a field of proc_pid_status(5) in bytes; 0 if the process has exited."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
@@ -73,22 +73,22 @@ def memory_of(pid: int, name: str) -> int:
 
 
 def ports(runs: list[Run]) -> set[int]:
-    """The ports on which any process of the world listens."""
+    """Return the ports on which any process of the world listens."""
     found = set()
     for pid in processes(runs):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has exited
             found |= {int(each, 16) for each in tcp_addresses(pid, listening=True, ports=True)}
     return found
 
 
 def connect(port: int) -> Store:
-    """A client of the store, as a stranger makes one."""
+    """Return a stranger's client of the store."""
     client = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=10), wait_for_workers=False)
     return PrefixStore("distdemo/", client)
 
 
 def forge(name: str) -> Callable[[int, list[Run]], None]:
-    """Write every forged value under each key that a message of this name could have."""
+    """Write every forged value to each key that a message of this name may have."""
 
     def attack(port: int, _: list[Run]) -> None:
         store = connect(port)
@@ -120,7 +120,7 @@ def send_garbage(_: int, runs: list[Run]) -> None:
 
 
 def send_without_end(_: int, runs: list[Run]) -> None:
-    """Send up to 1 GiB without a newline, to each port as long as it takes some."""
+    """Send up to 1 GiB without a newline to each port, while it accepts data."""
     for port in sorted(ports(runs)):
         for piece in (b"A" * (1 << 20), bytes(1 << 20)):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as stranger:
@@ -157,7 +157,7 @@ def test_nothing_but_the_outcome_changes(
                 peaks[pid] = max(peaks.get(pid, 0), memory_of(pid, "VmHWM"))
             return all(run.process.poll() is not None for run in runs)
 
-        with suppress(RuntimeError):  # the world may end before the stranger has said all
+        with suppress(RuntimeError):  # the world may end first
             attack(port, runs)
         assert wait_until(ended, ENDS_WITHIN_S)
         said = [run.finish() for run in runs]

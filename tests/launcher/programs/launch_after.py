@@ -1,7 +1,7 @@
-"""A user's program: ``launch_after.py METHOD SIZE`` computes, in torch's threads, then launches.
+"""User program that computes in torch's threads, then launches: ``launch_after.py METHOD SIZE``.
 
-Of each world it prints what came back and what its own tensor holds by then; last, who is blamed
-where a rank is killed while it unpickles its arguments.
+For each world it prints the return values and its own tensor; last, the error for a rank that is
+killed while it unpickles its arguments.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import distdemo
 
 
 def work(rank, size, tensor):
-    """Compute in torch's thread pool and communicate: a fork in the wrong moment would hang.
+    """Compute in torch's thread pool and communicate, which hangs after an unsafe fork.
 
-    Change the tensor between the two, see that nobody else did, and add up.
+    Also change the tensor, check that no other rank changed it, and sum it over all ranks.
     """
     torch.set_num_threads(2)
     product = torch.ones(600, 600) @ torch.ones(600, 600)
@@ -34,7 +34,7 @@ def work(rank, size, tensor):
 
 
 class Fragile:
-    """Kills the process that unpickles it, if that is rank 1."""
+    """Object that kills rank 1 when it unpickles it."""
 
     def __reduce__(self):
         return explode, ()
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     came = distdemo.launch(work, args=(mine,), world_size=size, timeout=60, start_method=method)
     print(came, mine.item())
     if method == "auto":
-        # A function of a module, as a program without a file may have it, and then a rank's death.
+        # An importable function, as a program without a file may have, and then a killed rank.
         print(distdemo.launch(dist.get_rank, world_size=3))
         try:
             distdemo.launch(wait, args=(Fragile(),), world_size=2)

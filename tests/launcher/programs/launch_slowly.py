@@ -1,4 +1,4 @@
-"""Launches by a forkserver, and says when that has begun to import."""
+"""Launch with a forkserver, and print a line when it starts to import."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The six collectives of the tutorial, each rank's tensor its own number plus one."""
+"""The tutorial's six collectives; each rank's tensor holds its rank plus one."""
 
 import torch
 import torch.distributed as dist
 
 
 def six(rank, size):
-    """What each of them gives this rank, as numbers; None where it is undefined."""
+    """Return this rank's result of each, as numbers; None where it is undefined."""
     mine = torch.ones(1) * (rank + 1)
     found = {}
 

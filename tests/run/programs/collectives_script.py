@@ -1,7 +1,7 @@
 import json
 
 import torch.distributed as dist
-from collectives import six  # type: ignore[import-not-found]  # beside this file
+from collectives import six  # type: ignore[import-not-found]  # next to this file
 
 if __name__ == "__main__":
     dist.init_process_group()

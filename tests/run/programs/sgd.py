@@ -1,4 +1,4 @@
-"""Synchronous SGD by hand: a small model, each rank its part of the data, gradients averaged."""
+"""Synchronous SGD by hand: a small model, data split across ranks, averaged gradients."""
 
 import torch
 import torch.distributed as dist

@@ -3,7 +3,7 @@ import json
 import os
 
 import torch.distributed as dist
-from sgd import train  # type: ignore[import-not-found]  # beside this file
+from sgd import train  # type: ignore[import-not-found]  # next to this file
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Rank 1 leaves with a status of its own while the others wait for it."""
+"""Rank 1 exits with its own exit code while the other ranks wait for it."""
 
 import sys
 

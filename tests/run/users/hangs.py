@@ -1,4 +1,4 @@
-"""Rank 1 waits for nothing, far too long, while the others wait for it."""
+"""Rank 1 sleeps far too long while the other ranks wait for it."""
 
 import threading
 

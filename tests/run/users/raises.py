@@ -1,4 +1,4 @@
-"""Rank 2 raises while the others wait for it."""
+"""Rank 2 raises while the other ranks wait for it."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Ranks that say something again and again, without end."""
+"""Ranks that print forever."""
 
 import threading
 
