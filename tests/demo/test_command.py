@@ -108,8 +108,8 @@ REFUSED = [
     ("barrier --straggler 1", "--straggler 1: that is not RANK:SECONDS."),
     ("all-reduce --reduce-op premul_sum --factor nan", "--factor nan: that is out of range."),
     ("explain all-reduse", "There is no operation 'all-reduse'."),
-    ("explain all-reduce --root 1", "--root means nothing to all-reduce."),
-    ("explain barrier --dtype int8", "--dtype means nothing to barrier."),
+    ("explain all-reduce --root 1", "all-reduce has no option --root."),
+    ("explain barrier --dtype int8", "barrier has no option --dtype."),
 ]
 
 

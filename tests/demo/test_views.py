@@ -14,7 +14,7 @@ from golden import drawn, golden
 from distdemo import ops
 from distdemo.demo.explain import explain_op
 from distdemo.demo.part import part_of
-from distdemo.demo.rank import keep, op_report
+from distdemo.demo.rank import op_report, summarize
 from distdemo.demo.records import (
     Attendance,
     CallStep,
@@ -55,12 +55,12 @@ def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
         if not isinstance(result, Undefined):
             from_ranks = [None if s.reduced else spec.member(s.ranks[0]) for s in result]
             got = [each.tensor for each in expected(mine, part.rank, spec) or ()]
-            after = keep(got, from_ranks, spec, listed=mine.is_listed(spec))
+            after = summarize(got, from_ranks, spec, listed=mine.is_listed(spec))
         results.append(
             RankResult(
                 rank=rank,
                 takes_part=mine.takes_part(part.rank, spec),
-                before=keep(before, [rank] * len(before), spec, listed=mine.list_before),
+                before=summarize(before, [rank] * len(before), spec, listed=mine.list_before),
                 after=after,
                 expected=after,
                 verification=Verification(ok=True, checked=0 if after.undefined else 4),

@@ -678,13 +678,13 @@ def refusals_come_before_any_call(rank: int, n: int) -> None:
         cast("Any", dist.group.WORLD)._allgather_base(torch.ones(2 * n), one.double()).wait()
     with refused(ValueError, "does not hold"):
         cast("Any", dist.group.WORLD)._allgather_base(torch.ones(2 * n + 1), one).wait()
-    with refused(ValueError, "one a rank"):
+    with refused(ValueError, "one per rank"):
         dist.all_gather([torch.ones(2)], one)
     with refused(ValueError, "splits"):
         dist.all_to_all_single(torch.ones(n), torch.ones(n), [n] * n, [1] * n)
     with refused(ValueError, "go from 0 to"):
         dist.send(one, (rank + 1) % n, tag=-3)
-    with refused(TypeError, "rarely one"):
+    with refused(TypeError, "rarely an integer"):
         dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG)
     with refused(ValueError, "GLOO"):  # torch's own refusal
         dist.monitored_barrier()
@@ -719,7 +719,7 @@ def ended_and_begun_again(rank: int, n: int) -> None:
     assert dist.is_mpi_available()
     assert dist.get_backend() == "mpi"
     dist.destroy_process_group()
-    with refused(UsageError, "MPI says that it is rank"):
+    with refused(UsageError, "MPI says that this process is rank"):
         dist.init_process_group("mpi", rank=rank, world_size=n + 1, store=HashStore())
     dist.init_process_group(
         "mpi", rank=rank, world_size=n, store=HashStore(), timeout=timedelta(seconds=10)
@@ -748,7 +748,7 @@ def zz_ranks_that_never_come(rank: int, n: int) -> None:
             handle.wait(SOON / 5)
     dist.barrier()
     if rank == 1:
-        with refused(dist.DistBackendError, "making a process group over MPI timed out"):
+        with refused(dist.DistBackendError, "creating a process group over MPI timed out"):
             dist.new_group([1, 2], timeout=SOON)
     dist.barrier()
 

@@ -80,10 +80,10 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
         assert dist.is_mpi_available()
         assert importlib.reload(distdemo.mpi).provided_by == "mpi4py"
         text = usage_error(lambda: dist.init_process_group("cpu:mpi,cuda:nccl"))
-        assert 'Make the world with "mpi"' in text
+        assert 'Use "mpi" for the world' in text
         assert not mpi.Is_initialized()
         text = usage_error(lambda: dist.init_process_group("mpi", rank=1, world_size=4))
-        assert "was to be rank 1 of 4, but MPI says that it is rank 0 of 1" in text
+        assert "got rank 1 of 4, but MPI says that this process is rank 0 of 1" in text
         assert "mixed installation" in text
         init_process_group("mpi")
         assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
