@@ -476,7 +476,7 @@ class OpEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpList:
-    """All operations in all their forms."""
+    """List of all operations in all their forms."""
 
     ops: tuple[OpEntry, ...]
     ok: ClassVar[bool] = True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SMALL = 1 << 16  # up to this many elements, all pieces are compared in one call
-SHOWN = 8  # mismatches that are kept; the others are only counted
+SHOWN = 8  # mismatches that are kept; further ones are only counted
 
 
 def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verification:

@@ -150,7 +150,7 @@ def _piece(piece: Piece | ObjectPiece, signs: Signs, width: int) -> Text:
         if len(body) <= width or len(piece.values) <= 2:
             return Text(body, style=style)
     last = piece.last_values or piece.values
-    for count in (3, 2, 1):  # elements at each end: as many as fit
+    for count in (3, 2, 1):  # elements at each end: the most that fit
         ends = [*map(number, piece.values[:count]), signs.more, *map(number, last[-count:])]
         body = f"[{' '.join(ends)}]"
         if len(body) <= min(width, CUT):

@@ -88,7 +88,7 @@ def joined(tensors: Tensors) -> torch.Tensor:
 
 
 def room_for(tensors: Tensors) -> torch.Tensor:
-    """Return an empty flat tensor with as many elements as all of them."""
+    """Return an uninitialized flat tensor with the total size of these tensors."""
     for tensor in tensors:
         plain(tensor)
     total = sum(tensor.numel() for tensor in tensors)

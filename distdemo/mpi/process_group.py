@@ -357,7 +357,7 @@ class MpiProcessGroup(CommunicatorGroup):
     def _reduce_scatter(
         self, output: torch.Tensor, source: torch.Tensor, sizes: list[int] | None, opts: Options
     ) -> dist.Work:
-        """Reduce one tensor; the ranks' parts have these sizes, or all the same."""
+        """Reduce one tensor, divided into parts of these sizes, or into equal parts."""
         reduction = reduction_for(output.dtype, opts.reduceOp)
         held, room = reduction.load(source, opts.reduceOp), reduction.room(output)
         if overlap(held, room):  # MPI_IN_PLACE writes every rank's part to the start

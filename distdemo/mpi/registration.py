@@ -153,7 +153,7 @@ def _of_world(seconds: float) -> MPI.Intracomm:
     runtime.State.timeout = seconds
     if not _control:
         _control.append(_copy(seconds))
-        local = _control[0].Split_type(MPI.COMM_TYPE_SHARED)  # all ranks have arrived by now
+        local = _control[0].Split_type(MPI.COMM_TYPE_SHARED)  # all ranks have arrived
         runtime.set_polls(local.size)
         local.Free()
     return _copy(seconds)

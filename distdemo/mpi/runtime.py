@@ -86,9 +86,9 @@ def finalize() -> None:
     """Finalize MPI at exit, if it was initialized here and the other ranks exit too.
 
     MPI_Finalize waits for ranks that may be waiting for this one. So a rank that crashed aborts
-    the others, and a rank that the others don't join in time exits without finalizing. After a
-    failed op or ``sys.exit`` that time is short: the launcher then sees the exit status and stops
-    the others.
+    the world, and a rank whose peers don't exit in time exits without finalizing. After a failed
+    op or ``sys.exit`` with a failure, that time is short: the launcher then sees the exit status
+    and stops the other ranks.
     """
     if not State.ours or State.process != os.getpid():
         return
@@ -143,7 +143,7 @@ _LAUNCHERS = (
 )
 _MIXED = (
     "A mixed installation: start the program with the mpiexec of that library "
-    "(the one beside this Python, if both came from wheels)."
+    "(the one next to this Python, if both came from wheels)."
 )
 _SPEAKS_PMIX = re.compile(r"--with-(?:pmi=|pmilib=)?pmix", re.IGNORECASE)
 
@@ -214,7 +214,7 @@ def check_rank(rank: int, world_size: int) -> None:
 def _by_mpiexec(ranks: int) -> str:
     return (
         f"mpiexec or srun starts MPI's ranks: mpiexec -n {ranks} python program.py "
-        "(the mpiexec beside this Python, if it came as a wheel)"
+        "(the mpiexec next to this Python, if it came as a wheel)"
     )
 
 

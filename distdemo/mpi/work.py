@@ -58,7 +58,7 @@ class MpiWork(dist.Work):
         self._future: Any = None
         self._unresolved: Any = None  # the future, until it has its value
         self._status = MPI.Status() if what == "recv" else None
-        # Release ops that are done but that nobody polls: two at most, so that it costs little.
+        # Release finished ops that are no longer polled: two at most, so that it costs little.
         for work in list(pending)[:2] if len(pending) > 8 else ():
             work.advance()
         pending[self] = None

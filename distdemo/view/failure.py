@@ -125,7 +125,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
 
 
 def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
-    """Return the first outcomes, ranks at fault before the others, and the number left out."""
+    """Return the first outcomes, starting with the ranks at fault, and the number left out."""
     order = {rank: index for index, rank in enumerate(verdict.ranks)}
     ranked = sorted(outcomes, key=lambda o: (order.get(o.rank, len(order)), o.rank))
     return ranked[:MANY], max(0, len(ranked) - MANY)
@@ -148,7 +148,7 @@ def _what(outcome: Outcome, *, at_fault: bool, culprit: int | None) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return as many whole words as fit in a cell."""
+    """Shorten the text to the whole words that fit in a cell."""
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."

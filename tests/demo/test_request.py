@@ -1,4 +1,4 @@
-"""What an op's options make of it: specs, worlds and refusals; nothing runs here."""
+"""Specs, worlds and errors from an op's options; nothing runs here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from distdemo.ops.spec import OpSpec
 
 
 @pytest.fixture(autouse=True)
-def _as_with_a_torch_that_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What older releases of torch don't do is no matter here."""
+def _capabilities_of_a_recent_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the tests independent of the installed release."""
     known = capabilities.by_release("gloo")
     assert known is not None
     monkeypatch.setattr(contract, "capabilities", lambda _: known.of("2.13"))
 
 
 def specs(name: str, **given: Any) -> tuple[OpSpec, ...]:
-    """What is asked for by these options of the op's command."""
+    """Return the specs of an op's command with these options."""
     return make_request(ops.REGISTRY[name], OpOptions(**given), Session(name))[0]
 
 
@@ -77,7 +77,7 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-def test_each_form_is_what_its_options_say() -> None:
+def test_options_choose_the_form() -> None:
     for name, given, expected in FORMS:
         made = spec(name, **given)
         assert {field: getattr(made, field) for field in expected} == expected, (name, given)
@@ -143,7 +143,7 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_what_does_not_go_together_is_refused() -> None:
+def test_invalid_options_are_rejected() -> None:
     for name, given, first in REFUSED:
         with pytest.raises(UsageError) as caught:
             specs(name, **given)
@@ -151,7 +151,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         assert caught.value.hint
 
 
-def test_values_come_from_a_file_with_a_line_a_rank(tmp_path: Path) -> None:
+def test_values_are_read_from_a_file_with_one_line_per_rank(tmp_path: Path) -> None:
     file = tmp_path / "values.txt"
     file.write_text("# two ranks\n1, 2\n\n3 4\n", encoding="utf-8")
     assert spec("all_reduce", values=[str(file)]).values == ((1, 2), (3, 4))
@@ -168,7 +168,7 @@ def test_values_come_from_a_file_with_a_line_a_rank(tmp_path: Path) -> None:
         spec("all_reduce", values=[str(file)])
 
 
-def test_numbers_are_read_as_people_write_them() -> None:
+def test_numbers_are_parsed() -> None:
     for text, dtype, number in (
         ("1e3", "int32", 1000),
         ("true", "bool", True),

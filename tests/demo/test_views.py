@@ -1,4 +1,4 @@
-"""The tables of operations, hello and explanations, as whole texts."""
+"""Tables of operations, hello and explanations, compared with golden files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WHY = "torch is imported once, for all ranks"
 
 
 def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
-    """The report of an op that went well, without a rank: each holds what it should."""
+    """Return the report of a successful op, made up without starting ranks."""
     op, size = ops.REGISTRY[specs[0].op], size or specs[0].group_size
     results = []
     for rank in range(size):
@@ -162,7 +162,7 @@ PIECE = Piece((2, 3), tuple(range(6)), source=1)
 LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)), None)
 
 
-def test_what_is_held_fits_its_room() -> None:
+def test_cells_fit_their_width() -> None:
     for holding, room, lines in (
         (Holding(), 60, ["nothing"]),
         (Holding(undefined=True), 60, ["undefined"]),
@@ -179,7 +179,7 @@ def test_what_is_held_fits_its_room() -> None:
         assert len(sources(holding, Signs()).plain.split("\n")) == len(lines)
 
 
-def test_the_document_has_the_numbers_and_no_texts_of_the_screen() -> None:
+def test_the_document_has_numbers_and_no_display_texts() -> None:
     found = encode(REPORTS["wrong"])
     assert found["op"]["name"] == "all_reduce"
     assert found["ranks"][2]["mismatches"] == [
