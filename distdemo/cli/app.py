@@ -88,7 +88,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "hello": (
         "distdemo.demo.command:hello",
         AROUND,
-        "Every rank says who it is: the first thing to try.",
+        "Start ranks that introduce themselves: the first thing to try.",
     ),
     "check": (
         "distdemo.check.command:check",
@@ -104,7 +104,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "explain": (
         "distdemo.demo.command:explain",
         AROUND,
-        "Draw an operation: who holds what, which way it moves; its cost and the usual mistake.",
+        "Draw an operation: what each rank holds, what moves where, the cost, the usual mistake.",
     ),
     "mistakes": (
         "distdemo.mistakes.command:mistakes",

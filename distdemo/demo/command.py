@@ -304,7 +304,7 @@ def hello(
     start_method: StartMethod = "auto",
     ranks: Ranks = None,
 ) -> Result:
-    """Start ranks and have each introduce itself. The first command to try."""
+    """Start ranks that introduce themselves: the first thing to try."""
     size = session.world_size(world_size)
     world = replace(session.world(size, backend, device, timeout, start_method), lazy=True)
     shown = {"ranks": None if ranks is None else ranks.check("--ranks", size)}
@@ -358,7 +358,7 @@ def explain(
     variant: Variant = None,
     objects: Objects = False,
 ) -> Result:
-    """Draw an operation's data flow; show its cost and a common mistake."""
+    """Draw an operation: what each rank holds, what moves where, the cost, the usual mistake."""
     from distdemo.demo.explain import explain_op
     from distdemo.demo.request import make_specs
 

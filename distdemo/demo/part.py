@@ -30,32 +30,32 @@ class GroupRole:
         spec: Spec of the rank's group.
         rank: Rank within the group.
         group: Index of the group, or None if the rank is in no group.
-        place: Name of this op, unique in its world.
+        name: Name of this op, unique in its world.
     """
 
     op: Op
     spec: OpSpec
     rank: int
     group: int | None
-    place: str = ""
+    name: str = ""
 
 
-def part_of(rank: int, op: Op, specs: Sequence[OpSpec], place: str = "") -> GroupRole:
+def part_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> GroupRole:
     """Return the part of a rank.
 
     Args:
         rank: Rank in the world.
         op: Op that the groups run.
         specs: One spec per group; their members don't overlap.
-        place: Name of this op, unique in its world.
+        name: Name of this op, unique in its world.
     """
     for number, spec in enumerate(specs):
         if spec.members is None:
-            return GroupRole(op, spec, rank, number, place)
+            return GroupRole(op, spec, rank, number, name)
         if rank in spec.members:
-            return GroupRole(op, spec, spec.members.index(rank), number, place)
+            return GroupRole(op, spec, spec.members.index(rank), number, name)
     first = specs[0]
-    alone = replace(
+    spec = replace(
         first,
         op=Outsider.name,
         group_size=1,
@@ -68,7 +68,7 @@ def part_of(rank: int, op: Op, specs: Sequence[OpSpec], place: str = "") -> Grou
         async_op=False,
         straggler=None,
     )
-    return GroupRole(Outsider(), alone, 0, None, place)
+    return GroupRole(Outsider(), spec, 0, None, name)
 
 
 class Groups:
@@ -76,12 +76,12 @@ class Groups:
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        self._made: dict[tuple[Any, ...], ProcessGroup | None] = {}
+        self._groups: dict[tuple[Any, ...], ProcessGroup | None] = {}
 
     def of(self, specs: Sequence[OpSpec], part: GroupRole) -> ProcessGroup | None:
         """Collective: create the specs' groups; return this rank's, or None for the world."""
-        made = [self._one(spec) for spec in specs]
-        return None if part.group is None else made[part.group]
+        groups = [self._one(spec) for spec in specs]
+        return None if part.group is None else groups[part.group]
 
     def _one(self, spec: OpSpec) -> ProcessGroup | None:
         # Objects are pickled into CPU tensors, which not every backend supports.
@@ -90,11 +90,11 @@ class Groups:
         key = (spec.members, backend)
         if key == (None, None):
             return None
-        if key not in self._made:
+        if key not in self._groups:
             ranks = None if spec.members is None else list(spec.members)
             with _unbound(backend):
-                self._made[key] = dist.new_group(ranks, backend=backend)
-        return self._made[key]
+                self._groups[key] = dist.new_group(ranks, backend=backend)
+        return self._groups[key]
 
 
 @contextmanager

@@ -139,15 +139,15 @@ def run_part(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup 
         return Call()
     if not op.takes_part(part.rank, spec) and not spec.async_op:
         return Call()
-    where = f", {part.place}" if part.place else ""
+    where = f", {part.name}" if part.name else ""
     if not op.meets:
         rank.reach(f"entered {op.name}{where}")
         call = _call(rank, part, buffers, group)
         rank.reach(f"left {op.name}{where}")
         return call
-    counter = f"came/{part.place}/{spec.member(0)}"
+    counter = f"barrier/{part.name}/{spec.member(0)}"
     if spec.straggler == part.rank:
-        # Stop sleeping once a rank has left the barrier: that is already wrong.
+        # Stop sleeping if another rank has left the barrier: that is already wrong.
         until = time.monotonic() + spec.straggler_delay_s
         while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
             time.sleep(min(rest, 0.002))
@@ -168,7 +168,7 @@ def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | N
     # Objects and barriers are timed on the host.
     clock = clock_of("cpu" if spec.objects or op.meets else rank.device)
     if spec.async_op:
-        return _watched(rank, part, buffers, group, clock)
+        return _nonblocking(rank, part, buffers, group, clock)
     started = clock.mark()
     op.run(buffers, spec, group, async_op=False)
     seconds = clock.between(started, clock.mark())
@@ -176,7 +176,7 @@ def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | N
     return Call(seconds, clock=clock.name)
 
 
-def _watched(
+def _nonblocking(
     rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None, clock: Clock
 ) -> Call:
     """Collective: make the non-blocking calls, wait for them, and time both.
@@ -186,13 +186,13 @@ def _watched(
     """
     op, spec = part.op, part.spec
     stages = op.stages(buffers, spec, group)
-    watches = len(stages) > 1 or "nonblocking" in op.takes
-    at_first = {id(each): each.clone() for each in [*buffers.send, *buffers.recv] if watches}
+    records_events = len(stages) > 1 or "nonblocking" in op.takes
+    original = {id(each): each.clone() for each in [*buffers.send, *buffers.recv] if records_events}
     events: list[Event] = []
 
-    def note(what: str, tensors: Sequence[Tensor], rule: str) -> None:
+    def record(what: str, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
-        unchanged = all(same(tensor, at_first[id(tensor)]) for tensor in tensors)
+        unchanged = all(same(tensor, original[id(tensor)]) for tensor in tensors)
         held = summarize(tensors, [None] * len(tensors))
         events.append(Event(rank.rank, now, what, held, unchanged, rule))
 
@@ -200,20 +200,20 @@ def _watched(
     launch = 0.0
     for number, stage in enumerate(stages):
         started = time.perf_counter()
-        made = stage.call()
+        new_handles = stage.call()
         launch += time.perf_counter() - started
-        handles += made
-        if watches:
-            if made:
-                note(f"{stage.name} returned", stage.tensors, stage.rule)
-            rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.group_size)
-    began = clock.mark()
+        handles += new_handles
+        if records_events:
+            if new_handles:
+                record(f"{stage.name} returned", stage.tensors, stage.rule)
+            rank.meet(f"{part.name}/{number}/{spec.member(0)}", spec.group_size)
+    wait_started = clock.mark()
     for handle in handles:
         handle.wait()
-    waited = clock.between(began, clock.mark())
+    waited = clock.between(wait_started, clock.mark())
     rank.synchronize()
-    if watches and handles:
-        note("wait returned", buffers.recv, "free to be used")
+    if records_events and handles:
+        record("wait returned", buffers.recv, "free to be used")
     return Call(launch + waited, launch, waited, clock.name, tuple(events))
 
 
@@ -331,7 +331,11 @@ def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Ite
     for each in results:
         first = min(times[home[each.rank]], default=0.0)
         events = tuple(replace(event, at_s=event.at_s - first) for event in each.events)
-        came = each.attendance
-        if came is not None:
-            came = Attendance(came.arrived_s - first, came.left_s - first, came.present)
-        yield replace(each, events=events, attendance=came)
+        attendance = each.attendance
+        if attendance is not None:
+            attendance = replace(
+                attendance,
+                arrived_s=attendance.arrived_s - first,
+                left_s=attendance.left_s - first,
+            )
+        yield replace(each, events=events, attendance=attendance)

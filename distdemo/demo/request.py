@@ -1,4 +1,4 @@
-"""Make an op's specs from its options: form, groups, data and root.
+"""Create an op's specs from its options: form, groups, data and root.
 
 Errors that can be found without torch are raised here.
 """
@@ -86,7 +86,7 @@ def make_specs(
     size = len(groups[0]) if groups else world_size
     of = "A group" if groups else "A world"
     base = _base(op, options, size, of)
-    _refuse_lacking(op, base, options)
+    _check_form(op, base, options)
     ranks = size * max(1, len(groups))
     lone = op.lone_label(base)
     if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
@@ -108,19 +108,19 @@ def make_specs(
     specs = []
     for members in groups or (None,):
         # Rows are in the order of the group, or with several groups of the world's ranks.
-        places = members if members is not None and len(groups) > 1 else range(size)
+        indices = members if members is not None and len(groups) > 1 else range(size)
         spec = replace(
             base,
             members=members,
-            sizes=base.sizes and _take(base.sizes, places),
-            splits=base.splits and _take(base.splits, places),
+            sizes=base.sizes and _take(base.sizes, indices),
+            splits=base.splits and _take(base.splits, indices),
         )
         own: dict[str, Any] = {}
         if rows and len(rows) == 1 and lone is not None:
             labels = op.value_labels(spec)
             own[own_field] = tuple(rows[0] if each == lone else None for each in labels)
         elif rows:
-            own[own_field] = _take(rows, places)
+            own[own_field] = _take(rows, indices)
         specs.append(replace(spec, **own))
     return tuple(specs)
 
@@ -147,7 +147,7 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
     if options.factor != 2 and options.reduce_op != "premul_sum":
         what = "--factor requires --reduce-op premul_sum."
         raise UsageError(what, "Only premul_sum multiplies by a factor.", "Leave it out.")
-    late = options.straggler
+    straggler = options.straggler
     pairs, src, dst = "pattern" in op.takes, None, None
     if pairs:
         src, dst = make_pair(options.pattern, options.src, options.dst, size, of)
@@ -170,8 +170,8 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
         objects=options.objects,
         splits=((),) if options.splits else None,
         monitored=options.monitored,
-        straggler=late and check_rank("--straggler", late.rank, size, of),
-        straggler_delay_s=late.delay_s if late else 0.0,
+        straggler=straggler and check_rank("--straggler", straggler.rank, size, of),
+        straggler_delay_s=straggler.delay_s if straggler else 0.0,
         inference=options.inference,
         factor=options.factor,
         pattern=options.pattern if pairs else None,
@@ -180,7 +180,7 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
     )
 
 
-def _refuse_lacking(op: Op, base: OpSpec, options: OpOptions) -> None:
+def _check_form(op: Op, base: OpSpec, options: OpOptions) -> None:
     """Raise `UsageError` for options that the form doesn't have, and for data given twice."""
     form = op.form(base)
     for name in sorted(form.lacks):
@@ -220,11 +220,11 @@ def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ra
             what = f"--splits was given {len(splits)} times for {ranks} ranks."
             raise UsageError(what, "Give it once, or once per rank.", "Give it once.")
         rest = () if asked is None else asked[1:]
-        for place, row in enumerate(splits):
+        for index, row in enumerate(splits):
             if asked is not None:
                 _check_count(sum(row), asked[0] if asked else 0, "--splits")
             if rows:
-                _check_count(sum(row) * math.prod(rest), len(rows[place]), "--splits")
+                _check_count(sum(row) * math.prod(rest), len(rows[index]), "--splits")
         return replace(base, splits=splits, shape=(max(map(sum, splits)), *rest))
     if not rows:
         return replace(base, shape=op.default_shape if asked is None else tuple(asked))
@@ -272,5 +272,5 @@ def _fill(text: str, highest: int, dtype: str) -> Any:  # noqa: ANN401 - a numbe
     return "rank" if text == "rank" else number
 
 
-def _take(given: Sequence[Each], places: Iterable[int]) -> tuple[Each, ...]:
-    return tuple(given[place] for place in places)
+def _take(items: Sequence[Each], indices: Iterable[int]) -> tuple[Each, ...]:
+    return tuple(items[index] for index in indices)

@@ -82,22 +82,22 @@ def parse_number(text: str) -> Number | None:
 
 def check_fit(option: str, number: Number, dtype_name: str) -> None:
     """Raise `UsageError`, which suggests another dtype, if the dtype can't hold the number."""
-    reason = _misfit(number, DTYPES[dtype_name])
+    reason = _why_unfit(number, DTYPES[dtype_name])
     if reason:
-        roomy = "complex64" if isinstance(number, complex) else "float64"
+        suggested = "complex64" if isinstance(number, complex) else "float64"
         if isinstance(number, int) and -(2**63) <= number < 2**63:
-            roomy = "int64"
+            suggested = "int64"
         raise UsageError(
-            f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {roomy}."
+            f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {suggested}."
         )
 
 
-def _misfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return per reason
+def _why_unfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return per reason
     """Return the reason why a dtype can't hold a number; empty if it can."""
     if isinstance(number, complex):
         if dtype.kind != "complex":
             return "It is a complex number."
-        return _misfit(number.real, dtype) or _misfit(number.imag, dtype)
+        return _why_unfit(number.real, dtype) or _why_unfit(number.imag, dtype)
     if dtype.kind == "bool":
         return "" if number in (0, 1) else "A bool is true or false, 1 or 0."
     if dtype.kind == "int":

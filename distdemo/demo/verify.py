@@ -54,7 +54,7 @@ def verify_objects(got: Sequence[Any], wanted: Sequence[Any]) -> Verification:
         ValueError: The number of objects differs, which no backend can cause.
     """
     pairs = [(object_text(a), object_text(b)) for a, b in zip(got, wanted, strict=True)]
-    misses = [Mismatch(place, (), *pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]]
+    misses = [Mismatch(index, (), *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1]]
     return Verification(not misses, len(pairs), len(misses), 0.0, tuple(misses[:SHOWN]))
 
 
@@ -114,15 +114,14 @@ def _largest(bound: Tensor | None) -> float:
 
 
 def _mismatches(
-    first: int, got: Tensor, expected: Tensor, bad: Tensor, room: int
+    first: int, got: Tensor, expected: Tensor, bad: Tensor, limit: int
 ) -> list[Mismatch]:
-    if room <= 0 or not bool(bad.any()):
+    if limit <= 0 or not bool(bad.any()):
         return []
     found = []
-    for place in bad.nonzero()[:room].tolist():
-        where = tuple(place)
-        wanted = expected[where].item()
-        found.append(Mismatch(first + place[0], where[1:], _element(got[where]), wanted))
+    for index in map(tuple, bad.nonzero()[:limit].tolist()):
+        wanted = expected[index].item()
+        found.append(Mismatch(first + index[0], index[1:], _element(got[index]), wanted))
     return found
 
 

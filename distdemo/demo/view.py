@@ -99,9 +99,9 @@ def held(holding: Holding, signs: Signs, width: int = WIDTHS[0]) -> Text:
     lines = [_piece(piece, signs, width) for piece in shown]
     if holding.joined:  # one bracket opens in the first line and closes in the last
         last = len(lines) - 1
-        for place, line in enumerate(lines):
-            body = Text(" ") + line[1:] if place > 0 and line.plain[:1] == "[" else line
-            lines[place] = body[:-1] if place < last and body.plain[-1:] == "]" else body
+        for index, line in enumerate(lines):
+            body = Text(" ") + line[1:] if index > 0 and line.plain[:1] == "[" else line
+            lines[index] = body[:-1] if index < last and body.plain[-1:] == "]" else body
     if left_out:
         lines.insert(FIRST, Text(f"{signs.more} {left_out} more", style=colours.QUIET))
     return Text("\n").join(lines)

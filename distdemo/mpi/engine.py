@@ -85,7 +85,7 @@ class CommunicatorGroup(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:  # type: ignore[override]  # torch's own is a str of another name
-        """Torch's name for the group, for torch's Python code."""
+        """Name of the group, for torch's Python code."""
         return self._name
 
     def start(  # noqa: PLR0913, PLR0917 - building a record would take longer than MPI does

@@ -60,7 +60,7 @@ _FAMILIES: tuple[tuple[dict[torch.dtype, MPI.Datatype], dict[Any, MPI.Op]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Map floats to integers of the same order, for min or max that propagate NaN.
+    """A mapping of floats to integers of the same order, for min or max that propagate NaN.
 
     MPI computes the maximum with ``a > b ? a : b`` or a processor instruction. Whether a NaN wins
     then depends on which operand it is, and as ranks reduce in different orders, their results

@@ -59,7 +59,7 @@ class State:
 
 
 def begin() -> None:
-    """Initialize MPI, once, with the highest thread level that it provides.
+    """Initialize MPI, once, and request mpi4py's thread level.
 
     Raises:
         UsageError: MPI is finalized already, or this process wasn't started as a rank.
