@@ -81,12 +81,12 @@ def parse_straggler(text: str) -> Straggler:
     """Parse a rank and its delay in seconds: ``2:0.5``."""
     rank, _, delay = text.partition(":")
     try:
-        late = Straggler(int(rank), float(delay.removesuffix("s")))
+        straggler = Straggler(int(rank), float(delay.removesuffix("s")))
     except ValueError:
-        late = Straggler(0, 0)
-    if not 0 < late.delay_s < 1e6:
+        straggler = Straggler(0, 0)
+    if not 0 < straggler.delay_s < 1e6:
         raise BadValue(text, "that is not RANK:SECONDS.", "It delays one rank.", "1:0.5")
-    return late
+    return straggler
 
 
 Objects = Annotated[

@@ -87,7 +87,7 @@ def joined(tensors: Tensors) -> torch.Tensor:
         return torch.cat([each.resolve_conj().resolve_neg().reshape(-1) for each in tensors])
 
 
-def room_for(tensors: Tensors) -> torch.Tensor:
+def empty_for(tensors: Tensors) -> torch.Tensor:
     """Return an uninitialized flat tensor with the total size of these tensors."""
     for tensor in tensors:
         plain(tensor)
@@ -101,7 +101,7 @@ def fill(tensor: torch.Tensor, found: torch.Tensor) -> None:
         tensor.copy_(found.view(tensor.shape) if found.shape != tensor.shape else found)
 
 
-def share_out(found: torch.Tensor, tensors: Tensors) -> None:
+def split_into(found: torch.Tensor, tensors: Tensors) -> None:
     """Fill each tensor from its part of a concatenated one."""
     flat, start = found.reshape(-1), 0
     for tensor in tensors:
@@ -109,7 +109,7 @@ def share_out(found: torch.Tensor, tensors: Tensors) -> None:
         start += tensor.numel()
 
 
-def delivery(
+def copy_back(
     held: torch.Tensor | None, tensors: Tensors, kept: object = None
 ) -> Callable[[], None] | None:
     """Return a callback that copies MPI's output to the user's tensors; None if not needed.
@@ -121,12 +121,12 @@ def delivery(
     """
     if kept is None and (held is None or _is(held, tensors)):
         return None
-    return partial(_deliver, held, tensors, kept)
+    return partial(_copy_back, held, tensors, kept)
 
 
-def _deliver(held: torch.Tensor | None, tensors: Tensors, _kept: object) -> None:
+def _copy_back(held: torch.Tensor | None, tensors: Tensors, _kept: object) -> None:
     if held is not None and not _is(held, tensors):
-        share_out(held, tensors)
+        split_into(held, tensors)
 
 
 def _is(held: torch.Tensor, tensors: Tensors) -> bool:

@@ -20,7 +20,8 @@ from distdemo.mpi.buffers import (
     Message,
     Tensors,
     clone,
-    delivery,
+    copy_back,
+    empty_for,
     expect_alike,
     expect_even,
     expect_row,
@@ -28,8 +29,7 @@ from distdemo.mpi.buffers import (
     overlap,
     pieces,
     plain,
-    room_for,
-    share_out,
+    split_into,
     to_read,
     to_write,
     units,
@@ -65,10 +65,10 @@ class MpiProcessGroup(CommunicatorGroup):
         root = opts.rootRank
         if self.me == root:
             held = to_read(tensor)
-            after = delivery(None, (), held)
+            after = copy_back(None, (), held)
         else:
             held = to_write(tensor)
-            after = delivery(held, tensors)
+            after = copy_back(held, tensors)
         forms = (self.comm.Ibcast, self.comm.Bcast)
         return self.start(
             "broadcast", forms, (units(held), root), opts, held.nbytes, tensors, after
@@ -90,7 +90,7 @@ class MpiProcessGroup(CommunicatorGroup):
             parts = joined(inputs)
         forms = (self.comm.Iscatter, self.comm.Scatter)
         args = (None if parts is None else units(parts), units(held), opts.rootRank)
-        after = delivery(held, output_tensors, parts)
+        after = copy_back(held, output_tensors, parts)
         size = held.nbytes * self.ranks
         return self.start("scatter", forms, args, opts, size, output_tensors, after)
 
@@ -125,10 +125,10 @@ class MpiProcessGroup(CommunicatorGroup):
 
     def _gather(self, tensor: torch.Tensor, outputs: Tensors, opts: Options) -> dist.Work:
         """Gather into ``outputs``, which is empty except on the root."""
-        source, held = to_read(tensor), room_for(outputs) if outputs else None
+        source, held = to_read(tensor), empty_for(outputs) if outputs else None
         forms = (self.comm.Igather, self.comm.Gather)
         args = (units(source), None if held is None else units(held), opts.rootRank)
-        after = delivery(held, outputs, source)
+        after = copy_back(held, outputs, source)
         return self.start("gather", forms, args, opts, source.nbytes * self.ranks, outputs, after)
 
     # ----------------------------------------------------------------------------- all to all
@@ -149,12 +149,12 @@ class MpiProcessGroup(CommunicatorGroup):
             f"all_gather: rank {self.me} passes {tensor.numel()} elements, "
             f"but its output in the list has {sizes[self.me]}.",
         )
-        source, held = to_read(tensor), room_for(outputs)
+        source, held = to_read(tensor), empty_for(outputs)
         if len(set(sizes)) == 1:
             forms, into = (self.comm.Iallgather, self.comm.Allgather), units(held)
         else:
             forms, into = (self.comm.Iallgatherv, self.comm.Allgatherv), pieces(held, sizes)
-        args, after = (units(source), into), delivery(held, outputs, source)
+        args, after = (units(source), into), copy_back(held, outputs, source)
         return self.start("all_gather", forms, args, opts, held.nbytes, outputs, after)
 
     def _allgather_base(
@@ -172,7 +172,7 @@ class MpiProcessGroup(CommunicatorGroup):
             source = source if in_place else clone(source)
             given = _IN_PLACE if in_place else units(source)
         forms = (self.comm.Iallgather, self.comm.Allgather)
-        args, after = (given, units(held)), delivery(held, (output,), source)
+        args, after = (given, units(held)), copy_back(held, (output,), source)
         return self.start("all_gather", forms, args, opts, held.nbytes, (output,), after)
 
     all_gather_single = _allgather_base
@@ -209,7 +209,7 @@ class MpiProcessGroup(CommunicatorGroup):
             self.expect_one_each("all_to_all", tensors)
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
         sizes = [[each.numel() for each in list_] for list_ in (input_tensors, output_tensors)]
-        source, held = joined(input_tensors), room_for(output_tensors)
+        source, held = joined(input_tensors), empty_for(output_tensors)
         return self._alltoall(source, held, sizes, output_tensors, opts)
 
     def alltoall_base(
@@ -243,7 +243,7 @@ class MpiProcessGroup(CommunicatorGroup):
         # One rank's parts may be equal and another's not, so all use the uneven form.
         forms = (self.comm.Ialltoallv, None)
         args = (pieces(source, sizes[0]), pieces(held, sizes[1]))
-        after = delivery(held, outputs, source)
+        after = copy_back(held, outputs, source)
         return self.start("all_to_all", forms, args, opts, 0, outputs, after)
 
     def _shares(self, which: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
@@ -289,7 +289,7 @@ class MpiProcessGroup(CommunicatorGroup):
 
         def after() -> None:
             reduction.store(held, flat, self.ranks)
-            share_out(flat, tensors)
+            split_into(flat, tensors)
 
         args = (_IN_PLACE, _message(held, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
@@ -306,7 +306,7 @@ class MpiProcessGroup(CommunicatorGroup):
             after = partial(reduction.store, held, tensor, self.ranks)
             args: tuple[object, ...] = (_IN_PLACE, message, reduction.op, root)
         else:
-            after = delivery(None, (), held)  # type: ignore[assignment]  # a call of no arguments
+            after = copy_back(None, (), held)  # type: ignore[assignment]  # a call of no arguments
             args = (message, None, reduction.op, root)
         return self.start("reduce", forms, args, opts, held.nbytes, tensors, after)
 
@@ -359,17 +359,17 @@ class MpiProcessGroup(CommunicatorGroup):
     ) -> dist.Work:
         """Reduce one tensor, divided into parts of these sizes, or into equal parts."""
         reduction = reduction_for(output.dtype, opts.reduceOp)
-        held, room = reduction.load(source, opts.reduceOp), reduction.room(output)
-        if overlap(held, room):  # MPI_IN_PLACE writes every rank's part to the start
-            room = torch.empty_like(room)
-        args: tuple[object, ...] = (_message(held, reduction), _message(room, reduction))
+        held, result = reduction.load(source, opts.reduceOp), reduction.result_buffer(output)
+        if overlap(held, result):  # MPI_IN_PLACE writes every rank's part to the start
+            result = torch.empty_like(result)
+        args: tuple[object, ...] = (_message(held, reduction), _message(result, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
             args = (*args, reduction.op)
         else:
             forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
             args = (*args, sizes, reduction.op)
-        after = partial(reduction.store, room, output, self.ranks, held)
+        after = partial(reduction.store, result, output, self.ranks, held)
         return self.start("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
 
     # ------------------------------------------------------------------------- point to point
@@ -383,7 +383,7 @@ class MpiProcessGroup(CommunicatorGroup):
             request = self.comm.Isend(units(held), dstRank, tag)
         except MPI.Exception as error:
             raise translated(error, "send") from error
-        return self.handle("send", [request], tensors, delivery(None, (), held))
+        return self.handle("send", [request], tensors, copy_back(None, (), held))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
         """Receive a message from one rank; it may be shorter than the tensor, not longer."""
@@ -394,7 +394,7 @@ class MpiProcessGroup(CommunicatorGroup):
             request = self.comm.Irecv(units(held), srcRank, tag)
         except MPI.Exception as error:
             raise translated(error, "recv") from error
-        return self.handle("recv", [request], tensors, delivery(held, tensors))
+        return self.handle("recv", [request], tensors, copy_back(held, tensors))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
         """Receive a message from any rank; the handle's ``source_rank`` returns which."""

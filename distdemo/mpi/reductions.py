@@ -171,7 +171,7 @@ class MpiReduction:
             # Only the ReduceOp's state has the factor of a premul_sum, a number or a tensor.
             return held.mul_(reduce_op.__getstate__()[1]) if self.weighted else held
 
-    def room(self, tensor: torch.Tensor) -> torch.Tensor:
+    def result_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a buffer for the result: the tensor's memory, or a new tensor."""
         dtype = self.order.whole if self.order else self.through or tensor.dtype
         if plain(tensor) and self.through is None:
