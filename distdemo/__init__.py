@@ -1,7 +1,7 @@
 """distdemo: run, verify and show collective communication in PyTorch.
 
-The library's public names. Each is loaded on first use, so that ``import distdemo`` costs
-nothing and torch is imported only by a program that starts ranks.
+Public names are loaded on first use, so ``import distdemo`` is fast and only programs that start
+ranks import torch.
 
 - :func:`launch`: run a function on every rank of a new world on this machine
 - :class:`DistdemoError`, :class:`UsageError`, :class:`WorldError`, :class:`WorldInterrupted`

@@ -8,41 +8,40 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its exit code."""
     _open_streams()
     try:
         from distdemo.cli.main import run
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # while the command line itself was being imported
+    except KeyboardInterrupt:  # during the import above
         code = 130
-    _leave(code)
+    _exit(code)
 
 
 def _open_streams() -> None:
-    """Have streams that can be written to.
+    """Open standard streams that the shell closed (``>&-``) to the null device.
 
-    Python has none where the shell closed one (``>&-``): what is written then goes nowhere. Their
-    descriptors are taken first, or the next file or pipe that is opened would be one of them.
+    First their descriptors, as otherwise the next file or pipe that is opened would get them.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # returns the lowest free number: this one
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as Python's own
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - lives until exit
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as above
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a sign that it lacks is no reason to fail
+            stream.reconfigure(errors="replace")  # replace characters that it can't encode
 
 
-def _leave(code: int) -> None:
-    """Flush and go. With torch loaded, taking the interpreter apart would cost a tenth of a second.
+def _exit(code: int) -> None:
+    """Flush and exit. With torch loaded, skip interpreter shutdown, which takes 0.1 s.
 
-    Nothing is left to do by then: the ranks are gone and no file of ours exists.
+    By then all ranks have exited and all temporary files are deleted.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -51,7 +50,7 @@ def _leave(code: int) -> None:
             code = code or 1
     if "torch" in sys.modules:
         if "multiprocessing.util" in sys.modules:
-            sys.modules["multiprocessing.util"]._exit_function()  # noqa: SLF001 - a forkserver's folder
+            sys.modules["multiprocessing.util"]._exit_function()  # noqa: SLF001 - deletes a forkserver's folder
         os._exit(code)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""The element types by name: sizes, kinds and which whole numbers each holds exactly. No torch."""
+"""Element types by name: sizes, kinds and exact integers. No torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class DType:
     """One element type.
 
     Attributes:
-        name: torch's own name, ``float32``.
-        itemsize: bytes of one element.
-        kind: what arithmetic it knows.
-        exact: every whole number from 0 to this one is held exactly.
-        lowest: the smallest whole number that it holds, for checking the user's values.
-        largest: the largest finite number that a floating-point one holds.
-        aliases: other names that people type.
+        name: Torch's name, ``float32``.
+        itemsize: Bytes per element.
+        kind: Kind of its arithmetic.
+        exact: Largest integer n such that 0 to n are represented exactly.
+        lowest: Smallest integer that it represents, to check user input.
+        largest: Largest finite number of a floating-point type.
+        aliases: Other names that users may type.
     """
 
     name: str
@@ -35,7 +35,7 @@ class DType:
 
     @property
     def epsilon(self) -> float:
-        """The gap between 1 and the next number, 0 for the exact kinds (IEEE 754)."""
+        """Gap between 1 and the next number (IEEE 754), or 0 for exact kinds."""
         return 2.0 / self.exact if self.kind in ("float", "complex") else 0.0
 
 
@@ -63,13 +63,13 @@ def _table() -> dict[str, DType]:
 
 
 DTYPES = _table()
-"""Every known element type by torch's name."""
+"""Element types by torch's name."""
 
 NAMES = {alias: d.name for d in DTYPES.values() for alias in (d.name, *d.aliases)}
-"""Torch's name for each name or alias."""
+"""Torch's name by name or alias."""
 
 
 def short(dtype: str) -> str:
-    """The name of a dtype for the head of a column: ``f32``; other names as they are."""
+    """Return a short name of a dtype, ``f32``; unknown names unchanged."""
     names = (dtype, *DTYPES[dtype].aliases[:1]) if dtype in DTYPES else (dtype,)
     return min(names, key=len)

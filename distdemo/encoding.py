@@ -1,14 +1,14 @@
-"""Frozen records to JSON and back: the one encoder of every document, file and message.
+"""Encode frozen records as JSON and decode them: all documents, files and messages.
 
-A record is a dataclass; its field names are the document's names. A record with a method
-``document`` is written as what that returns, its form for users, which is not read back. What a
-property works out is part of the document where it is declared with :class:`derived`. A record
-that is one of several in a union says which it is: ``kind: ClassVar[str]``, written as ``"kind"``.
+A record is a dataclass; its field names are the JSON names. If a record has a method
+``document``, its return value is written instead: a form for users, which is never decoded.
+Properties declared with :class:`derived` are written too. Members of a union have
+``kind: ClassVar[str]``, which is written as ``"kind"``.
 
-Fields that are equal to their default are left out; `decode` restores them. So are fields whose
-name begins with ``_`` and those with ``metadata={"json": False}``; with
-``metadata={"json": "at_s"}`` a field has that name there. JSON has no NaN and no infinities: they
-are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. Bytes are base64.
+Fields that equal their default are left out; `decode` restores them. Fields whose name begins with
+``_``, and those with ``metadata={"json": False}``, are left out too;
+``metadata={"json": "at_s"}`` renames a field. JSON has no NaN and no infinities: they are the
+strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. Bytes are base64.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ SCHEMA_VERSION = 3
 T = TypeVar("T")
 _short = reprlib.repr
 
-_FINITE = ("_s", "_bytes")  # endings of names of times and sizes
-_WIDTH = 100  # characters of a line
-_NONE = object()  # no default is equal to it
-_LARGEST = 2**63  # of an integer, as other JSON readers have it
+_FINITE = ("_s", "_bytes")  # suffixes of names of times and sizes
+_WIDTH = 100  # of a line
+_NONE = object()  # differs from every default
+_LARGEST = 2**63  # integer, as in other JSON readers
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-# Characters that control a terminal, reorder text or can't be encoded, and that JSON allows as they
-# are: all that `distdemo.view.foreign.printable` spells out. Only strings have any.
+# Characters that control a terminal, reorder text or can't be encoded, and that JSON doesn't
+# escape: those that `distdemo.view.foreign.printable` escapes. They only occur in strings.
 _UNSAFE = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class derived(property):  # noqa: N801 - it is used as a decorator, as property is
-    """A property that is written into the document like a field. It is not read back."""
+    """A property that is encoded like a field, but not decoded."""
 
 
 def encode(value: Any, *, whole: bool = False, defaults: bool = False) -> Json:  # noqa: ANN401 - any record
-    """The value as what JSON has: dictionaries, lists, strings, numbers, booleans and None.
+    """Return a value as JSON data: dictionaries, lists, strings, numbers, booleans and None.
 
     Args:
-        value: records and plain data.
-        whole: with the fields that documents leave out, and without what is derived: all that
-            ``decode`` needs to make an equal record. Messages between processes are encoded so.
-        defaults: Include the fields that are equal to their default.
+        value: Records and plain data.
+        whole: Encode exactly the fields that ``decode`` needs, including those that documents
+            leave out, and no derived ones. For messages between processes.
+        defaults: Include fields that equal their default.
 
     Raises:
-        TypeError: it holds something that is neither a record nor plain data.
+        TypeError: A part of it is neither a record nor plain data.
     """
     names = _fields if whole else _names
 
-    def put(value: Any) -> Json:  # noqa: ANN401, PLR0911 - any record; one return a kind of it
+    def put(value: Any) -> Json:  # noqa: ANN401, PLR0911 - any record; one return per type
         if value is None or isinstance(value, str | bool | int):
             return value.value if isinstance(value, enum.Enum) else value
         if isinstance(value, float):
@@ -92,13 +92,13 @@ def encode(value: Any, *, whole: bool = False, defaults: bool = False) -> Json: 
             return str(value).strip("()")
         if isinstance(value, PurePath):
             return str(value)
-        raise TypeError(f"a {type(value).__name__} has no place in a document")
+        raise TypeError(f"a {type(value).__name__} can't be encoded")
 
     return put(value)
 
 
 def dumps(document: Json) -> str:
-    """Return the document as text: one line for what fits into one, and for an array of numbers."""
+    """Return the document as text. Short values and arrays of numbers are on one line."""
     text = _text(document, 0)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
@@ -125,11 +125,11 @@ def _text(value: Json, indent: int) -> str:
 
 
 def loads(data: bytes | str, *, max_bytes: int) -> Json:
-    """Parse JSON that may come from anywhere.
+    """Parse untrusted JSON.
 
     Raises:
-        ValueError: It is too long, nested too deeply, no JSON, or contains a number that a float
-            can't represent. NaN and the infinities are no JSON either.
+        ValueError: It is too long, nested too deeply, not JSON, or contains a number that a float
+            can't represent, or NaN or an infinity.
     """
     if len(data) > max_bytes:
         raise ValueError(f"{len(data):,} bytes, and the limit is {max_bytes:,}")
@@ -140,23 +140,23 @@ def loads(data: bytes | str, *, max_bytes: int) -> Json:
 
 
 def decode(kind: type[T], data: Json) -> T:
-    """Return the record of this type that ``encode`` made the data of. Ignores unknown names.
+    """Decode data that ``encode`` returned. Ignores unknown names.
 
     Args:
         kind: A dataclass, an enum, a plain type, or any union, tuple, list or mapping of these.
-        data: What ``loads`` returned. It may come from anywhere: nothing in it is executed.
+        data: Return value of ``loads``. It may be untrusted: nothing in it is executed.
 
     Raises:
-        ValueError: The data is not of this type, or a time or a size is not finite.
+        ValueError: The data doesn't have this type, or a time or size is not finite.
     """
     try:
-        return _decode(kind, data)  # type: ignore[no-any-return]  # of that type
+        return _decode(kind, data)  # type: ignore[no-any-return]  # an instance of kind
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
 def document_schema(record: type, title: str) -> Json:
-    """The JSON Schema (2020-12) of the document that a command makes of such a record."""
+    """Return the JSON Schema (2020-12) of a command's document."""
     parts: dict[str, Json] = {}
     content = _record_schema(_written(record), parts)
     text = {"type": "string"}
@@ -169,12 +169,7 @@ def document_schema(record: type, title: str) -> Json:
         **content["properties"],
         "errors": {"type": "array", "items": {"type": "object", "properties": error}},
     }
-    content["required"] = [
-        "schema_version",
-        "command",
-        "ok",
-        "errors",
-    ]  # one that failed has no more
+    content["required"] = ["schema_version", "command", "ok", "errors"]  # all that a failure has
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -205,7 +200,7 @@ def _defaults(record: type) -> dict[str, Any]:
 
 @cache
 def _names(record: type) -> dict[str, str]:
-    """What is written, the fields and then what is derived: by the name there the attribute's."""
+    """Return attribute names by JSON name: the fields, then the derived properties."""
     written = ((each, each.metadata.get("json", True)) for each in dataclasses.fields(record))
     fields = {
         each.name if name is True else name: each.name
@@ -224,11 +219,11 @@ def _derived(record: type) -> Iterator[str]:
 
 @cache
 def _hints(record: type) -> dict[str, Any]:
-    """Field names and types; what a module imports for its types alone is not known here."""
+    """Return the fields' types. Names imported under TYPE_CHECKING can't be resolved."""
     return get_type_hints(record)
 
 
-# ---------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------------------------- decoding
 
 
 def _decode(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a type, and a value of it
@@ -249,8 +244,8 @@ def _decode(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a type, and a value
             if len(items) != len(inside):
                 raise ValueError(f"{len(items)} items instead of {len(inside)}")
             return tuple(map(_decode, inside, items))
-        made = (_decode(inside[0], item) for item in items)
-        return (tuple if origin in (tuple, Sequence) else origin)(made)
+        decoded = (_decode(inside[0], item) for item in items)
+        return (tuple if origin in (tuple, Sequence) else origin)(decoded)
     if origin in (dict, Mapping):
         pairs = _expect(data, dict).items()
         return {_key(inside[0], key): _decode(inside[1], item) for key, item in pairs}
@@ -260,17 +255,17 @@ def _decode(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a type, and a value
 def _decode_record(kind: type, data: Json) -> object:
     given = _expect(data, dict)
     hints = _hints(kind)
-    made = {}
+    decoded = {}
     for name, own in {**_names(kind), **_fields(kind)}.items():
         if name in given and own in _fields(kind):
             try:
-                made[own] = value = _decode(hints[own], given[name])
+                decoded[own] = value = _decode(hints[own], given[name])
                 if name.endswith(_FINITE):
                     _check_finite(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
     try:
-        return kind(**made)
+        return kind(**decoded)
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from None
 
@@ -307,7 +302,7 @@ def _decode_plain(kind: Any, data: Json) -> Any:  # noqa: ANN401 - a value of th
         return kind(data)
     elif kind is object or (type(data) is kind and not large):
         return data
-    raise ValueError(f"{_short(data)} is no {getattr(kind, '__name__', kind)}")
+    raise ValueError(f"{_short(data)} is not a {getattr(kind, '__name__', kind)}")
 
 
 def _key(kind: Any, text: str) -> Any:  # noqa: ANN401 - a key of that type
@@ -318,7 +313,7 @@ def _check_finite(value: Any) -> None:  # noqa: ANN401 - a number, or a tuple of
     for each in value if isinstance(value, tuple) else ():
         _check_finite(each)
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no time or size")
+        raise ValueError(f"{value} is not a time or size")
 
 
 def _finite(text: str) -> float:
@@ -330,7 +325,8 @@ def _finite(text: str) -> float:
 
 def _expect(data: Json, kind: type[T]) -> T:
     if not isinstance(data, kind):
-        raise ValueError(f"{_short(data)} is no {'object' if kind is dict else 'array'}")  # noqa: TRY004 - it is the data's fault
+        name = "object" if kind is dict else "array"
+        raise ValueError(f"{_short(data)} is not an {name}")  # noqa: TRY004 - invalid data
     return data
 
 
@@ -346,7 +342,7 @@ _PLAIN = {
 }
 
 
-def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911 - a type; one return a kind of it
+def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911 - a type; one return per kind
     origin, inside = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]
@@ -358,7 +354,7 @@ def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911
         if _written(kind) is not kind:
             return _schema(_written(kind), parts)
         if kind.__name__ not in parts:
-            parts[kind.__name__] = {}  # a record may hold its like
+            parts[kind.__name__] = {}  # a record may contain its own type
             parts[kind.__name__] = _record_schema(kind, parts)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     if origin in (tuple, list, set, frozenset, Sequence):
@@ -375,7 +371,7 @@ def _schema(kind: Any, parts: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911
 
 
 def _written(record: type) -> Any:  # noqa: ANN401 - a type
-    """Return the type in whose form a record is written."""
+    """Return the type that a record is written as."""
     document = getattr(record, "document", None)
     return record if document is None else get_type_hints(document)["return"]
 

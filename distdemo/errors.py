@@ -1,17 +1,17 @@
-"""The exceptions of distdemo, and the exit codes that they stand for.
+"""The exceptions of distdemo and their exit codes.
 
 ::
 
-    DistdemoError                 anything that this project raises on purpose
-    ├── UsageError                the request can't be carried out; no rank was started   (exit 2)
-    ├── LonelyError               a part of a larger world lost touch with the rest       (exit 1)
-    └── WorldError                ranks ran and one of them is at fault                   (exit 1)
+    DistdemoError                 base class of all errors
+    ├── UsageError                the request is invalid; no rank was started             (exit 2)
+    ├── LonelyError               part of a larger world lost contact with the rest       (exit 1)
+    └── WorldError                a rank failed                                           (exit 1)
         └── WorldInterrupted      a signal asked this process to stop                     (exit 1)
 
-    Terminated                    SIGTERM or SIGHUP reached this process                 (exit 1)
+    Terminated                    this process received SIGTERM or SIGHUP                 (exit 1)
 
-Ctrl-C is Python's own ``KeyboardInterrupt`` (exit 130). A result that is wrong is no exception:
-it is a report whose ``ok`` is false (exit 1).
+Ctrl-C raises Python's ``KeyboardInterrupt`` (exit 130). A wrong result is not an exception but a
+report whose ``ok`` is false (exit 1).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ EXIT_INTERRUPTED = 130
 
 
 class DistdemoError(Exception):
-    """Something went wrong: what happened, why, and what to try.
+    """Base class for errors shown to the user in three lines.
 
     Args:
-        what: one line, what happened (and to which rank).
-        why: one line, the reason as far as it is known.
-        hint: one line, what to try.
+        what: Line that states what happened, and to which rank.
+        why: Line with the reason, if known.
+        hint: Line with a suggestion.
     """
 
     def __init__(self, what: str, why: str = "", hint: str = "") -> None:
@@ -47,26 +47,26 @@ class DistdemoError(Exception):
 
 
 class UsageError(DistdemoError):
-    """The request can't be carried out; found before any rank was started."""
+    """An invalid request, detected before any rank was started."""
 
 
 class LonelyError(DistdemoError):
-    """Rank 0 will never hear of it: the process that has it speaks for itself."""
+    """A failure that can't be reported to rank 0, so each process reports its own."""
 
 
 class WorldError(DistdemoError):
-    """A world of ranks failed.
+    """The failure of a world of ranks.
 
     Attributes:
-        rank: the rank at fault, or None where no single rank is (a deadlock of all of them).
-        traceback: the Python traceback of that rank, empty if it left none.
-        report: how every rank ended.
+        rank: Rank at fault, or None if there is no single one (a deadlock of all ranks).
+        traceback: Python traceback of that rank, or empty.
+        report: Outcomes of all ranks.
     """
 
     def __init__(self, report: WorldReport) -> None:
         verdict = report.verdict
         if verdict is None:
-            raise ValueError("a world without a fault raises no WorldError")
+            raise ValueError("WorldError needs the report of a failed world")
         super().__init__(verdict.what, verdict.why, verdict.hint)
         self.report = report
         self.rank = verdict.ranks[0] if verdict.ranks else None
@@ -81,12 +81,12 @@ class WorldError(DistdemoError):
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP, whose name is the argument, asked this process to stop.
+    """A request to stop: SIGTERM or SIGHUP, whose name is the argument.
 
-    Like ``KeyboardInterrupt`` it is not an ``Exception``, so a general handler doesn't catch it.
-    The ranks have exited by the time it leaves a launcher, as after Ctrl-C.
+    Like ``KeyboardInterrupt`` it isn't an ``Exception``, so ``except Exception`` doesn't catch it.
+    As after Ctrl-C, all ranks have exited when a launcher raises it.
     """
 
 
-class WorldInterrupted(WorldError):  # noqa: N818 - it reads as what happened, as KeyboardInterrupt does
-    """A signal asked this process to stop while ranks ran; they are gone."""
+class WorldInterrupted(WorldError):  # noqa: N818 - named like KeyboardInterrupt
+    """A signal that stopped this process while ranks ran. All ranks have exited."""

@@ -1,4 +1,4 @@
-"""The versions that a report names; read without importing torch."""
+"""Versions of distdemo, torch and Python, read without importing torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import distdemo
 
 
 def versions() -> dict[str, str]:
-    """Versions of distdemo, torch and Python."""
+    """Return the versions of distdemo, torch and Python."""
     return {
         "distdemo": distdemo.__version__,
         "torch": torch_version(),
@@ -19,7 +19,7 @@ def versions() -> dict[str, str]:
 
 
 def torch_version() -> str:
-    """Of the torch that is loaded, or would be; without loading it."""
+    """Return the version of the installed torch without importing it."""
     loaded = sys.modules.get("torch")
     if loaded is not None:
         return str(loaded.__version__)
@@ -32,11 +32,11 @@ def torch_version() -> str:
 
 
 def release_of(version: str) -> tuple[int, int]:
-    """``(2, 13)`` of ``2.13.0+cpu``; (0, 0) of what is no version."""
+    """Return ``(2, 13)`` for ``2.13.0+cpu``, and (0, 0) for text that isn't a version."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def torch_is_before(release: str) -> bool:
-    """Whether the installed torch is older than this release; no if none is installed."""
+    """Return True if torch is installed and older than this release."""
     return (0, 0) < release_of(torch_version()) < release_of(release)

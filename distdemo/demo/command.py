@@ -1,7 +1,6 @@
-"""``distdemo all-reduce`` and its like, ``hello``, ``ops`` and ``explain``.
+"""The op commands such as ``distdemo all-reduce``, ``hello``, ``ops`` and ``explain``.
 
-The command of an op is made from what the op takes: of the options below, those that mean
-something to it.
+Each op's command is generated; it has only those options in `OpOptions` that the op takes.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from distdemo.ops.contract import Op
 
 VIEW = "distdemo.demo.view"
 COMPANIONS = {"uneven": ("sizes",), "reduce_op": ("factor",)}
-"""Options that come with another one."""
+"""Extra options that an op has because it takes another one."""
 DATA = ("dtype", "shape", "values", "fill", "seed")
-"""Of an op that moves data."""
+"""Options of every op that moves data."""
 EXAMPLES = {
     "splits": "-n 3 --splits 1,0,2",
     "straggler": "--straggler 2:0.5",
@@ -54,24 +53,24 @@ EXAMPLES = {
     "pattern": "--pattern ring -n 5",
     "reduce_op": "--reduce-op max",
 }
-"""A command line to try, by what the op takes."""
+"""Example arguments, by the option that the op takes."""
 
 
 class Lengths(tuple[int, ...]):
-    """The lengths of tensors along their first dimension."""
+    """Lengths of tensors along their first dimension."""
 
     __slots__ = ()
 
 
 class Straggler(NamedTuple):
-    """The rank that comes late, and by how many seconds."""
+    """A delayed rank and its delay in seconds."""
 
     rank: int
     delay_s: float
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Lengths, 0 or more: ``3,0,7``."""
+    """Parse lengths of 0 or more: ``3,0,7``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise BadValue(text, "these are not lengths.", "A length is 0 or more.", "3,0,7")
@@ -79,22 +78,22 @@ def parse_lengths(text: str) -> Lengths:
 
 
 def parse_straggler(text: str) -> Straggler:
-    """A rank and seconds: ``2:0.5``."""
+    """Parse a rank and its delay in seconds: ``2:0.5``."""
     rank, _, delay = text.partition(":")
     try:
-        late = Straggler(int(rank), float(delay.removesuffix("s")))
+        straggler = Straggler(int(rank), float(delay.removesuffix("s")))
     except ValueError:
-        late = Straggler(0, 0)
-    if not 0 < late.delay_s < 1e6:
-        raise BadValue(text, "that is not RANK:SECONDS.", "It says who comes late.", "1:0.5")
-    return late
+        straggler = Straggler(0, 0)
+    if not 0 < straggler.delay_s < 1e6:
+        raise BadValue(text, "that is not RANK:SECONDS.", "It delays one rank.", "1:0.5")
+    return straggler
 
 
 Objects = Annotated[
     bool,
     typer.Option(
         "--objects",
-        help="Python objects instead of tensors; --values takes JSON. They travel as pickles.",
+        help="Send Python objects, as pickles, instead of tensors; --values takes JSON.",
     ),
 ]
 ShapeOption = Annotated[
@@ -110,7 +109,7 @@ ShapeOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OpOptions:
-    """The options of the operations' commands; each op takes some of them."""
+    """Options of the op commands. Each op takes a subset."""
 
     world_size: WorldSize = None
     reduce_op: ReduceOp = "sum"
@@ -119,7 +118,7 @@ class OpOptions:
         typer.Option(
             metavar="NUMBER",
             parser=decimal(-1e30, 1e30, "2"),
-            help="What --reduce-op premul_sum multiplies each rank's tensor with.",
+            help="Factor that --reduce-op premul_sum multiplies each rank's tensor by.",
         ),
     ] = 2.0
     root: Root = 0
@@ -130,21 +129,21 @@ class OpOptions:
         typer.Option(
             "--nonblocking",
             "--async",
-            help="isend and irecv: what the buffer holds before and after the wait.",
+            help="Use isend and irecv, and show the buffer before and after the wait.",
         ),
     ] = False
     pattern: Pattern = "pair"
     async_op: Annotated[
-        bool, typer.Option("--async", help="Ask for a handle (async_op=True) and wait on it.")
+        bool, typer.Option("--async", help="Call with async_op=True and wait on the handle.")
     ] = False
     variant: Variant = None
     uneven: Annotated[
-        bool, typer.Option("--uneven", help="Tensors of another length on each rank: 1, 2, 3, ...")
+        bool, typer.Option("--uneven", help="Use a different length on each rank: 1, 2, 3, ...")
     ] = False
     sizes: Annotated[
         Lengths | None,
         typer.Option(
-            metavar="LENGTHS", parser=parse_lengths, help="Each rank's length: 3,0,7; uneven."
+            metavar="LENGTHS", parser=parse_lengths, help="Length on each rank: 3,0,7. Uneven."
         ),
     ] = None
     splits: Annotated[
@@ -152,19 +151,17 @@ class OpOptions:
         typer.Option(
             metavar="LENGTHS",
             parser=parse_lengths,
-            help="Lengths of the parts for each rank: 1,2,0,3; once for all ranks, or once a rank.",
+            help="Length of the part for each rank: 1,2,0,3. Give it once, or once per rank.",
         ),
     ] = None
     objects: Objects = False
     straggler: Annotated[
         Straggler | None,
-        typer.Option(
-            metavar="RANK:SECONDS", parser=parse_straggler, help="Let this rank come late."
-        ),
+        typer.Option(metavar="RANK:SECONDS", parser=parse_straggler, help="Delay this rank."),
     ] = None
     monitored: Annotated[
         bool,
-        typer.Option("--monitored", help="monitored_barrier, which names the ranks that are late."),
+        typer.Option("--monitored", help="Use monitored_barrier, which names the late ranks."),
     ] = False
     dtype: DType = "float32"
     shape: ShapeOption = None
@@ -172,13 +169,13 @@ class OpOptions:
         list[str] | None,
         typer.Option(
             metavar="NUMBERS|FILE",
-            help="Your own numbers: 1,2,3 for each rank in turn, a file with a line a rank, or -.",
+            help="Input values: 1,2,3 once per rank, a file with one line per rank, or - (stdin).",
         ),
     ] = None
     fill: Annotated[
         str | None,
         typer.Option(
-            metavar="NUMBER|rank", help="One number in every element, or each rank's own number."
+            metavar="NUMBER|rank", help="Fill all elements with a number, or with the rank."
         ),
     ] = None
     seed: Seed = None
@@ -189,7 +186,7 @@ class OpOptions:
         bool,
         typer.Option(
             "--inference-mode",
-            help="Run it under torch.inference_mode.",
+            help="Run in torch.inference_mode.",
             rich_help_panel=ADVANCED,
         ),
     ] = False
@@ -203,12 +200,12 @@ class OpOptions:
     ] = False
 
     def is_given(self, name: str) -> bool:
-        """Whether an option has another value than its default."""
+        """Return True if an option differs from its default."""
         return bool(getattr(self, name) != getattr(OpOptions(), name))
 
 
 def _takes(op: Op) -> set[str]:
-    """The options that mean something to an op, beside those of every op."""
+    """Return the options of an op that not every op has."""
     companions = {name for each in op.takes for name in COMPANIONS.get(each, ())}
     return {*op.takes, *companions, *(() if op.meets else DATA)}
 
@@ -217,7 +214,7 @@ OF_SOME_OPS = {name for op in ops.REGISTRY.values() for name in _takes(op)}
 
 
 def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of OpOptions
-    """Run the op, verify it, show it."""
+    """Run the op, verify it and report it."""
     from distdemo.demo.explain import explain_op
     from distdemo.demo.request import make_request
 
@@ -240,17 +237,17 @@ def _run(op: Op, session: Session, **given: Any) -> Result:  # noqa: ANN401 - of
     errors = []
     for each in report.ranks:
         if each.attendance and not each.verification.ok:
-            what, why = f"Rank {each.rank} was let go too early.", ""
-            errors.append(Error(what, why, ranks=(each.rank,)))
+            what = f"Rank {each.rank} left the barrier before all ranks arrived."
+            errors.append(Error(what, "", ranks=(each.rank,)))
         elif not each.verification.ok:
-            what = f"Rank {each.rank} holds {each.verification.wrong} wrong {specs[0].noun}s."
+            what = f"Rank {each.rank} has {each.verification.wrong} wrong {specs[0].noun}s."
             why = report.warning or "The result differs from plain arithmetic on the inputs."
             errors.append(Error(what, why, ranks=(each.rank,)))
     return Result(report, VIEW, errors=tuple(errors), shown=shown)
 
 
 def _command_of(op: Op) -> Callable[..., Result]:
-    """The command of an op: the common options, and those that mean something to it."""
+    """Return the command of an op, with the common options and those that the op takes."""
     own, hints = _takes(op), get_type_hints(OpOptions, include_extras=True)
     parameters = [inspect.Parameter("session", inspect.Parameter.KEYWORD_ONLY, annotation=Session)]
     for each in fields(OpOptions):
@@ -258,13 +255,13 @@ def _command_of(op: Op) -> Callable[..., Result]:
             continue
         kind = hints[each.name]
         if each.name == "root":
-            does = "gives" if op.root_is == "src" else "receives"
+            does = "sends" if op.root_is == "src" else "receives"
             option = typer.Option(
                 "--root",
                 f"--{op.root_is}",
                 metavar="RANK",
                 parser=whole(0),
-                help=f"The rank that {does}; within the group if there is one.",
+                help=f"Rank that {does}; a group rank if there is a group.",
             )
             kind = Annotated[int, option]
         parameters.append(
@@ -286,7 +283,7 @@ def _command_of(op: Op) -> Callable[..., Result]:
 
 
 def __getattr__(name: str) -> Callable[..., Result]:
-    """The command of the op of this name: ``all_reduce``."""
+    """Return the command of the op with this name: ``all_reduce``."""
     if name not in ops.REGISTRY:
         raise AttributeError(name)
     return _command_of(ops.REGISTRY[name])
@@ -347,7 +344,7 @@ def explain(
         str,
         typer.Argument(
             metavar="OP",
-            help="The operation: scatter.",
+            help="Operation: scatter.",
             autocompletion=offer(op.command for op in ops.REGISTRY.values()),
         ),
     ],

@@ -1,4 +1,4 @@
-"""An op explained: its words, and what every rank would hold, computed without torch or ranks."""
+"""Explain an op: its text, and each rank's data before and after, computed without torch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from distdemo.ops.reduction import reduce_numbers, wrapped
 from distdemo.ops.spec import Number, OpSpec
 from distdemo.ops.values import ValueRule, element, object_of, pickled_size, value_rule
 
-SHOWN = 4  # elements of a tensor that an explanation needs
-RANKS = 8  # ranks that a picture holds
+SHOWN = 4  # elements shown per tensor
+RANKS = 8  # ranks shown in a picture
 UNPICKLING = (
-    "Taking objects from peers that you don't trust. They travel as pickles, and unpickling runs "
-    "code: anyone who can send to the group can run code on every rank of it."
+    "Receiving objects from untrusted peers. Objects are sent as pickles, and unpickling runs "
+    "code: anyone who can send to the group can run code on all its ranks."
 )
 
 
 def explain_op(op: Op, spec: OpSpec) -> Explanation:
-    """The explanation of this op with this spec's ranks, root, reduce op and traffic.
+    """Return the explanation of this op for a spec.
 
-    The picture shows the first ranks and those that the spec names, and the first elements of
-    each tensor; their values are those of the whole world.
+    The picture shows the first ranks, the root, src and dst, and the first elements of each
+    tensor. The values are computed over all ranks.
     """
     named = {rank for rank in (spec.root, spec.src, spec.dst) if rank is not None}
     ranks = sorted(named | set(range(min(spec.group_size, RANKS))))
@@ -37,7 +37,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
     moves = {(one, other) for one in ranks for other in ranks if op.meets}
     for rank in ranks:
         for source in _sources(op, rank, spec):
-            moves |= {(giver, rank) for giver in source.ranks if giver in ranks}
+            moves |= {(sender, rank) for sender in source.ranks if sender in ranks}
     rule = value_rule(op, spec)
     drawn = []
     for rank in ranks:
@@ -55,7 +55,7 @@ def explain_op(op: Op, spec: OpSpec) -> Explanation:
         traffic=op.traffic(spec),
         ranks=tuple(drawn),
         moves=tuple(
-            sorted((spec.member(giver), spec.member(to)) for giver, to in moves if giver != to)
+            sorted((spec.member(src), spec.member(dst)) for src, dst in moves if src != dst)
         ),
         meets=op.meets,
         names=tuple(form.names for form in op.all_forms if form.since),
@@ -73,7 +73,7 @@ def _holding(spec: OpSpec, pieces: list[Piece | ObjectPiece], *, listed: bool) -
 
 
 def _evaluated(op: Op, spec: OpSpec, rule: ValueRule, source: Source) -> Piece | ObjectPiece:
-    """One piece of a result."""
+    """Return one piece of a result."""
     cuts = [op.cut(rank, source.piece, spec) for rank in source.ranks]
     parts = [_numbers(spec, rule, cut) for cut in cuts]
     if not source.reduced:
@@ -95,7 +95,7 @@ def _piece(
 
 
 def _numbers(spec: OpSpec, rule: ValueRule, cut: Cut) -> tuple[Number, ...]:
-    """The first numbers that fill this piece."""
+    """Return the first elements of this piece."""
     length = min(cut.numel, SHOWN)
     positions = range(cut.start, cut.start + length)
     if spec.values is not None:

@@ -1,4 +1,4 @@
-"""Which part a rank has in an op that runs in groups, and the groups themselves."""
+"""The role of each rank in an op that runs in groups, and the process groups."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one rank has to do.
+class GroupRole:
+    """The op that one rank runs, and its group.
 
     Attributes:
-        op: the op, or ``Outsider`` for a rank in no group.
-        spec: of its group.
-        rank: its number within the group.
-        group: which of the groups it is in, counted from 0; None: in none.
-        place: a name for this op that no other of the same world has.
+        op: Op to run; ``Outsider`` for a rank in no group.
+        spec: Spec of the rank's group.
+        rank: Rank within the group.
+        group: Index of the group, or None if the rank is in no group.
+        name: Name of this op, unique in its world.
     """
 
     op: Op
     spec: OpSpec
     rank: int
     group: int | None
-    place: str = ""
+    name: str = ""
 
 
-def part_of(rank: int, op: Op, specs: Sequence[OpSpec], place: str = "") -> Part:
-    """The part of this rank of the world.
+def part_of(rank: int, op: Op, specs: Sequence[OpSpec], name: str = "") -> GroupRole:
+    """Return the part of a rank.
 
     Args:
-        rank: its number in the world.
-        op: what the groups run.
-        specs: one a group; their members don't overlap.
-        place: a name for this op that no other of the same world has.
+        rank: Rank in the world.
+        op: Op that the groups run.
+        specs: One spec per group; their members don't overlap.
+        name: Name of this op, unique in its world.
     """
     for number, spec in enumerate(specs):
         if spec.members is None:
-            return Part(op, spec, rank, number, place)
+            return GroupRole(op, spec, rank, number, name)
         if rank in spec.members:
-            return Part(op, spec, spec.members.index(rank), number, place)
+            return GroupRole(op, spec, spec.members.index(rank), number, name)
     first = specs[0]
-    alone = replace(
+    spec = replace(
         first,
         op=Outsider.name,
         group_size=1,
@@ -68,43 +68,43 @@ def part_of(rank: int, op: Op, specs: Sequence[OpSpec], place: str = "") -> Part
         async_op=False,
         straggler=None,
     )
-    return Part(Outsider(), alone, 0, None, place)
+    return GroupRole(Outsider(), spec, 0, None, name)
 
 
 class Groups:
-    """The process groups of a world, each made once and by all ranks in the same order."""
+    """Process groups of a world. All ranks create them once, in the same order."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        self._made: dict[tuple[Any, ...], ProcessGroup | None] = {}
+        self._groups: dict[tuple[Any, ...], ProcessGroup | None] = {}
 
-    def of(self, specs: Sequence[OpSpec], part: Part) -> ProcessGroup | None:
-        """Collective: make the groups of these specs; this rank's one, None for the whole world."""
-        made = [self._one(spec) for spec in specs]
-        return None if part.group is None else made[part.group]
+    def of(self, specs: Sequence[OpSpec], part: GroupRole) -> ProcessGroup | None:
+        """Collective: create the specs' groups; return this rank's, or None for the world."""
+        groups = [self._one(spec) for spec in specs]
+        return None if part.group is None else groups[part.group]
 
     def _one(self, spec: OpSpec) -> ProcessGroup | None:
-        # Objects are pickled into CPU tensors, which not every backend takes.
-        beside = spec.objects and "cpu" not in backends.REGISTRY[self._backend].devices
-        backend = "gloo" if beside else None
+        # Objects are pickled into CPU tensors, which not every backend supports.
+        needs_gloo = spec.objects and "cpu" not in backends.REGISTRY[self._backend].devices
+        backend = "gloo" if needs_gloo else None
         key = (spec.members, backend)
         if key == (None, None):
             return None
-        if key not in self._made:
+        if key not in self._groups:
             ranks = None if spec.members is None else list(spec.members)
             with _unbound(backend):
-                self._made[key] = dist.new_group(ranks, backend=backend)
-        return self._made[key]
+                self._groups[key] = dist.new_group(ranks, backend=backend)
+        return self._groups[key]
 
 
 @contextmanager
 def _unbound(backend: str | None) -> Iterator[None]:
-    """Within the block the default group is bound to no GPU, for a group of another backend.
+    """Unbind the default group from its GPU within the block, if `backend` is another backend.
 
-    Before torch 2.15 ``new_group`` splits the communicator of a bound nccl group on the ranks that
-    are no members of the new one, whatever that one's backend is. All ranks have to take part in a
-    split, but the members of a gloo group don't: those outside would wait for ever
-    (``_get_split_source`` in distributed_c10d.py, which asks for the backend from 2.15 on).
+    Before torch 2.15, ``new_group`` splits the communicator of a bound nccl group on the ranks
+    that aren't members of the new group, whatever the new group's backend is. A split needs all
+    ranks, but the members of a gloo group don't take part, so the non-members would hang
+    (``_get_split_source`` in distributed_c10d.py, which checks the backend since 2.15).
     """
     world = dist.group.WORLD
     if backend is None or world is None or world.bound_device_id is None:
@@ -119,5 +119,5 @@ def _unbound(backend: str | None) -> Iterator[None]:
 
 
 def inference(spec: OpSpec) -> torch.inference_mode:
-    """The block in which this spec's tensors are made and its call runs."""
+    """Return the context in which this spec's tensors are created and its call runs."""
     return torch.inference_mode(spec.inference)

@@ -1,13 +1,13 @@
-"""What every rank runs: one op once, watched and verified, with what was held before and after.
+"""Run one op on every rank, verify it, and record the data before and after.
 
-Non-blocking calls are watched: when each returned, what the buffer held then, and the wait. Where
-an op has more than one call (irecv, then isend), the ranks meet at the store in between: every
-irecv has returned before any isend is made, and every isend before any wait. So the events prove
-that the calls came back before the data had to be there; it did not just happen so.
+For non-blocking calls, record when each returned, the buffer at that time, and the wait. Where an
+op has several calls (irecv, then isend), the ranks synchronize through the store in between:
+every irecv returns before any isend is called, and every isend before any wait. So the events
+prove that the calls returned before the data could have arrived; it isn't just timing.
 
-At a barrier every rank adds itself to a counter in the store before it calls, and reads the
-counter when it has left. A rank that reads less than all was let go too early: no clocks have to
-agree for that.
+At a barrier, every rank increments a counter in the store before the call, and reads it after
+the call. A rank that reads less than the group size left too early. This needs no synchronized
+clocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from distdemo import backends
-from distdemo.demo.part import Groups, Part, inference, part_of
+from distdemo.demo.part import GroupRole, Groups, inference, part_of
 from distdemo.demo.records import (
     Attendance,
     CallStep,
@@ -51,13 +51,13 @@ from distdemo.ops.spec import OpSpec
 from distdemo.ops.values import pickled_size
 from distdemo.versions import versions
 
-WHOLE = 1024  # elements of one holding that are kept whole
-ENDS = 16  # elements kept at each end of a tensor that is too large
-PIECES = 16  # pieces kept at each end of a list that is too long
+WHOLE = 1024  # largest number of elements that is kept whole
+ENDS = 16  # elements kept at each end of a larger tensor
+PIECES = 16  # pieces kept at each end of a longer list
 
 
 def hello(rank: Rank) -> Introduction:
-    """Collective: introduce this rank; a sum over all ranks counts who is there."""
+    """Collective: introduce this rank; count the ranks with an all_reduce."""
     present = torch.ones(1, dtype=torch.int32, device=rank.device)
     rank.reach("entered all_reduce")
     dist.all_reduce(present)
@@ -75,12 +75,12 @@ def hello(rank: Rank) -> Introduction:
 
 
 def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
-    """Collective: run the op on this rank, verify it, and say what was held before and after.
+    """Collective: run the op on this rank, verify it, and record the data before and after.
 
     Args:
-        rank: this rank of the world.
-        op: what to run.
-        specs: one a group that runs it; all at once.
+        rank: This rank of the world.
+        op: Op to run.
+        specs: One spec per group; the groups run at the same time.
     """
     part = part_of(rank.rank, op, specs)
     group = Groups(rank.backend).of(specs, part)
@@ -88,7 +88,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         op, spec = part.op, part.spec
         buffers = make_buffers(op, part.rank, spec, rank.device)
         own = [rank.rank] * len(buffers.send)
-        before = keep(buffers.send, own, spec, listed=op.list_before)
+        before = summarize(buffers.send, own, spec, listed=op.list_before)
         call = run_part(rank, part, buffers, group)
         verification = verify_part(part, buffers, call.attendance)
         after = wanted = _after(part, buffers.recv)
@@ -107,7 +107,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
         clock=call.clock,
         events=call.events,
         steps=tuple(
-            CallStep(name, keep(tensors, [None] * len(tensors), listed=True), sent)
+            CallStep(name, summarize(tensors, [None] * len(tensors), listed=True), sent)
             for name, tensors, sent in buffers.trail
         ),
         attendance=call.attendance,
@@ -121,7 +121,7 @@ def run_op(rank: Rank, op: Op, specs: tuple[OpSpec, ...]) -> RankResult:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a call went: the fields are those of ``RankResult``."""
+    """Timing and events of a call; the fields are those of ``RankResult``."""
 
     time_s: float = 0.0
     launch_s: float | None = None
@@ -131,23 +131,23 @@ class Call:
     attendance: Attendance | None = None
 
 
-def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Collective: the call itself, timed; non-blocking ones are watched step by step."""
+def run_part(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None) -> Call:
+    """Collective: make the call and time it; record each step of non-blocking calls."""
     op, spec = part.op, part.spec
     if spec.objects and spec.group_size == 1:  # there is no other rank to send a pickle to
         buffers.recv[:] = buffers.send
         return Call()
     if not op.takes_part(part.rank, spec) and not spec.async_op:
         return Call()
-    where = f", {part.place}" if part.place else ""
+    where = f", {part.name}" if part.name else ""
     if not op.meets:
         rank.reach(f"entered {op.name}{where}")
         call = _call(rank, part, buffers, group)
         rank.reach(f"left {op.name}{where}")
         return call
-    counter = f"came/{part.place}/{spec.member(0)}"
+    counter = f"barrier/{part.name}/{spec.member(0)}"
     if spec.straggler == part.rank:
-        # Late, but no longer than it takes to see that a rank has already left, which is wrong.
+        # Stop sleeping if another rank has left the barrier: that is already wrong.
         until = time.monotonic() + spec.straggler_delay_s
         while (rest := until - time.monotonic()) > 0 and rank.count(f"{counter}/left") == 0:
             time.sleep(min(rest, 0.002))
@@ -162,13 +162,13 @@ def run_part(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | Non
     return replace(call, attendance=Attendance(arrived, left, present))
 
 
-def _call(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) -> Call:
-    """Collective: the call, timed."""
+def _call(rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None) -> Call:
+    """Collective: make the call and time it."""
     op, spec = part.op, part.spec
-    # Objects, and ranks that wait at a barrier, are on the host.
+    # Objects and barriers are timed on the host.
     clock = clock_of("cpu" if spec.objects or op.meets else rank.device)
     if spec.async_op:
-        return _watched(rank, part, buffers, group, clock)
+        return _nonblocking(rank, part, buffers, group, clock)
     started = clock.mark()
     op.run(buffers, spec, group, async_op=False)
     seconds = clock.between(started, clock.mark())
@@ -176,51 +176,51 @@ def _call(rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None) 
     return Call(seconds, clock=clock.name)
 
 
-def _watched(
-    rank: Rank, part: Part, buffers: Buffers, group: ProcessGroup | None, clock: Clock
+def _nonblocking(
+    rank: Rank, part: GroupRole, buffers: Buffers, group: ProcessGroup | None, clock: Clock
 ) -> Call:
     """Collective: make the non-blocking calls, wait for them, and time both.
 
-    When a call gave its handle back is the host's to say; how long the wait was, the device's, for
-    there ``wait`` itself may return at once.
+    The host's clock times the calls. The device's clock times the wait, as on a GPU ``wait``
+    itself may return at once.
     """
     op, spec = part.op, part.spec
     stages = op.stages(buffers, spec, group)
-    watches = len(stages) > 1 or "nonblocking" in op.takes
-    at_first = {id(each): each.clone() for each in [*buffers.send, *buffers.recv] if watches}
+    records_events = len(stages) > 1 or "nonblocking" in op.takes
+    original = {id(each): each.clone() for each in [*buffers.send, *buffers.recv] if records_events}
     events: list[Event] = []
 
-    def note(what: str, tensors: Sequence[Tensor], rule: str) -> None:
+    def record(what: str, tensors: Sequence[Tensor], rule: str) -> None:
         now = time.monotonic()
-        unchanged = all(same(tensor, at_first[id(tensor)]) for tensor in tensors)
-        held = keep(tensors, [None] * len(tensors))
+        unchanged = all(same(tensor, original[id(tensor)]) for tensor in tensors)
+        held = summarize(tensors, [None] * len(tensors))
         events.append(Event(rank.rank, now, what, held, unchanged, rule))
 
     handles: list[Any] = []
     launch = 0.0
     for number, stage in enumerate(stages):
         started = time.perf_counter()
-        made = stage.call()
+        new_handles = stage.call()
         launch += time.perf_counter() - started
-        handles += made
-        if watches:
-            if made:
-                note(f"{stage.name} returned", stage.tensors, stage.rule)
-            rank.meet(f"{part.place}/{number}/{spec.member(0)}", spec.group_size)
-    began = clock.mark()
+        handles += new_handles
+        if records_events:
+            if new_handles:
+                record(f"{stage.name} returned", stage.tensors, stage.rule)
+            rank.meet(f"{part.name}/{number}/{spec.member(0)}", spec.group_size)
+    wait_started = clock.mark()
     for handle in handles:
         handle.wait()
-    waited = clock.between(began, clock.mark())
+    waited = clock.between(wait_started, clock.mark())
     rank.synchronize()
-    if watches and handles:
-        note("wait returned", buffers.recv, "free to be used")
+    if records_events and handles:
+        record("wait returned", buffers.recv, "free to be used")
     return Call(launch + waited, launch, waited, clock.name, tuple(events))
 
 
-def verify_part(part: Part, buffers: Buffers, attendance: Attendance | None) -> Verification:
-    """The comparison of what this rank got with what it should have got.
+def verify_part(part: GroupRole, buffers: Buffers, attendance: Attendance | None) -> Verification:
+    """Compare this rank's result with the expected one.
 
-    A barrier is right if everybody of the group had come when this rank was let go.
+    A barrier is right if the whole group had arrived when this rank left.
     """
     op, rank, spec = part.op, part.rank, part.spec
     if attendance is not None:
@@ -235,23 +235,23 @@ def verify_part(part: Part, buffers: Buffers, attendance: Attendance | None) -> 
     return verify(buffers.recv, expected(op, rank, spec))
 
 
-# ------------------------------------------------------------------------------ what is kept of it
+# --------------------------------------------------------------------------------------- summaries
 
 
-def keep(
+def summarize(
     held: Sequence[Any],
     sources: Sequence[int | None],
     spec: OpSpec | None = None,
     *,
     listed: bool = False,
 ) -> Holding:
-    """What is kept of these tensors or objects: all of small ones, the ends of large ones.
+    """Return small tensors and objects whole, and the ends of large ones.
 
     Args:
-        held: the pieces in order, on any device.
-        sources: for each piece the rank it came from, None if it was reduced.
-        spec: says whether they are objects, or lie in a single tensor; None: neither.
-        listed: the rank has a list here.
+        held: Pieces in order, on any device.
+        sources: Source rank of each piece, or None if it was reduced.
+        spec: Spec of the op, if the pieces may be objects or lie in a single tensor.
+        listed: True if the rank has a list here.
     """
     if spec is not None and spec.objects:
         pairs = zip(held, sources, strict=True)
@@ -273,17 +273,17 @@ def keep(
     return Holding(tuple(pieces), omitted, listed=listed and not joined, joined=joined)
 
 
-def _after(part: Part, held: Sequence[Any]) -> Holding:
+def _after(part: GroupRole, held: Sequence[Any]) -> Holding:
     op, spec = part.op, part.spec
     result = op.result(part.rank, spec)
     if isinstance(result, Undefined):
         return Holding(undefined=True)
     sources = [None if each.reduced else spec.member(each.ranks[0]) for each in result]
-    return keep(held, sources, spec, listed=op.is_listed(spec))
+    return summarize(held, sources, spec, listed=op.is_listed(spec))
 
 
-def _wanted(part: Part) -> list[Any]:
-    """What this rank should hold."""
+def _wanted(part: GroupRole) -> list[Any]:
+    """Return the expected result of this rank."""
     op, rank, spec = part.op, part.rank, part.spec
     if spec.objects:
         return expected_objects(op, rank, spec)
@@ -294,13 +294,13 @@ def _wanted(part: Part) -> list[Any]:
 
 
 def hello_report(world: WorldReport) -> HelloReport:
-    """What every rank said of itself."""
+    """Return the report of ``hello``."""
     found = versions() | backends.versions_of(world.world)
     return HelloReport(world, tuple(world.values) if world.ok else (), found)
 
 
 def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport:
-    """What came of an op on every rank."""
+    """Return the report of an op that ran."""
     spec, form = specs[0], op.form(specs[0])
     results = [each.value for each in world.outcomes if isinstance(each, Returned)]
     asked = world.world
@@ -319,9 +319,9 @@ def op_report(op: Op, specs: tuple[OpSpec, ...], world: WorldReport) -> OpReport
 
 
 def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Iterator[RankResult]:
-    """The results with their times counted from the first event of the world.
+    """Yield the results with times since the first event of the world.
 
-    Where there are several hosts: from the first of each, as their clocks can't be compared.
+    With several hosts, times are since the first event on each host: their clocks differ.
     """
     times: defaultdict[str, list[float]] = defaultdict(list)
     home = {each.rank: hosts[each.rank] if hosts else "" for each in results}
@@ -331,7 +331,11 @@ def _since_the_first(results: Sequence[RankResult], hosts: Sequence[str]) -> Ite
     for each in results:
         first = min(times[home[each.rank]], default=0.0)
         events = tuple(replace(event, at_s=event.at_s - first) for event in each.events)
-        came = each.attendance
-        if came is not None:
-            came = Attendance(came.arrived_s - first, came.left_s - first, came.present)
-        yield replace(each, events=events, attendance=came)
+        attendance = each.attendance
+        if attendance is not None:
+            attendance = replace(
+                attendance,
+                arrived_s=attendance.arrived_s - first,
+                left_s=attendance.left_s - first,
+            )
+        yield replace(each, events=events, attendance=attendance)

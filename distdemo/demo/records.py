@@ -1,8 +1,7 @@
-"""What ranks held before and after an operation, whether it is right, and what commands report.
+"""Records of the op commands: data before and after, verification, and reports.
 
-Frozen; no torch, no rich. What is kept of tensors and objects is enough to show them; the
-comparison was made on the whole. Field names are those of the JSON documents: ``_s`` is seconds,
-``_bytes`` bytes.
+Frozen; no torch, no rich. Large tensors are shortened for display; verification compares all
+elements. Field names are those of the JSON documents: ``_s`` is seconds, ``_bytes`` bytes.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from distdemo.ops import REGISTRY
 from distdemo.ops.contract import Traffic, Words
 from distdemo.ops.spec import Number, OpSpec
 
-# ---------------------------------------------------------------------------- what a rank holds
+# ---------------------------------------------------------------------------- data of a rank
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is kept of one tensor for showing it.
+    """One tensor, shortened for display.
 
     Attributes:
-        shape: of the whole tensor.
-        values: all its elements in row-major order, or the first ones.
-        last_values: the last ones, if some in the middle were left out.
-        source: the rank that the data came from; None if it was reduced over several.
+        shape: Shape of the whole tensor.
+        values: All elements in row-major order, or the first ones.
+        last_values: The last elements, if some in the middle were left out.
+        source: Rank that the data came from, or None if it was reduced over several.
     """
 
     kind: ClassVar[str] = "tensor"
@@ -60,9 +59,9 @@ class ObjectPiece:
     """A Python object that a rank holds.
 
     Attributes:
-        value: what JSON has: None, bool, numbers, text, lists and dictionaries of them.
-        pickled_bytes: of its pickle.
-        source: the rank that it came from.
+        value: A JSON value.
+        pickled_bytes: Size of its pickle.
+        source: Rank that it came from.
     """
 
     kind: ClassVar[str] = "object"
@@ -78,13 +77,14 @@ class ObjectPiece:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a rank holds: its pieces in order (none: it holds nothing).
+    """Tensors or objects that a rank holds.
 
     Attributes:
-        omitted: pieces left out between the first and the last half of ``pieces``.
-        undefined: the op leaves this buffer undefined; its contents mean nothing.
-        listed: the rank has a list of tensors here, though it may be of one.
-        joined: the pieces lie one after the other in a single tensor.
+        pieces: Tensors or objects in order; empty if it holds nothing.
+        omitted: Number of pieces left out in the middle of ``pieces``.
+        undefined: True if the op leaves this buffer undefined.
+        listed: True if this is a list of tensors, possibly of one.
+        joined: True if the pieces are consecutive in a single tensor.
     """
 
     pieces: tuple[Piece | ObjectPiece, ...] = ()
@@ -105,7 +105,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One wrong element: in which piece, at which index, and what it should be."""
+    """One wrong element: its piece, its index, the actual and the expected value."""
 
     piece: int
     index: tuple[int, ...]
@@ -115,14 +115,14 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The comparison of every defined element with plain arithmetic on the inputs.
+    """Comparison of every defined element with plain arithmetic on the inputs.
 
     Attributes:
-        ok: all agree; True where nothing is defined (``checked`` is 0 then).
-        checked: elements compared.
-        wrong: how many differ.
-        tolerance: largest allowed difference; 0 where the result must match exactly.
-        mismatches: the first few of the wrong ones.
+        ok: True if all match, or if nothing is defined (``checked`` is 0 then).
+        checked: Number of elements compared.
+        wrong: Number of elements that differ.
+        tolerance: Largest allowed difference; 0 where the result must match exactly.
+        mismatches: The first few wrong elements.
     """
 
     ok: bool
@@ -132,7 +132,7 @@ class Verification:
     mismatches: tuple[Mismatch, ...] = ()
 
 
-# ------------------------------------------------------------------------------- what a rank did
+# ------------------------------------------------------------------------------- results of a rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,11 @@ class Event:
     """One moment of a non-blocking operation.
 
     Attributes:
-        at_s: since the first event of the world; of each host where there are several.
-        what: what the rank did, ``irecv returned``.
-        buffer: what it held then.
-        unchanged: it still held what it held before.
-        rule: what the program may do with the buffer now.
+        at_s: Seconds since the first event of the world, or of the host if there are several.
+        what: Description, ``irecv returned``.
+        buffer: Contents of the buffer at that time.
+        unchanged: True if the buffer still had its original contents.
+        rule: Permitted use of the buffer from here on.
     """
 
     rank: int
@@ -157,12 +157,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """One step of an op that is made of several calls.
+    """One step of an op that consists of several calls.
 
     Attributes:
-        name: what was done, ``pad to the largest``.
-        buffer: what the rank had afterwards.
-        sent_bytes: what it handed to the backend.
+        name: Description, ``pad to the largest``.
+        buffer: Data of the rank after the step.
+        sent_bytes: Bytes passed to the backend.
     """
 
     name: str
@@ -172,10 +172,10 @@ class CallStep:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """When a rank came to a barrier and left it, since the first rank arrived.
+    """Times when a rank arrived at a barrier and left it, since the first arrival.
 
     Attributes:
-        present: how many ranks of the group had arrived when this one was let go.
+        present: Number of ranks in the group that had arrived when this one left.
     """
 
     arrived_s: float
@@ -185,15 +185,16 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """What one rank held before and after an op, whether it is right, and how long it took.
+    """Data of one rank before and after an op, its verification and its times.
 
     Attributes:
-        group: which of the groups that run at once it is in, counted from 0.
-        group_rank: its number within that group; None: it is in none.
-        time_s: the call, and the wait if there was a handle.
-        launch_s: until the call gave its handle back, by the host's clock; None if it blocked.
-        wait_s: in ``wait``; None for a blocking call.
-        clock: what measured ``time_s`` and ``wait_s``, ``HOST`` or ``EVENTS``.
+        group: Index of the rank's group.
+        group_rank: Rank within that group, or None if it is in no group.
+        time_s: Seconds of the call, and of the wait if there was a handle.
+        launch_s: Seconds until the call returned its handle, by the host's clock; None if it
+            blocked.
+        wait_s: Seconds in ``wait``; None for a blocking call.
+        clock: Clock of ``time_s`` and ``wait_s``: ``HOST`` or ``EVENTS``.
     """
 
     rank: int
@@ -238,7 +239,7 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class RankDocument:
-    """One rank's part in an operation.
+    """Result of an operation on one rank.
 
     Attributes:
         before: Tensors or objects that the rank held, in order.
@@ -253,7 +254,7 @@ class RankDocument:
         clock: Clock of these times.
         takes_part: False if the rank is in no group.
         group: Index of the rank's group.
-        group_rank: Rank within the group, where that is another number.
+        group_rank: Rank within the group, if it differs from `rank`.
     """
 
     rank: int
@@ -275,15 +276,15 @@ class RankDocument:
     group_rank: int | None = None
 
 
-# ------------------------------------------------------------------------ what the commands report
+# ------------------------------------------------------------------------ reports of the commands
 
 
 @dataclass(frozen=True, slots=True)
 class CallDocument:
     """A call: torch's name of the op, the function of torch.distributed, and its settings.
 
-    The settings are those of `OpSpec`; they are left out where they have their default or the op
-    doesn't take them.
+    The settings are those of `OpSpec`. Defaults, and settings that the op doesn't take, are
+    left out.
     """
 
     name: str
@@ -312,7 +313,7 @@ class CallDocument:
 
 
 def call_document(spec: OpSpec) -> CallDocument:
-    """Return the call of a spec as documents have it."""
+    """Return the call of a spec in its form for users."""
     op = REGISTRY[spec.op]
     form = op.form(spec)
     same = [each.name for each in fields(CallDocument) if hasattr(spec, each.name)]
@@ -324,7 +325,7 @@ def call_document(spec: OpSpec) -> CallDocument:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRank:
-    """What a rank would hold before and after."""
+    """Data of one rank before and after an op."""
 
     rank: int
     before: Holding
@@ -333,13 +334,13 @@ class ExplainedRank:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An op drawn without running it: what every rank holds before and after, and who gives.
+    """Data flow of an op, computed without running it.
 
     Attributes:
-        ranks: those that are shown.
+        ranks: Ranks that are shown.
         moves: (from, to) for each pair between which data moves.
-        meets: nothing moves; the ranks wait for each other.
-        names: in which releases of torch its calls have which names, in sentences.
+        meets: True if no data moves and the ranks wait for each other.
+        names: Sentences about names of its calls in other releases of torch.
     """
 
     spec: OpSpec
@@ -373,16 +374,16 @@ class ExplanationDocument:
 
 @dataclass(frozen=True, slots=True)
 class OpReport:
-    """An op that ran, or a world that failed while running it.
+    """Result of an op, or the world that failed while running it.
 
     Attributes:
-        spec: of the first group, or of the whole world.
-        groups: the ranks of each group that ran at once; empty: the world was one.
-        form: which form of the op.
-        calls: the function of torch.distributed.
-        ranks: empty if the world failed.
-        explanation: if it was asked for.
-        warning: that this is known to be wrong in this release of torch; else empty.
+        spec: Spec of the first group, or of the whole world.
+        groups: Ranks of each group; empty if the whole world was one group.
+        form: Form of the op.
+        calls: Function of torch.distributed.
+        ranks: Result of each rank; empty if the world failed.
+        explanation: Drawing of the op, with --explain.
+        warning: Known bug of this release of torch; else empty.
     """
 
     spec: OpSpec
@@ -398,7 +399,7 @@ class OpReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every rank returned and every defined element was right."""
+        """Return True if every rank returned and every defined element is right."""
         return self.world.ok and all(each.verification.ok for each in self.ranks)
 
     def document(self) -> OpDocument:
@@ -421,8 +422,8 @@ class OpDocument:
 
     Attributes:
         ranks: Result of each rank; left out if the world failed.
-        groups: Ranks of each group that ran at once; left out if the whole world was one.
-        warning: Sentence that says what this release of torch does wrong here.
+        groups: Ranks of each group; left out if the whole world was one group.
+        warning: Known bug of this release of torch.
     """
 
     op: CallDocument
@@ -437,7 +438,7 @@ class OpDocument:
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What one rank of ``hello`` says of itself."""
+    """Introduction of one rank by ``hello``."""
 
     rank: int
     world_size: int
@@ -451,7 +452,7 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class HelloReport:
-    """Every rank's introduction."""
+    """Introductions of all ranks."""
 
     world: WorldReport
     ranks: tuple[Introduction, ...]
@@ -459,13 +460,13 @@ class HelloReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every rank came, and heard from all the others."""
+        """Return True if the world ran and every rank counted all ranks."""
         return self.world.ok and all(each.heard_from == len(self.ranks) for each in self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
-    """One form of an operation: its command, the flags that choose it, and torch's call."""
+    """One form of an operation: its command, its flags and the call in torch."""
 
     command: str
     flags: str
@@ -475,7 +476,7 @@ class OpEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpList:
-    """All operations in all their forms."""
+    """List of all operations in all their forms."""
 
     ops: tuple[OpEntry, ...]
     ok: ClassVar[bool] = True

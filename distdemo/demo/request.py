@@ -1,6 +1,6 @@
-"""From an op's options to its specs: form, groups, data, root, and what goes together.
+"""Create an op's specs from its options: form, groups, data and root.
 
-Everything that can be refused without torch is refused here.
+Errors that can be found without torch are raised here.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ FLAGS = {"async_op": "--async"}
 def make_request(
     op: Op, options: OpOptions, session: Session
 ) -> tuple[tuple[OpSpec, ...], WorldSpec]:
-    """The spec of each group that runs at once, and the world to start.
+    """Return the spec of each group, and the world to start.
 
     Raises:
-        UsageError: naming the option, the reason and what to try.
+        UsageError: An option can't be used.
     """
     if session.placement is not None and "-" in (options.values or ()):
         raise UsageError(
-            "--values - can't be used in a world that others started.",
+            "--values - can't be used in a world that another program started.",
             "Each rank would read its own standard input.",
             "Put the lines into a file.",
         )
     rows = _rows(options)
     given = len(rows) or len(options.sizes or ())
-    if options.splits and options.split is None:  # else they are as many as a group has ranks
+    if options.splits and options.split is None:  # with --split there is one per rank of a group
         given = max(given, len(options.splits[0]))
     size = max(op.default_world, max(options.group or (), default=0) + 1)
     if options.group is None and given >= max(2, op.smallest_world):
         size = given
-    why = f"{op.command} needs two ranks: one can't send to itself."
+    why = f"{op.command} needs two ranks: a rank can't send to itself."
     world_size = session.world_size(options.world_size, size, op.smallest_world, why)
     world = session.world(
         world_size, options.backend, options.device, options.timeout, options.start_method
@@ -58,9 +58,9 @@ def make_request(
     specs = make_specs(op, options, world_size, rows)
     data = sum(footprint(op, spec) for spec in specs) * session.ranks_here(world_size) // world_size
     session.check_memory(world, data)
-    # On a connection yet to be made a monitored barrier may wait beyond its limit.
+    # A monitored barrier that has to connect first may wait beyond its limit.
     world = replace(world, lazy=op.lazy and not specs[0].monitored)
-    if specs[0].monitored:  # it raises before the launcher's time is up
+    if specs[0].monitored:  # let it raise before the launcher's deadline
         limit = world.deadline
         limit = max(limit / 2, limit - min(2.0, max(0.3, limit / 4)))
         specs = tuple(replace(spec, monitor_timeout_s=limit) for spec in specs)
@@ -71,29 +71,29 @@ def make_request(
 def make_specs(
     op: Op, options: OpOptions, world_size: int, rows: Sequence[Row | str] = ()
 ) -> tuple[OpSpec, ...]:
-    """The spec of each group that runs at once.
+    """Return the spec of each group.
 
     Args:
-        op: what to run.
-        options: the command's.
-        world_size: how many ranks there are.
-        rows: the user's own numbers, or objects as JSON, one a rank that takes part.
+        op: Op to run.
+        options: Options of the command.
+        world_size: Number of ranks in the world.
+        rows: Input values, or objects as JSON, one row per rank that takes part.
 
     Raises:
-        UsageError: naming the option, the reason and what to try.
+        UsageError: An option can't be used.
     """
     groups = make_groups(options.group, options.split, world_size)
     size = len(groups[0]) if groups else world_size
     of = "A group" if groups else "A world"
     base = _base(op, options, size, of)
-    _refuse_lacking(op, base, options)
+    _check_form(op, base, options)
     ranks = size * max(1, len(groups))
     lone = op.lone_label(base)
     if rows and len(rows) != ranks and not (len(rows) == 1 and lone is not None):
         alone = f", or one for rank {lone}" if lone is not None else ""
         raise UsageError(
             f"--values has {plural(len(rows), 'row')} for {plural(ranks, 'rank')}.",
-            f"{op.command} takes one row for each rank{alone}.",
+            f"{op.command} takes one row per rank{alone}.",
             f"Give --values {ranks} times, or a file of {ranks} lines.",
         )
     if base.objects or op.meets:
@@ -107,20 +107,20 @@ def make_specs(
     own_field = "objects_json" if base.objects else "values"
     specs = []
     for members in groups or (None,):
-        # One group: what was given is in its order. Several: in the order of the world's ranks.
-        places = members if members is not None and len(groups) > 1 else range(size)
+        # Rows are in the order of the group, or with several groups of the world's ranks.
+        indices = members if members is not None and len(groups) > 1 else range(size)
         spec = replace(
             base,
             members=members,
-            sizes=base.sizes and _take(base.sizes, places),
-            splits=base.splits and _take(base.splits, places),
+            sizes=base.sizes and _take(base.sizes, indices),
+            splits=base.splits and _take(base.splits, indices),
         )
         own: dict[str, Any] = {}
         if rows and len(rows) == 1 and lone is not None:
             labels = op.value_labels(spec)
             own[own_field] = tuple(rows[0] if each == lone else None for each in labels)
         elif rows:
-            own[own_field] = _take(rows, places)
+            own[own_field] = _take(rows, indices)
         specs.append(replace(spec, **own))
     return tuple(specs)
 
@@ -129,7 +129,7 @@ def make_specs(
 
 
 def _rows(options: OpOptions) -> Sequence[Row | str]:
-    """The user's own numbers or objects."""
+    """Return the input values or objects of ``--values``."""
     if not options.values:
         return ()
     if options.objects:
@@ -143,21 +143,21 @@ def _rows(options: OpOptions) -> Sequence[Row | str]:
 
 
 def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
-    """What needs no data: the op, its form, root and partners."""
+    """Return the spec without data: the op, its form, root and partners."""
     if options.factor != 2 and options.reduce_op != "premul_sum":
-        what = "--factor means nothing without --reduce-op premul_sum."
-        raise UsageError(what, "It is what premul_sum multiplies with.", "Leave it out.")
-    late = options.straggler
+        what = "--factor requires --reduce-op premul_sum."
+        raise UsageError(what, "Only premul_sum multiplies by a factor.", "Leave it out.")
+    straggler = options.straggler
     pairs, src, dst = "pattern" in op.takes, None, None
     if pairs:
         src, dst = make_pair(options.pattern, options.src, options.dst, size, of)
     variant = None
     if "variant" in op.takes:
-        # Parts of unequal lengths lie in a single tensor, which more backends take.
+        # More backends support unequal parts in a single tensor than in a list.
         variant = options.variant or ("single" if options.splits else "list")
         if options.uneven or options.sizes:
             if variant == "single":
-                raise _clash("--uneven", "--variant single", "They are gathered as a list.")
+                raise _clash("--uneven", "--variant single", "Uneven tensors need a list.")
             variant = "uneven"
     return OpSpec(
         op=op.name,
@@ -170,8 +170,8 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
         objects=options.objects,
         splits=((),) if options.splits else None,
         monitored=options.monitored,
-        straggler=late and check_rank("--straggler", late.rank, size, of),
-        straggler_delay_s=late.delay_s if late else 0.0,
+        straggler=straggler and check_rank("--straggler", straggler.rank, size, of),
+        straggler_delay_s=straggler.delay_s if straggler else 0.0,
         inference=options.inference,
         factor=options.factor,
         pattern=options.pattern if pairs else None,
@@ -180,30 +180,30 @@ def _base(op: Op, options: OpOptions, size: int, of: str) -> OpSpec:
     )
 
 
-def _refuse_lacking(op: Op, base: OpSpec, options: OpOptions) -> None:
-    """Refuse options of the op that the chosen form of it does not have, and data said twice."""
+def _check_form(op: Op, base: OpSpec, options: OpOptions) -> None:
+    """Raise `UsageError` for options that the form doesn't have, and for data given twice."""
     form = op.form(base)
     for name in sorted(form.lacks):
         if options.is_given(name):
             flag = FLAGS.get(name, "--" + name.replace("_", "-"))
-            raise _clash(flag, form.flags, f"{form.call} has nothing of the kind.")
+            raise _clash(flag, form.flags, f"{form.call} doesn't support {flag}.")
     if options.shape is not None and base.variant == "uneven":
-        raise _clash("--shape", form.flags, "The lengths differ: say them with --sizes 3,0,7.")
+        raise _clash("--shape", form.flags, "The lengths differ: set them with --sizes 3,0,7.")
     data = {"--values": options.values, "--fill": options.fill, "--seed": options.seed}
     given = [flag for flag, value in data.items() if value not in (None, [])]
     if len(given) > 1:
-        raise _clash(given[0], given[1], "Each says what the ranks hold.")
+        raise _clash(given[0], given[1], "Each sets the input values.")
 
 
 def _clash(one: str, other: str, why: str) -> UsageError:
-    return UsageError(f"{one} and {other} don't go together.", why, "Leave out one of them.")
+    return UsageError(f"{one} and {other} can't be combined.", why, "Leave out one of them.")
 
 
 # ------------------------------------------------------------------------------------------- data
 
 
 def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ranks: int) -> OpSpec:
-    """The spec with its shape and uneven lengths, for all ranks together."""
+    """Return the spec with its shape and uneven lengths, for all ranks together."""
     asked = options.shape
     base = replace(base, seed=options.seed)
     if base.variant == "uneven":
@@ -218,13 +218,13 @@ def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ra
         splits = splits * ranks if len(splits) == 1 else splits
         if len(splits) != ranks:
             what = f"--splits was given {len(splits)} times for {ranks} ranks."
-            raise UsageError(what, "It is given once, or once for each rank.", "Give it once.")
+            raise UsageError(what, "Give it once, or once per rank.", "Give it once.")
         rest = () if asked is None else asked[1:]
-        for place, row in enumerate(splits):
+        for index, row in enumerate(splits):
             if asked is not None:
                 _check_count(sum(row), asked[0] if asked else 0, "--splits")
             if rows:
-                _check_count(sum(row) * math.prod(rest), len(rows[place]), "--splits")
+                _check_count(sum(row) * math.prod(rest), len(rows[index]), "--splits")
         return replace(base, splits=splits, shape=(max(map(sum, splits)), *rest))
     if not rows:
         return replace(base, shape=op.default_shape if asked is None else tuple(asked))
@@ -234,43 +234,43 @@ def _with_data(op: Op, base: OpSpec, options: OpOptions, rows: Sequence[Row], ra
         _check_count(math.prod(asked) * pieces, length, "--shape")
     if length % pieces:
         raise UsageError(
-            f"--values has {length} numbers a rank for {pieces} pieces.",
-            f"{op.command} cuts what a rank holds into {pieces} equal pieces.",
-            f"Give {pieces} or {2 * pieces} numbers a rank.",
+            f"--values has {length} numbers per rank for {pieces} pieces.",
+            f"{op.command} cuts each rank's data into {pieces} equal pieces.",
+            f"Give {pieces} or {2 * pieces} numbers per rank.",
         )
     return replace(base, shape=(length // pieces,) if asked is None else tuple(asked))
 
 
 def _check_lengths(flag: str, rows: Sequence[Sequence[int]], ranks: int) -> None:
-    """Refuse lists of lengths that are not one a rank, and tensors that are empty everywhere."""
+    """Raise `UsageError` unless there is one length per rank and not all are 0."""
     for row in rows:
         if len(row) != ranks:
             what = f"{flag} {','.join(map(str, row))} has {len(row)} lengths for {ranks} ranks."
             hint = f"Give {ranks}, or --world-size {len(row)}."
-            raise UsageError(what, "It has one for each rank.", hint)
+            raise UsageError(what, "It needs one per rank.", hint)
     if not any(map(any, rows)):
         why = "There would be no element to show and verify."
-        raise UsageError(f"{flag}: all lengths are 0.", why, "Give at least one rank something.")
+        raise UsageError(f"{flag}: all lengths are 0.", why, "Make at least one length positive.")
 
 
 def _check_count(needed: int, given: int, flag: str) -> None:
     if needed != given:
         raise UsageError(
-            f"{flag} asks for {needed} elements a rank, but there are {given}.",
-            "The parts of a rank are all that it has.",
+            f"{flag} needs {needed} elements per rank, but there are {given}.",
+            "A rank's parts add up to its whole tensor.",
             f"Give {needed}, or leave out {flag}.",
         )
 
 
 def _fill(text: str, highest: int, dtype: str) -> Any:  # noqa: ANN401 - a number, or "rank"
-    """What fills every element: a number, or ``rank`` for each one's number in the world."""
+    """Return the value of ``--fill``: a number, or ``rank`` for each rank's own number."""
     number = highest if text == "rank" else parse_number(text)
     if number is None:
-        why = "It fills every element with one number, or with each rank's own."
+        why = "It fills every element with a number, or with the rank."
         raise UsageError(f"--fill {text}: that is not a number.", why, "Try --fill 1 or rank.")
     check_fit(f"--fill {text}", number, dtype)
     return "rank" if text == "rank" else number
 
 
-def _take(given: Sequence[Each], places: Iterable[int]) -> tuple[Each, ...]:
-    return tuple(given[place] for place in places)
+def _take(items: Sequence[Each], indices: Iterable[int]) -> tuple[Each, ...]:
+    return tuple(items[index] for index in indices)

@@ -1,4 +1,4 @@
-"""The user's own data: numbers or JSON from the command line, a file or standard input."""
+"""Read input values: numbers or JSON from the command line, a file or standard input."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ MAX_BYTES = 4 << 20
 MAX_LINES = 1 << 16
 
 HINTS = {
-    "numbers": "Try --values 1,2,3 --values 4,5,6, or --values FILE with a line a rank.",
+    "numbers": "Try --values 1,2,3 --values 4,5,6, or --values FILE with one line per rank.",
     "JSON": """Try --values '{"loss": 0.5}', or --values '"text"'.""",
 }
 
 
 def read_numbers(given: Sequence[str], *, uneven: bool = False) -> list[Row]:
-    """The rows that ``--values`` gives, one a rank.
+    """Return the rows of ``--values``, one per rank.
 
     Args:
-        given: each time that the option was used.
-        uneven: rows may be of unequal length, and empty.
+        given: Arguments of the option, in order.
+        uneven: True if rows may be empty and of unequal length.
 
     Raises:
-        UsageError: neither numbers nor a readable file of them, or rows of unequal length.
+        UsageError: No numbers, no readable file of numbers, or rows of unequal length.
     """
     rows: list[Row] = []
     for text, where in _texts(given, "numbers", lambda text: _row(text) is not None):
@@ -45,30 +45,30 @@ def read_numbers(given: Sequence[str], *, uneven: bool = False) -> list[Row]:
     if len(lengths) > 1 and not uneven:
         raise UsageError(
             f"--values has rows of {lengths[0]} and of {lengths[-1]} numbers.",
-            "All ranks' tensors have the same shape in this operation.",
+            "In this operation all ranks need tensors of the same shape.",
             "Give every rank the same number of values.",
         )
     return rows
 
 
 def read_objects(given: Sequence[str]) -> list[str]:
-    """The objects that ``--values`` gives as JSON text, one a rank.
+    """Return the objects of ``--values`` as JSON text, one per rank.
 
     Raises:
-        UsageError: one of them is not JSON, or there is no readable file of them.
+        UsageError: One of them is not JSON, or the file can't be read.
     """
     found = []
     for text, where in _texts(given, "JSON", lambda text: not _json_error(text)):
         error = _json_error(text)
         if error:
             what = f"{where}: that is not JSON."
-            raise UsageError(what, f"{error}. Text needs its double quotes.", HINTS["JSON"])
+            raise UsageError(what, f"{error}. Strings need double quotes.", HINTS["JSON"])
         found.append(object_text(json.loads(text)))
     return found
 
 
 def parse_number(text: str) -> Number | None:
-    """A number as people write it: 3, -1.5, 1e-3, nan, 1+2j, true; None if it is none."""
+    """Parse a number such as 3, -1.5, 1e-3, nan, 1+2j or true; None if it isn't one."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return word == "true"
@@ -81,38 +81,34 @@ def parse_number(text: str) -> Number | None:
 
 
 def check_fit(option: str, number: Number, dtype_name: str) -> None:
-    """Refuse a number that can't be an element of this type.
-
-    Raises:
-        UsageError: with the reason and a type that holds it.
-    """
-    reason = _misfit(number, DTYPES[dtype_name])
+    """Raise `UsageError`, which suggests another dtype, if the dtype can't hold the number."""
+    reason = _why_unfit(number, DTYPES[dtype_name])
     if reason:
-        roomy = "complex64" if isinstance(number, complex) else "float64"
+        suggested = "complex64" if isinstance(number, complex) else "float64"
         if isinstance(number, int) and -(2**63) <= number < 2**63:
-            roomy = "int64"
+            suggested = "int64"
         raise UsageError(
-            f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {roomy}."
+            f"{option}: {number} does not fit {dtype_name}.", reason, f"Try --dtype {suggested}."
         )
 
 
-def _misfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return a reason
-    """Why this number can't be an element of this type; empty if it can."""
+def _why_unfit(number: Number, dtype: DType) -> str:  # noqa: PLR0911 - one return per reason
+    """Return the reason why a dtype can't hold a number; empty if it can."""
     if isinstance(number, complex):
         if dtype.kind != "complex":
             return "It is a complex number."
-        return _misfit(number.real, dtype) or _misfit(number.imag, dtype)
+        return _why_unfit(number.real, dtype) or _why_unfit(number.imag, dtype)
     if dtype.kind == "bool":
         return "" if number in (0, 1) else "A bool is true or false, 1 or 0."
     if dtype.kind == "int":
         if not math.isfinite(number) or number != int(number):
             return "It is not a whole number."
         fits = dtype.lowest <= number <= dtype.exact
-        return "" if fits else f"{dtype.name} goes from {dtype.lowest} to {dtype.exact}."
+        return "" if fits else f"The range of {dtype.name} is {dtype.lowest} to {dtype.exact}."
     if isinstance(number, int):
         spare = max(0, abs(number).bit_length() - (dtype.exact.bit_length() - 1))
         if abs(number) >> spare << spare != abs(number):  # it would be rounded
-            return f"{dtype.name} holds whole numbers exactly up to {dtype.exact}."
+            return f"{dtype.name} represents integers exactly up to {dtype.exact}."
     if abs(number) > dtype.largest and abs(number) != math.inf:
         return f"The largest {dtype.name} is {dtype.largest:g}."
     return ""
@@ -123,14 +119,14 @@ def _words(text: str) -> list[str]:
 
 
 def _row(text: str) -> Row | None:
-    """The numbers in a line, separated by commas or blanks; None if one of them is none."""
+    """Return the numbers in a line, separated by commas or spaces; None if one isn't a number."""
     numbers = [parse_number(word) for word in _words(text)]
     known = tuple(number for number in numbers if number is not None)
     return known if len(known) == len(numbers) else None
 
 
 def _json_error(text: str) -> str:
-    """What is wrong with this JSON; empty if nothing is."""
+    """Return the error in this JSON; empty if there is none."""
     try:
         pickled_size(json.loads(text))
     except (ValueError, RecursionError) as error:
@@ -139,9 +135,9 @@ def _json_error(text: str) -> str:
 
 
 def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> list[tuple[str, str]]:
-    """What there is for each rank, and where it stands: as given, or the lines of the one file.
+    """Return each rank's values with their source (argument or file line).
 
-    Of a file, blank lines and those that begin with # are skipped.
+    Blank lines of a file, and lines that begin with #, are skipped.
     """
     name = given[0]
     is_data = parses(name) or name.lstrip()[:1] in ("{", "[", '"', "'")
@@ -155,12 +151,12 @@ def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> li
         else:
             text = read_file(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
         if len(text) > MAX_BYTES:
-            raise ValueError(f"It has more than {MAX_BYTES:,} characters")  # noqa: TRY301 - one for all reasons
+            raise ValueError(f"It has more than {MAX_BYTES:,} characters")  # noqa: TRY301 - one handler for all reasons
         if text.count("\n") > MAX_LINES:
             raise ValueError(f"It has more than {MAX_LINES:,} lines")  # noqa: TRY301 - the same
     except FileNotFoundError:
         what = f"--values {name}: that is neither {kind} nor a file."
-        raise UsageError(what, "There is no file of that name here.", HINTS[kind]) from None
+        raise UsageError(what, "No such file.", HINTS[kind]) from None
     except (OSError, ValueError) as error:
         what = f"--values {name}: it can't be read."
         reason = getattr(error, "strerror", None) or str(error)
@@ -172,5 +168,5 @@ def _texts(given: Sequence[str], kind: str, parses: Callable[[str], bool]) -> li
     ]
     if not lines:
         what = f"--values {name}: there is no line of {kind}."
-        raise UsageError(what, "It needs a line a rank.", HINTS[kind])
+        raise UsageError(what, "It needs one line per rank.", HINTS[kind])
     return lines

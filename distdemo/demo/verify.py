@@ -1,4 +1,4 @@
-"""The comparison of what a rank got with what it should have got. No communication."""
+"""Compare a rank's result with the expected one. No communication."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from distdemo.ops.values import object_text
 if TYPE_CHECKING:
     from torch import Tensor
 
-SMALL = 1 << 16  # elements of all pieces together up to which they are compared at once
-SHOWN = 8  # mismatches that are kept; the rest is counted
+SMALL = 1 << 16  # up to this many elements, all pieces are compared in one call
+SHOWN = 8  # mismatches that are kept; further ones are only counted
 
 
 def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verification:
-    """Compare every defined element: exactly, or within the bound where one is given.
+    """Compare every defined element: exactly, or within the bound if there is one.
 
-    NaN counts as equal to NaN, and −0.0 as equal to 0.0.
+    NaN equals NaN, and −0.0 equals 0.0.
 
     Args:
-        got: the pieces that the rank holds, on any device.
-        wanted: what they should be; None: undefined, nothing is compared.
+        got: Actual pieces, on any device.
+        wanted: Expected pieces, or None if they are undefined and nothing is compared.
 
     Raises:
-        ValueError: the number of pieces or a shape differs, which no backend can cause.
+        ValueError: The number of pieces or a shape differs, which no backend can cause.
     """
     if wanted is None:
         return Verification(ok=True, checked=0)
@@ -48,22 +48,22 @@ def verify(got: Sequence[Tensor], wanted: Sequence[Expected] | None) -> Verifica
 
 
 def verify_objects(got: Sequence[Any], wanted: Sequence[Any]) -> Verification:
-    """Compare objects: the same as JSON, so True is not 1 and 1 is not 1.0.
+    """Compare objects as JSON, so True is not 1 and 1 is not 1.0.
 
     Raises:
-        ValueError: the number of objects differs, which no backend can cause.
+        ValueError: The number of objects differs, which no backend can cause.
     """
     pairs = [(object_text(a), object_text(b)) for a, b in zip(got, wanted, strict=True)]
-    misses = [Mismatch(place, (), *pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]]
+    misses = [Mismatch(index, (), *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1]]
     return Verification(not misses, len(pairs), len(misses), 0.0, tuple(misses[:SHOWN]))
 
 
 def _batches(
     got: Sequence[Tensor], wanted: Sequence[Expected]
 ) -> Iterator[tuple[int, Tensor, Expected]]:
-    """Pieces to compare at once, stacked along a new first dimension, and the first one's number.
+    """Yield batches of pieces, stacked along a new first dimension, with their first index.
 
-    Many small pieces are compared in one call; a large one goes alone, so that it isn't copied.
+    Small pieces are compared in one call; large ones one by one, so that they aren't copied.
     """
     if len(got) != len(wanted):
         raise ValueError(f"got {len(got)} pieces, not {len(wanted)}")
@@ -82,16 +82,16 @@ def _batches(
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Bools as bytes, others as they are.
+    """Return bools as bytes, and other tensors unchanged.
 
-    torch takes any byte but 0 for true when it compares bools, but computes nonsense with one that
-    is neither 0 nor 1.
+    torch compares bools as if every byte except 0 were true, but computes wrong results with
+    bytes other than 0 and 1.
     """
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
 def _differences(tensor: Tensor, expected: Expected) -> Tensor:
-    """A boolean tensor: which elements are wrong."""
+    """Return a boolean tensor that is True where an element is wrong."""
     if tensor.dtype == torch.bool:
         return _plain(tensor) != _plain(expected.tensor)
     same = (tensor == expected.tensor) | (_is_nan(tensor) & _is_nan(expected.tensor))
@@ -114,20 +114,19 @@ def _largest(bound: Tensor | None) -> float:
 
 
 def _mismatches(
-    first: int, got: Tensor, expected: Tensor, bad: Tensor, room: int
+    first: int, got: Tensor, expected: Tensor, bad: Tensor, limit: int
 ) -> list[Mismatch]:
-    if room <= 0 or not bool(bad.any()):
+    if limit <= 0 or not bool(bad.any()):
         return []
     found = []
-    for place in bad.nonzero()[:room].tolist():
-        where = tuple(place)
-        wanted = expected[where].item()
-        found.append(Mismatch(first + place[0], where[1:], _element(got[where]), wanted))
+    for index in map(tuple, bad.nonzero()[:limit].tolist()):
+        wanted = expected[index].item()
+        found.append(Mismatch(first + index[0], index[1:], _element(got[index]), wanted))
     return found
 
 
 def _element(scalar: Tensor) -> Number | str:
-    """The number; a bool whose byte is neither 0 nor 1 is that byte, in words."""
+    """Return the number, or "byte 2" for a bool whose byte is neither 0 nor 1."""
     if scalar.dtype == torch.bool and int(scalar.view(torch.uint8)) > 1:
         return f"byte {int(scalar.view(torch.uint8))}"
     number: Number = scalar.item()
@@ -135,5 +134,5 @@ def _element(scalar: Tensor) -> Number | str:
 
 
 def same(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors of one shape hold the same elements, NaN being equal to NaN."""
+    """Return True if two tensors of one shape have the same elements, NaN equal to NaN."""
     return bool(((left == right) | (_is_nan(left) & _is_nan(right))).all())

@@ -1,4 +1,4 @@
-"""The tables of an op that ran, of ``hello`` and of ``ops``; ``view_picture`` explains."""
+"""Tables of an op that ran, of ``hello`` and of ``ops``; ``view_picture`` draws explanations."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ from distdemo.view.format import (
     ranks_text,
     shape_text,
 )
-from distdemo.view.tables import ROOMS, Cell, Column, Grid, fitting, heading, select
+from distdemo.view.tables import WIDTHS, Cell, Column, Grid, fitting, heading, select
 
-MANY = 16  # lines of events from each end, and of mismatches
-CUT = 17  # columns for a tensor of which only the ends are shown
-SHORT = 16  # elements up to which a tensor may be shown whole
-FEW = 4  # pieces of a holding up to which all are shown
-FIRST, LAST = 2, 1  # else these many from each end
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; those beyond have numbers
-RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Had come", "Launch", "Wait"}
+MANY = 16  # events shown from each end, and mismatches shown
+CUT = 17  # width of a tensor that is shown by its ends
+SHORT = 16  # largest number of elements that is shown whole
+FEW = 4  # largest number of pieces of which all are shown
+FIRST, LAST = 2, 1  # pieces shown from the start and the end of more
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of groups; later groups have numbers
+RIGHT = {"Rank", "of", "Process", "Pickle", "Arrived", "Left", "Present", "Launch", "Wait"}
 RIGHT |= {"Waited", "Time", "Clock", "Sent"}
 FOLDS = {"Host", "Before", "After", "Buffer", "Holds", "What it does"}
-"""The columns whose cells stand at the right, and those whose cells may be broken into lines."""
+"""Right-aligned columns, and columns whose cells may wrap."""
 USUAL_FORMS = ("tensor", "list", "plain", "blocking", "nonblocking", "ring", "ring nonblocking")
 
 Report = OpReport | HelloReport | OpList | Explanation
 Cells = dict[str, Cell]
-"""A row of a table, by the names of its columns."""
+"""A row of a table, by column name."""
 
 
 def table(record: Report, console: Console, ranks: frozenset[int] | None = None) -> RenderableType:
-    """The report as people read it.
+    """Return the report as tables and text.
 
     Args:
-        record: of a world in which every rank returned.
-        console: that it will be printed on; its width and encoding matter.
-        ranks: those to show; None: all of up to 16, else the ends and those that are wrong.
+        record: Report of a world in which every rank returned.
+        console: Console to print on; its width and encoding matter.
+        ranks: Ranks to show; by default all of up to 16, else the first, last and wrong ones.
     """
     if isinstance(record, Explanation):
         from distdemo.demo.view_picture import picture
@@ -74,7 +74,7 @@ def table(record: Report, console: Console, ranks: frozenset[int] | None = None)
 
 
 def summary(record: Report, console: Console) -> Text:
-    """The verdict in one line."""
+    """Return the verdict in one line."""
     sign = signs(console)
     if isinstance(record, Explanation):
         return Text(record.words.summary)
@@ -88,27 +88,27 @@ def summary(record: Report, console: Console) -> Text:
     return Text(f"{sign.wrong} {verdict}", style=colours.WRONG)
 
 
-# ------------------------------------------------------------------------------------ what is held
+# ------------------------------------------------------------------------------------ data cells
 
 
-def held(holding: Holding, signs: Signs, room: int = ROOMS[0]) -> Text:
-    """The pieces, a line each, none wider than ``room`` if that can be."""
+def held(holding: Holding, signs: Signs, width: int = WIDTHS[0]) -> Text:
+    """Return the pieces, one per line and no wider than ``width`` if possible."""
     if holding.undefined or not holding.pieces:
         return Text("undefined" if holding.undefined else "nothing", style=colours.QUIET)
     shown, left_out = _selection(holding)
-    lines = [_piece(piece, signs, room) for piece in shown]
+    lines = [_piece(piece, signs, width) for piece in shown]
     if holding.joined:  # one bracket opens in the first line and closes in the last
         last = len(lines) - 1
-        for place, line in enumerate(lines):
-            body = Text(" ") + line[1:] if place > 0 and line.plain[:1] == "[" else line
-            lines[place] = body[:-1] if place < last and body.plain[-1:] == "]" else body
+        for index, line in enumerate(lines):
+            body = Text(" ") + line[1:] if index > 0 and line.plain[:1] == "[" else line
+            lines[index] = body[:-1] if index < last and body.plain[-1:] == "]" else body
     if left_out:
         lines.insert(FIRST, Text(f"{signs.more} {left_out} more", style=colours.QUIET))
     return Text("\n").join(lines)
 
 
 def sources(holding: Holding, signs: Signs) -> Text:
-    """The rank that each piece came from, ``all`` if it was reduced: lines as in ``held``."""
+    """Return each piece's source rank, or ``all`` if it was reduced, in the lines of ``held``."""
     if holding.undefined or not holding.pieces:
         return Text(signs.none, style=colours.QUIET)
     return _lines(
@@ -122,7 +122,7 @@ def sources(holding: Holding, signs: Signs) -> Text:
 
 
 def _lines(holding: Holding, signs: Signs, write: Callable[[Piece | ObjectPiece], Text]) -> Text:
-    """A line for each piece that ``held`` shows."""
+    """Return one line per piece that ``held`` shows."""
     shown, left_out = _selection(holding)
     lines = [write(piece) for piece in shown]
     if left_out:
@@ -137,23 +137,23 @@ def _selection(holding: Holding) -> tuple[list[Piece | ObjectPiece], int]:
     return pieces[:FIRST] + pieces[-LAST:], len(pieces) + holding.omitted - FIRST - LAST
 
 
-def _piece(piece: Piece | ObjectPiece, signs: Signs, room: int) -> Text:
-    """One tensor, nested like its shape if it fits, else its two ends; or one object as JSON."""
+def _piece(piece: Piece | ObjectPiece, signs: Signs, width: int) -> Text:
+    """Return a tensor nested like its shape, or its ends if it is too wide; an object as JSON."""
     style = colours.of_source(piece.source)
     if isinstance(piece, ObjectPiece):
-        room = max(room, 12)
+        width = max(width, 12)
         body = json.dumps(piece.value, ensure_ascii=False)
-        cut = body[: room - len(signs.more)] + signs.more
-        return Text(body if len(body) <= room else cut, style)
+        cut = body[: width - len(signs.more)] + signs.more
+        return Text(body if len(body) <= width else cut, style)
     if not piece.last_values and len(piece.values) <= SHORT:
         body = _nested(piece.values, piece.shape)
-        if len(body) <= room or len(piece.values) <= 2:
+        if len(body) <= width or len(piece.values) <= 2:
             return Text(body, style=style)
     last = piece.last_values or piece.values
-    for count in (3, 2, 1):  # elements at each end: as many as fit
+    for count in (3, 2, 1):  # elements at each end: the most that fit
         ends = [*map(number, piece.values[:count]), signs.more, *map(number, last[-count:])]
         body = f"[{' '.join(ends)}]"
-        if len(body) <= min(room, CUT):
+        if len(body) <= min(width, CUT):
             break
     return Text(body, style=style)
 
@@ -172,19 +172,19 @@ def _nested(values: Sequence[Number], shape: tuple[int, ...]) -> str:
 
 
 def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) -> Group:
-    """The title, the table, the events of a non-blocking run, the steps, notes and the verdict."""
+    """Return title, table, events of a non-blocking run, steps, notes and verdict."""
     sign = signs(console)
     parts: list[RenderableType] = []
     if report.explanation is not None:
         parts += [table(report.explanation, console), Text()]
     shown = list(select(report.ranks, ranks, lambda each: not each.verification.ok))
 
-    def draw(room: int) -> Grid:
+    def draw(width: int) -> Grid:
         return _grid(
             [
                 _left_out(each, sign)
                 if isinstance(each, int)
-                else _rank_cells(report, each, sign, room)
+                else _rank_cells(report, each, sign, width)
                 for each in shown
             ]
         )
@@ -197,12 +197,12 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
     if events:
         if len(events) > 2 * MANY:
             events[MANY:-MANY] = []
-        parts.append(heading("What each buffer held when the call returned"))
-        parts.append(fitting(console, lambda room: _events(events, sign, room)))
+        parts.append(heading("Buffers when each call returned"))
+        parts.append(fitting(console, lambda width: _events(events, sign, width)))
     stepping = [each for each in shown if isinstance(each, RankResult) and each.steps]
     if stepping:
         parts.append(heading("Step by step"))
-        parts.append(fitting(console, lambda room: _steps(stepping, sign, room)))
+        parts.append(fitting(console, lambda width: _steps(stepping, sign, width)))
     parts += [Text(note, style=colours.QUIET) for note in _notes(report)]
     parts += [Text(line, style=colours.WRONG) for line in _mismatches(report)][:MANY]
     parts.append(summary(report, console))
@@ -211,7 +211,7 @@ def _op_table(report: OpReport, console: Console, ranks: frozenset[int] | None) 
 
 
 def _grid(rows: Sequence[Cells]) -> Grid:
-    """Columns named as in the first row."""
+    """Return a grid with the column names of the first row."""
     heads = rows[0] if rows else {}
     columns = [Column(name, right=name in RIGHT, folds=name in FOLDS) for name in heads]
     return Grid(columns, [list(row.values()) for row in rows])
@@ -222,8 +222,8 @@ def _left_out(count: int, sign: Signs) -> Cells:
     return {name: Text(cell, style=colours.QUIET) for name, cell in cells.items()}
 
 
-def _rank_cells(report: OpReport, each: RankResult, sign: Signs, room: int) -> Cells:
-    """Of a rank what this run has something to say of."""
+def _rank_cells(report: OpReport, each: RankResult, sign: Signs, width: int) -> Cells:
+    """Return the cells of one rank; the columns depend on the run."""
     cells: Cells = {"Rank": _rank(each.rank)}
     if report.world.hosts:
         cells["Host"] = report.world.hosts[each.rank]
@@ -232,19 +232,19 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, room: int) -> C
     elif report.groups:
         group = _letter(each.group) if len(report.groups) > 1 else "rank"
         cells["Group"] = f"{group} {each.group_rank}"
-    came, meets = each.attendance, _meets(report)
-    if meets:
-        cells["Arrived"] = duration(came.arrived_s) if came else sign.none
-        cells["Left"] = duration(came.left_s) if came else sign.none
-        cells["Had come"] = str(came.present) if came else sign.none
+    attendance, is_barrier = each.attendance, _is_barrier(report)
+    if is_barrier:
+        cells["Arrived"] = duration(attendance.arrived_s) if attendance else sign.none
+        cells["Left"] = duration(attendance.left_s) if attendance else sign.none
+        cells["Present"] = str(attendance.present) if attendance else sign.none
     else:
-        cells["Before"] = held(each.before, sign, room)
+        cells["Before"] = held(each.before, sign, width)
         if report.spec.objects:
             cells["Pickle"] = _lines(each.before, sign, _pickled)
-        cells["After"] = held(each.after, sign, room)
+        cells["After"] = held(each.after, sign, width)
         cells["From"] = _from(each, sign)
     cells["Verified"] = _verified(each, sign)
-    times = {"Waited" if meets else "Time": each.time_s}
+    times = {"Waited" if is_barrier else "Time": each.time_s}
     if report.spec.async_op:
         times = {"Launch": each.launch_s or 0.0, "Wait": each.wait_s or 0.0}
     for name, seconds in times.items():
@@ -252,7 +252,7 @@ def _rank_cells(report: OpReport, each: RankResult, sign: Signs, room: int) -> C
     return cells
 
 
-def _meets(report: OpReport) -> bool:
+def _is_barrier(report: OpReport) -> bool:
     return any(each.attendance is not None for each in report.ranks)
 
 
@@ -284,36 +284,36 @@ def _verified(each: RankResult, sign: Signs) -> Text:
         return Text(f"{sign.wrong} {what}", style=colours.WRONG)
     what = "exact" if found.tolerance == 0 else "close"
     if each.attendance:
-        what = "all had come"
+        what = "all arrived"
     elif each.group_rank is None:
-        what = "as was"
+        what = "same"
     return Text(f"{sign.right} {what}", style=colours.RIGHT)
 
 
-def _events(events: Sequence[Event], sign: Signs, room: int) -> Grid:
-    """What each rank's buffer held when its calls returned, in the order of the clock."""
+def _events(events: Sequence[Event], sign: Signs, width: int) -> Grid:
+    """Return each rank's buffer when its calls returned, in order of time."""
     return _grid(
         [
             {
                 "Clock": duration(event.at_s),
                 "Rank": _rank(event.rank),
                 "Call": event.what,
-                "Buffer": held(event.buffer, sign, room),
-                "Which is": event.rule,
+                "Buffer": held(event.buffer, sign, width),
+                "Status": event.rule,
             }
             for event in events
         ]
     )
 
 
-def _steps(stepping: Sequence[RankResult], sign: Signs, room: int) -> Grid:
-    """What each rank held after each step, and what it sent."""
+def _steps(stepping: Sequence[RankResult], sign: Signs, width: int) -> Grid:
+    """Return each rank's data after each step, and the bytes that it sent."""
     return _grid(
         [
             {
                 "Step": f"{number} {step.name}" if each is stepping[0] else "",
                 "Rank": _rank(each.rank),
-                "Holds": held(step.buffer, sign, room),
+                "Holds": held(step.buffer, sign, width),
                 "Sent": decimal_size(step.sent_bytes) if step.sent_bytes else sign.none,
             }
             for number, steps in enumerate(zip(*(each.steps for each in stepping), strict=True), 1)
@@ -322,11 +322,11 @@ def _steps(stepping: Sequence[RankResult], sign: Signs, room: int) -> Grid:
     )
 
 
-# ------------------------------------------------------------------------------------ its sentences
+# -------------------------------------------------------------------------------- title and verdict
 
 
 def _title(report: OpReport, sign: Signs) -> str:
-    """Op, form, reduce op, root, group, ranks, backend, device, dtype and shape."""
+    """Return op, form, reduce op, root, group, ranks, backend, device, dtype and shape."""
     spec, world, groups = report.spec, report.world.world, report.groups
     several = len(groups) > 1
     root = group = ""
@@ -344,7 +344,7 @@ def _title(report: OpReport, sign: Signs) -> str:
     data = shape_text(spec.dtype, spec.shape)
     if spec.sizes is not None:
         data = f"{spec.dtype}, lengths {','.join(map(str, spec.sizes[:8]))}"
-    elif spec.objects or _meets(report):
+    elif spec.objects or _is_barrier(report):
         data = ""
     elif spec.splits:
         data = spec.dtype
@@ -366,33 +366,33 @@ def _title(report: OpReport, sign: Signs) -> str:
 
 
 def _op_verdict(report: OpReport, sign: Signs) -> str:
-    """Right or wrong, how many elements were compared and how."""
-    spec, meets = report.spec, _meets(report)
+    """Return the verdict, with the number of elements and the tolerance."""
+    spec, is_barrier = report.spec, _is_barrier(report)
     compared = [each for each in report.ranks if each.takes_part or not spec.objects]
     checked = sum(each.verification.checked for each in compared)
     noun = "object" if spec.objects else "element"
     if not report.ok:
         wrong = sum(each.verification.wrong for each in report.ranks)
         bad = [each.rank for each in report.ranks if not each.verification.ok]
-        what = "ranks were let go too early" if meets else f"{noun}s"
+        what = "ranks left too early" if is_barrier else f"{noun}s"
         more = sign.more * (len(bad) > 8)
         return f"Wrong: {wrong:,} of {checked:,} {what}, on rank {ranks_text(bad[:8])}{more}."
-    if meets:
-        return "Verified: no rank was let go before all had come."
+    if is_barrier:
+        return "Verified: no rank left before all had arrived."
     alone = report.world.world.world_size == 1
-    moral = " With one rank every collective is the identity." if alone else ""
+    note = " With one rank every collective is the identity." if alone else ""
     if spec.objects:
-        return f"Verified: {plural(checked, noun)} came as they were sent.{moral}"
+        return f"Verified: {plural(checked, noun)} arrived as sent.{note}"
     tolerance = max((each.verification.tolerance for each in report.ranks), default=0.0)
     how = f"within {tolerance:.2g}, the rounding of the dtype" if tolerance else "exactly"
-    return f"Verified: {checked:,} elements match plain arithmetic {how}.{moral}"
+    return f"Verified: {checked:,} elements match plain arithmetic {how}.{note}"
 
 
 def _notes(report: OpReport) -> Iterator[str]:
-    """What the op says of this spec, and who is in which group."""
+    """Yield the op's notes on this spec, and the members of the groups."""
     yield from ops.REGISTRY[report.spec.op].notes(report.spec)
     if report.world.hosts and any(each.events or each.attendance for each in report.ranks):
-        yield "Times are counted on each host from its own first event."
+        yield "Times are since the first event on each host."
     if len(report.groups) > 1:
         named = (
             f"{_letter(number)} is ranks {ranks_text(members)}"
@@ -400,16 +400,16 @@ def _notes(report: OpReport) -> Iterator[str]:
         )
         yield f"Groups, each with its own ranks 0 to n − 1: {'; '.join(named)}."
     elif any(each.group_rank is None for each in report.ranks):
-        yield "Ranks outside the group make no call; what they hold was compared too."
+        yield "Ranks outside the group make no call; their data was compared too."
 
 
 def _mismatches(report: OpReport) -> Iterator[str]:
-    """A line for each of the wrong elements: rank, index, got, expected."""
+    """Yield one line per wrong element: rank, index, actual and expected value."""
     for each in report.ranks:
         for miss in each.verification.mismatches:
             got, expected = distinct(miss.got, miss.expected)
             if each.attendance is not None:
-                yield f"rank {each.rank} was let go when {got} of {expected} had come"
+                yield f"rank {each.rank} left when {got} of {expected} ranks had arrived"
                 continue
             piece = f", piece {miss.piece}" if len(each.after.pieces) > 1 else ""
             index = f", index {', '.join(map(str, miss.index))}" if miss.index else ""
@@ -417,16 +417,16 @@ def _mismatches(report: OpReport) -> Iterator[str]:
 
 
 def _footer(report: OpReport) -> Iterator[str]:
-    """Who was last, what the op moves, and on GPUs by which clock and libraries."""
+    """Yield the slowest rank, the bytes moved, and on GPUs the clock and library versions."""
     spec, traffic = report.spec, report.traffic
-    came = [(each.attendance.arrived_s, each.rank) for each in report.ranks if each.attendance]
-    if came:
-        late, rank = max(came)
-        yield f"Last to come: rank {rank}, {duration(late)} after the first."
+    arrivals = [(each.attendance.arrived_s, each.rank) for each in report.ranks if each.attendance]
+    if arrivals:
+        late, rank = max(arrivals)
+        yield f"Last to arrive: rank {rank}, {duration(late)} after the first."
     elif report.ranks:
         slowest = max(report.ranks, key=lambda each: each.time_s)
         connects = report.world.world.lazy and spec.group_size > 1
-        also = ", opening its connections included" if connects else ""
+        also = " including connection setup" if connects else ""
         yield f"Slowest: rank {slowest.rank}, {duration(slowest.time_s)}{also}."
         where = " in each group" if len(report.groups) > 1 else ""
         moves = moved(traffic.payload_bytes, traffic.busbw_formula, traffic.busbw_factor)
@@ -447,7 +447,7 @@ def _footer(report: OpReport) -> Iterator[str]:
 
 
 def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) -> Group:
-    """Who every rank is, and whether it heard from all the others."""
+    """Return the introductions of all ranks."""
     sign, size = signs(console), len(report.ranks)
     rows: list[Cells] = []
     for each in select(report.ranks, ranks, lambda one: one.heard_from != size):
@@ -476,14 +476,14 @@ def _hello(report: HelloReport, console: Console, ranks: frozenset[int] | None) 
 
 def _hello_verdict(report: HelloReport) -> str:
     if not report.ok:
-        return "Not every rank heard from all."
+        return "Some ranks didn't hear from all."
     slowest = max(each.startup_s for each in report.ranks)
     up = f"{plural(len(report.ranks), 'rank')} joined within {duration(slowest)} of their start"
     return f"{up}; each heard from all."
 
 
 def _op_list(listed: OpList, console: Console) -> Group:
-    """A form that flags choose stands under its command."""
+    """Return the list of ops; forms chosen by flags are below their command."""
     rows: list[Cells] = [
         {
             "Command": Text(f"  {each.flags}") if each.flags else Text(each.command, "bold"),

@@ -1,4 +1,4 @@
-"""An op drawn in the terminal: who holds what before, which way it moves, who holds what after."""
+"""Draw an op in the terminal: each rank's data before and after, and how it moves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from distdemo.demo.view import held, sources
 from distdemo.view import colours
 from distdemo.view.console import Signs, signs
 from distdemo.view.format import moved, plural, shape_text
-from distdemo.view.tables import ROOMS, Column, Grid, heading, widest
+from distdemo.view.tables import WIDTHS, Column, Grid, heading, widest
 
-# The bus: one vertical line that sources flow into from the left and results leave to the right.
+# The bus: a vertical line. Data enters from the left, results leave to the right.
 # Keyed by (up, down, left, right).
 _JOINTS = {
     (False, False, False, False): " ",
@@ -35,7 +35,7 @@ _JOINTS = {
 
 
 def picture(explanation: Explanation, console: Console) -> Group:
-    """The drawing, then when it is used, what it costs, the call and the usual mistake."""
+    """Return the drawing, then the call, its use, its cost and a common mistake."""
     sign, spec = signs(console), explanation.spec
     title = (
         spec.op,
@@ -44,7 +44,7 @@ def picture(explanation: Explanation, console: Console) -> Group:
         plural(spec.group_size, "rank"),
         "" if spec.objects or explanation.meets else shape_text(spec.dtype, spec.shape),
     )
-    drawings = (_drawing(explanation, sign, room) for room in ROOMS)
+    drawings = (_drawing(explanation, sign, width) for width in WIDTHS)
     fitting = (each for each in drawings if widest(console, each) <= console.width)
     hidden = spec.group_size - len(explanation.ranks)
     more = [Text(f" {sign.more} {plural(hidden, 'more rank')}", style=colours.QUIET)]
@@ -60,12 +60,12 @@ def picture(explanation: Explanation, console: Console) -> Group:
     )
 
 
-def _rows(explanation: Explanation, sign: Signs, room: int) -> Iterator[tuple[Text, ...]]:
-    """Of each rank: its name, what it holds before and after, and where that comes from."""
+def _rows(explanation: Explanation, sign: Signs, width: int) -> Iterator[tuple[Text, ...]]:
+    """Yield each rank's name, its data before and after, and where that comes from."""
     for each in explanation.ranks:
-        before, after = held(each.before, sign, room), held(each.after, sign, room)
+        before, after = held(each.before, sign, width), held(each.after, sign, width)
         if explanation.meets:
-            before, after = Text("arrives"), Text("goes on")
+            before, after = Text("arrives"), Text("continues")
         origin = Text()
         if each.after.pieces and not each.after.undefined:
             lines = sources(each.after, sign).split("\n")
@@ -74,37 +74,37 @@ def _rows(explanation: Explanation, sign: Signs, room: int) -> Iterator[tuple[Te
 
 
 def _listed(explanation: Explanation, sign: Signs, width: int) -> RenderableType:
-    """For a console that is too narrow for the drawing."""
+    """Return the rows without arrows, for narrow consoles."""
     grid = Grid([Column(name) for name in ("", "before", "after", "")])
     grid.rows += [list(row) for row in _rows(explanation, sign, width - 10)]
     return grid.lines()
 
 
-def _drawing(explanation: Explanation, sign: Signs, room: int) -> Table:
+def _drawing(explanation: Explanation, sign: Signs, width: int) -> Table:
     table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
     moves = "waits for all" if explanation.meets else "moves"
     for head in ("", "before", explanation.spec.reduce_op or moves, "after"):
         table.add_column(head, no_wrap=True)
     table.add_column("", no_wrap=True, style=colours.QUIET)
-    for place, (name, before, after, origin) in enumerate(_rows(explanation, sign, room)):
+    for index, (name, before, after, origin) in enumerate(_rows(explanation, sign, width)):
         lines = max(cell.plain.count("\n") for cell in (before, after)) + 1
-        table.add_row(name, before, Text(_arm(place, lines, explanation, sign)), after, origin)
+        table.add_row(name, before, Text(_arm(index, lines, explanation, sign)), after, origin)
     return table
 
 
-def _arm(place: int, lines: int, explanation: Explanation, sign: Signs) -> str:
-    """One rank's part of the bus, as many lines high as its row."""
+def _arm(index: int, lines: int, explanation: Explanation, sign: Signs) -> str:
+    """Return one row of the bus, as high as the rank's row."""
     order = {each.rank: position for position, each in enumerate(explanation.ranks)}
-    givers = {order[giver] for giver, _ in explanation.moves}
-    takers = {order[taker] for _, taker in explanation.moves}
-    ends = givers | takers or {place}
-    up, down = min(ends) < place <= max(ends), min(ends) <= place < max(ends)
-    alone = not explanation.moves  # one rank: what it holds stays where it is
-    gives, gets = alone or place in givers, alone or place in takers
-    left = "──" if gives else "  "
-    right = f"──{sign.arrow}" if gets else "   "
+    senders = {order[sender] for sender, _ in explanation.moves}
+    receivers = {order[receiver] for _, receiver in explanation.moves}
+    ends = senders | receivers or {index}
+    up, down = min(ends) < index <= max(ends), min(ends) <= index < max(ends)
+    alone = not explanation.moves  # with one rank, the data stays there
+    sends, receives = alone or index in senders, alone or index in receivers
+    left = "──" if sends else "  "
+    right = f"──{sign.arrow}" if receives else "   "
     tail = "  │" if down else ""
-    arm = "\n".join([f"{left}{_JOINTS[up, down, gives, gets]}{right}", *[tail] * (lines - 1)])
+    arm = "\n".join([f"{left}{_JOINTS[up, down, sends, receives]}{right}", *[tail] * (lines - 1)])
     if sign.right == "✓":
         return arm
     return "".join({"─": "-", "│": "|"}.get(c, c if ord(c) < 128 else "+") for c in arm)

@@ -1,7 +1,7 @@
-"""Tensors as MPI sees them: an address, a number of elements and a type.
+"""Tensors as MPI buffers: an address, a number of elements and a type.
 
-MPI wants its elements one after the other. A tensor that has gaps (a column, a transposed matrix)
-or is a lazy view (the conjugate of a complex one) is copied before, and filled from the copy after.
+MPI needs contiguous elements. A strided tensor (a column, a transposed matrix) or a lazy view (a
+conjugate) is copied before the call, and filled from the copy after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distdemo.mpi.runtime import expect
 
 Tensors = Sequence[torch.Tensor]
 Message = tuple[Any, ...]
-"""What mpi4py takes: memory, a type, and in between (counts, starts) for pieces of it."""
+"""mpi4py's buffer specification: memory, optionally (counts, starts) of its pieces, and a type."""
 
 _at = MPI.buffer.fromaddress
 _STRIDED = torch.strided
@@ -31,17 +31,17 @@ _UNITS = {
     8: MPI.INT64_T,
     16: MPI.C_DOUBLE_COMPLEX,
 }
-"""An element as MPI moves it, by its bytes: libraries older than MPI 4 count to 2^31 only."""
+"""MPI's type to move an element, by its bytes: before MPI 4, counts are limited to 2^31."""
 
 
 def plain(tensor: torch.Tensor) -> bool:
-    """Whether MPI can work on the tensor's own memory.
+    """Return True if MPI can use the tensor's own memory.
 
     Raises:
-        TypeError: MPI can't work on such a tensor at all.
+        TypeError: MPI doesn't support the tensor, not even with a copy.
     """
     if not tensor.is_cpu or tensor.layout is not _STRIDED:
-        _admit(tensor)
+        _check_supported(tensor)
     return (
         tensor.is_contiguous()
         and not tensor.is_neg()
@@ -49,46 +49,46 @@ def plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _admit(tensor: torch.Tensor) -> None:
-    """Refuse tensors whose memory MPI can't read; wait for those that a GPU still writes."""
+def _check_supported(tensor: torch.Tensor) -> None:
+    """Raise `TypeError` if MPI can't read the tensor; synchronize with a GPU that writes it."""
     if tensor.layout is not torch.strided:
-        raise TypeError(f"MPI takes dense tensors, not {tensor.layout}: call to_dense() before.")
+        raise TypeError(f"MPI needs dense tensors, not {tensor.layout}: call to_dense() first.")
     if tensor.device.type != "cuda" or not runtime.takes_cuda():
         raise TypeError(
-            f"{runtime.library()} takes tensors in the memory of the CPU, not on {tensor.device}: "
-            "call cpu() before, or use a library that was built for CUDA."
+            f"{runtime.library()} needs tensors on the CPU, not on {tensor.device}: "
+            "call cpu() first, or use a library that was built for CUDA."
         )
     torch.cuda.current_stream(tensor.device).synchronize()
 
 
 def clone(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy without gaps and without history."""
+    """Return a contiguous copy without autograd history."""
     with torch.inference_mode():
         return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def to_read(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if MPI can read its memory, else a copy."""
+    """Return the tensor itself if MPI can read its memory, else a copy."""
     return tensor if plain(tensor) else clone(tensor)
 
 
 def to_write(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if MPI can write its memory, else as much room elsewhere."""
+    """Return the tensor itself if MPI can write its memory, else an empty one of its shape."""
     if plain(tensor):
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def joined(tensors: Tensors) -> torch.Tensor:
-    """Several tensors one after the other: ``[1 2] [3]`` is ``[1 2 3]``."""
+    """Return the tensors concatenated and flattened: ``[1 2] [3]`` is ``[1 2 3]``."""
     for tensor in tensors:
         plain(tensor)
     with torch.inference_mode():
         return torch.cat([each.resolve_conj().resolve_neg().reshape(-1) for each in tensors])
 
 
-def room_for(tensors: Tensors) -> torch.Tensor:
-    """Room for all of them, one after the other."""
+def empty_for(tensors: Tensors) -> torch.Tensor:
+    """Return an uninitialized flat tensor with the total size of these tensors."""
     for tensor in tensors:
         plain(tensor)
     total = sum(tensor.numel() for tensor in tensors)
@@ -96,37 +96,37 @@ def room_for(tensors: Tensors) -> torch.Tensor:
 
 
 def fill(tensor: torch.Tensor, found: torch.Tensor) -> None:
-    """Copy into the user's tensor, whatever autograd thinks of it: MPI writes like that too."""
+    """Copy into the user's tensor, bypassing autograd as MPI's own writes do."""
     with torch.inference_mode():
         tensor.copy_(found.view(tensor.shape) if found.shape != tensor.shape else found)
 
 
-def share_out(found: torch.Tensor, tensors: Tensors) -> None:
-    """Fill each tensor from its place in the room for all."""
-    flat, at = found.reshape(-1), 0
+def split_into(found: torch.Tensor, tensors: Tensors) -> None:
+    """Fill each tensor from its part of a concatenated one."""
+    flat, start = found.reshape(-1), 0
     for tensor in tensors:
-        fill(tensor, flat[at : at + tensor.numel()])
-        at += tensor.numel()
+        fill(tensor, flat[start : start + tensor.numel()])
+        start += tensor.numel()
 
 
-def delivery(
+def copy_back(
     held: torch.Tensor | None, tensors: Tensors, kept: object = None
 ) -> Callable[[], None] | None:
-    """What is left to do when MPI is done: hand out what it wrote. None: nothing.
+    """Return a callback that copies MPI's output to the user's tensors; None if not needed.
 
     Args:
-        held: where MPI writes; None: it writes nothing on this rank.
-        tensors: the user's, which get it.
-        kept: what MPI reads; holding the result keeps it alive.
+        held: Buffer that MPI writes to, or None if it writes nothing on this rank.
+        tensors: Output tensors of the user.
+        kept: Buffer that MPI reads; the callback keeps it alive.
     """
     if kept is None and (held is None or _is(held, tensors)):
         return None
-    return partial(_deliver, held, tensors, kept)
+    return partial(_copy_back, held, tensors, kept)
 
 
-def _deliver(held: torch.Tensor | None, tensors: Tensors, _kept: object) -> None:
+def _copy_back(held: torch.Tensor | None, tensors: Tensors, _kept: object) -> None:
     if held is not None and not _is(held, tensors):
-        share_out(held, tensors)
+        split_into(held, tensors)
 
 
 def _is(held: torch.Tensor, tensors: Tensors) -> bool:
@@ -134,44 +134,36 @@ def _is(held: torch.Tensor, tensors: Tensors) -> bool:
 
 
 def units(tensor: torch.Tensor) -> Message:
-    """A tensor without gaps, for ops that only move its elements."""
+    """Return the buffer of a contiguous tensor, for ops that only move elements."""
     return (_at(tensor.data_ptr(), tensor.nbytes), _UNITS[tensor.element_size()])
 
 
 def pieces(tensor: torch.Tensor, sizes: Sequence[int]) -> Message:
-    """A tensor without gaps, cut into pieces of so many elements."""
+    """Return the buffer of a contiguous tensor, cut into pieces of these sizes."""
     starts = [0, *accumulate(sizes)][: len(sizes)]
     unit = _UNITS[tensor.element_size()]
     return (_at(tensor.data_ptr(), tensor.nbytes), (list(sizes), starts), unit)
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors without gaps share memory."""
+    """Return True if two contiguous tensors share memory."""
     first, second = one.data_ptr(), other.data_ptr()
     return first < second + other.nbytes and second < first + one.nbytes
 
 
 def expect_alike(what: str, tensors: Tensors) -> None:
-    """Refuse tensors of several dtypes or on several devices in one op.
-
-    Raises:
-        ValueError: they are not alike.
-    """
+    """Raise `ValueError` unless all tensors have the same dtype and device."""
     first = tensors[0]
     for tensor in tensors:
         expect(
             tensor.dtype == first.dtype and tensor.device == first.device,
-            f"{what} takes tensors of one dtype on one device, "
+            f"{what} needs tensors of the same dtype on the same device, "
             f"not {first.dtype} on {first.device} and {tensor.dtype} on {tensor.device}.",
         )
 
 
 def expect_row(what: str, row: torch.Tensor, tensor: torch.Tensor, ranks: int) -> None:
-    """Refuse a tensor that is to hold those of all ranks in a row, and doesn't.
-
-    Raises:
-        ValueError: it has another length.
-    """
+    """Raise `ValueError` unless one tensor has the length of all ranks' tensors together."""
     expect_alike(what, (row, tensor))
     expect(
         row.numel() == ranks * tensor.numel(),
@@ -180,15 +172,11 @@ def expect_row(what: str, row: torch.Tensor, tensor: torch.Tensor, ranks: int) -
 
 
 def expect_even(what: str, tensor: torch.Tensor, others: Tensors) -> None:
-    """Refuse a list whose tensors are not as long as this one.
-
-    Raises:
-        ValueError: one has another length.
-    """
+    """Raise `ValueError` unless the tensors in a list are as long as this one."""
     expect_alike(what, (tensor, *others))
     sizes = {each.numel() for each in others}
     expect(
         sizes == {tensor.numel()},
-        f"{what} takes tensors of one length: the list has {sorted(sizes)} elements, "
+        f"{what} needs tensors of the same length: the list has {sorted(sizes)} elements, "
         f"this rank's tensor {tensor.numel()}.",
     )

@@ -1,13 +1,12 @@
-"""How an op starts, waits and ends, whatever it is.
+"""Start an op, wait for it and finish it.
 
-An op that the user waits for is polled with a deadline, so that a rank that never comes ends in an
-error, not in a hang. Polling needs MPI's nonblocking form, which at 8 B costs less than 1 µs more
-than the blocking one, but from 1 MiB on takes up to twice as long (Open MPI, two ranks). So beyond
-``SMALL`` the ranks meet in a nonblocking barrier first, with the deadline; then all are there, and
-the blocking form runs. That everybody came is checked in time; a peer that stops in the middle of
-such an op, or brings another size, is not. An all_reduce of Intel's MPI takes the nonblocking form
-alone at every size: there it is as quick as the blocking one, or quicker (0.6-1.0 of its time from
-64 KiB to 4 MiB, two ranks).
+An op that the user waits for is polled with a deadline, so that a missing rank causes an error,
+not a hang. Polling needs MPI's nonblocking form. At 8 B it costs less than 1 µs more than the
+blocking one, but from 1 MiB on it takes up to twice as long (Open MPI, two ranks). So beyond
+``SMALL`` the ranks first pass a nonblocking barrier with the deadline, then call the blocking
+form. The deadline covers the arrival of all ranks. It doesn't cover a peer that stops during the
+op, or passes another size. With Intel MPI, all_reduce uses the nonblocking form at every size: it
+takes 0.6-1.0 of the blocking one's time there (64 KiB to 4 MiB, two ranks).
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from mpi4py import MPI
 from distdemo.mpi.runtime import State, done_in_time, expect, timed_out, translated
 from distdemo.mpi.work import DONE, MpiWork, Testable, all_done
 
-SMALL = 1 << 15  # bytes of the largest op that takes the nonblocking form alone
+SMALL = 1 << 15  # bytes of the largest op without a barrier and the blocking form
 
 Options: TypeAlias = Any
-"""What torch passes along with an op: each has a type of its own."""
+"""Torch's options of an op. Each op has its own type."""
 
 Forms: TypeAlias = tuple[Callable[..., MPI.Request], Callable[..., None] | None]
-"""An op's nonblocking form, and its blocking one where that may be used."""
+"""An op's nonblocking form, and its blocking one if that may be used."""
 
 
 class CommunicatorGroup(dist.ProcessGroup):
-    """What every op needs: the communicator, the timeout, and the ways to start and to wait.
+    """Base of the process group: its communicator, its timeout, and starting and waiting.
 
     Args:
-        comm: the group's own communicator.
-        seconds: the timeout of every op that is not given one of its own.
+        comm: Communicator of this group alone.
+        seconds: Default timeout of an op.
 
     Attributes:
-        comm: the communicator; every call of it comes from here.
-        ranks: how many there are.
-        me: this process's rank in the group.
+        comm: Communicator; only this class and its subclasses call it.
+        ranks: Number of ranks in the group.
+        me: This process's rank in the group.
     """
 
     supports_coalescing = supports_splitting = False
@@ -57,11 +56,11 @@ class CommunicatorGroup(dist.ProcessGroup):
         self._name = ""
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Change how long the ops from now on may take."""
+        """Set the timeout of later ops."""
         self._seconds = timeout.total_seconds()
 
     def shutdown(self) -> None:
-        """Give the communicator back, if nothing uses it any more."""
+        """Free the communicator, unless ops are pending or failed."""
         if self.comm is None or MPI.Is_finalized():
             return
         comm, self.comm = self.comm, None
@@ -71,25 +70,25 @@ class CommunicatorGroup(dist.ProcessGroup):
     abort = shutdown
 
     def getBackendName(self) -> str:  # noqa: N802 - what torch's C++ calls
-        """``mpi``."""
+        """Return ``mpi``."""
         return "mpi"
 
-    def _get_backend(self, device: torch.device) -> Any:  # noqa: ANN401 - torch asks it what it can
+    def _get_backend(self, device: torch.device) -> Any:  # noqa: ANN401 - torch queries its features
         return self
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
 
     def getGroupName(self) -> str:  # noqa: N802 - what torch's C++ calls
-        """Torch's name for the group; a group written in Python has to keep it itself."""
+        """Return torch's name for the group; a group written in Python has to store it."""
         return self._name
 
     @property
     def group_name(self) -> str:  # type: ignore[override]  # torch's own is a str of another name
-        """The same, as torch's Python asks."""
+        """Name of the group, for torch's Python code."""
         return self._name
 
-    def go(  # noqa: PLR0913, PLR0917 - a record of them would take longer than MPI does
+    def start(  # noqa: PLR0913, PLR0917 - building a record would take longer than MPI does
         self,
         what: str,
         forms: Forms,
@@ -99,26 +98,26 @@ class CommunicatorGroup(dist.ProcessGroup):
         tensors: Sequence[torch.Tensor] = (),
         after: Callable[[], object] | None = None,
     ) -> dist.Work:
-        """Start an op and, unless the user wants to wait by himself, see it through.
+        """Start an op; wait for it unless it is asynchronous.
 
         Args:
-            what: its name, for errors.
-            forms: see there.
-            args: of either form.
-            opts: torch's options.
-            size: in bytes, the same on every rank.
-            tensors: what it fills.
-            after: what is left to do when MPI is done; holds on to what MPI reads and writes.
+            what: Name of the op, for errors.
+            forms: Nonblocking and blocking form.
+            args: Arguments of both forms.
+            opts: Torch's options.
+            size: Bytes, the same on every rank.
+            tensors: Output tensors.
+            after: Callback when MPI is done; keeps MPI's buffers alive.
 
         Raises:
-            DistBackendError: it failed, or took too long.
+            DistBackendError: It failed or timed out.
         """
-        start, blocking = forms
+        nonblocking, blocking = forms
         try:
             if opts.asyncOp:
-                return self.handle(what, [start(*args)], tensors, after)
+                return self.handle(what, [nonblocking(*args)], tensors, after)
             if blocking is None or size <= SMALL:
-                self._wait(start(*args), what, opts, (args, tensors, after))
+                self._wait(nonblocking(*args), what, opts, (args, tensors, after))
             else:
                 self._wait(self.comm.Ibarrier(), what, opts, None)
                 blocking(*args)
@@ -135,7 +134,7 @@ class CommunicatorGroup(dist.ProcessGroup):
         tensors: Sequence[torch.Tensor],
         after: Callable[[], object] | None = None,
     ) -> MpiWork:
-        """The handle of an op that goes on."""
+        """Return the handle of a pending op."""
         work = MpiWork(what, self._seconds, requests, tensors, after)
         if self._batch is not None:
             self._batch.append(work)
@@ -148,29 +147,29 @@ class CommunicatorGroup(dist.ProcessGroup):
         tensors: Sequence[torch.Tensor],
         opts: Options,
     ) -> dist.Work:
-        """One handle for several ops."""
-        going = [work for work in works if isinstance(work, MpiWork)]
-        return self.handle(what, going, tensors) if opts.asyncOp else DONE
+        """Return one handle for several ops."""
+        unfinished = [work for work in works if isinstance(work, MpiWork)]
+        return self.handle(what, unfinished, tensors) if opts.asyncOp else DONE
 
     def expect_one_each(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
-        """Refuse a list that has not a tensor for every rank."""
+        """Raise `ValueError` unless a list has one tensor per rank."""
         expect(
             len(tensors) == self.ranks,
-            f"{what} takes a list of {self.ranks} tensors, one a rank, not {len(tensors)}.",
+            f"{what} needs a list of {self.ranks} tensors, one per rank, not {len(tensors)}.",
         )
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """From here on several ops make a batch."""
+        """Begin a batch of ops."""
         self._batch = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        """One handle for the batch."""
+        """End the batch and return its handle."""
         works, self._batch = self._batch or [], None
         return self.handle("batch", works, [])
 
     def _wait(self, request: MPI.Request, what: str, opts: Options, kept: object) -> None:
         test = request.Test
-        if test() or test():  # before anything that takes time is asked
+        if test() or test():  # before slower calls
             return
         given = opts.timeout.total_seconds()
         seconds = given if given > 0 else self._seconds
@@ -180,4 +179,4 @@ class CommunicatorGroup(dist.ProcessGroup):
 
 
 _abandoned: list[object] = []
-"""Ops that timed out: MPI may write to their buffers as long as the process lives."""
+"""Ops that timed out. MPI may write to their buffers until the process exits."""

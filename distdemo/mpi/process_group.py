@@ -1,8 +1,8 @@
-"""The process group that torch gets: every op, from broadcast to barrier.
+"""The process group: every op, from broadcast to barrier.
 
-torch has a type of options for each op, and calls most methods by several names and signatures;
-these are the ones that its own Python and C++ call, of all its releases from 2.8 on. Ops that only
-move data don't look inside the elements, so every dtype of torch goes.
+torch has an options type per op, and several names and signatures for most methods. These are
+the ones that its own Python and C++ call, in all releases from 2.8 on. Ops that only move data
+don't interpret the elements, so they support every dtype.
 """
 # mypy: disable-error-code="override"
 
@@ -20,7 +20,8 @@ from distdemo.mpi.buffers import (
     Message,
     Tensors,
     clone,
-    delivery,
+    copy_back,
+    empty_for,
     expect_alike,
     expect_even,
     expect_row,
@@ -28,8 +29,7 @@ from distdemo.mpi.buffers import (
     overlap,
     pieces,
     plain,
-    room_for,
-    share_out,
+    split_into,
     to_read,
     to_write,
     units,
@@ -55,22 +55,24 @@ _BARRIER = c10d.BarrierOptions()
 
 
 class MpiProcessGroup(CommunicatorGroup):
-    """A process group of torch.distributed over a communicator of MPI."""
+    """A process group of torch.distributed over an MPI communicator."""
 
     # -------------------------------------------------------------------- from and to a root
 
     def broadcast(self, tensors: Tensors, opts: Options = _BROADCAST) -> dist.Work:
-        """The root's tensor to all."""
+        """Copy the root's tensor to all ranks."""
         (tensor,) = tensors
         root = opts.rootRank
         if self.me == root:
             held = to_read(tensor)
-            after = delivery(None, (), held)
+            after = copy_back(None, (), held)
         else:
             held = to_write(tensor)
-            after = delivery(held, tensors)
+            after = copy_back(held, tensors)
         forms = (self.comm.Ibcast, self.comm.Bcast)
-        return self.go("broadcast", forms, (units(held), root), opts, held.nbytes, tensors, after)
+        return self.start(
+            "broadcast", forms, (units(held), root), opts, held.nbytes, tensors, after
+        )
 
     def scatter(
         self,
@@ -78,7 +80,7 @@ class MpiProcessGroup(CommunicatorGroup):
         input_tensors: Sequence[Tensors],
         opts: Options = _SCATTER,
     ) -> dist.Work:
-        """Each rank its tensor of the root's list."""
+        """Send each rank its tensor of the root's list."""
         (output,) = output_tensors
         held, parts = to_write(output), None
         if self.me == opts.rootRank:
@@ -88,9 +90,9 @@ class MpiProcessGroup(CommunicatorGroup):
             parts = joined(inputs)
         forms = (self.comm.Iscatter, self.comm.Scatter)
         args = (None if parts is None else units(parts), units(held), opts.rootRank)
-        after = delivery(held, output_tensors, parts)
+        after = copy_back(held, output_tensors, parts)
         size = held.nbytes * self.ranks
-        return self.go("scatter", forms, args, opts, size, output_tensors, after)
+        return self.start("scatter", forms, args, opts, size, output_tensors, after)
 
     def gather(
         self,
@@ -98,7 +100,7 @@ class MpiProcessGroup(CommunicatorGroup):
         input_tensors: Tensors,
         opts: Options = _GATHER,
     ) -> dist.Work:
-        """Every rank's tensor into the root's list."""
+        """Gather every rank's tensor into the root's list."""
         (tensor,) = input_tensors
         if self.me != opts.rootRank:
             return self._gather(tensor, (), opts)
@@ -113,7 +115,7 @@ class MpiProcessGroup(CommunicatorGroup):
         input: torch.Tensor,  # noqa: A002 - torch's name
         opts: Options = _GATHER,
     ) -> dist.Work:
-        """Every rank's tensor into one of the root's, in a row."""
+        """Gather every rank's tensor into one concatenated tensor on the root."""
         if self.me != opts.rootRank:
             return self._gather(input, (), opts)
         expect_row("gather", output, input, self.ranks)
@@ -122,12 +124,12 @@ class MpiProcessGroup(CommunicatorGroup):
     gather_into_tensor = gather_single
 
     def _gather(self, tensor: torch.Tensor, outputs: Tensors, opts: Options) -> dist.Work:
-        """The root gives the tensors that it wants filled, the others none."""
-        source, held = to_read(tensor), room_for(outputs) if outputs else None
+        """Gather into ``outputs``, which is empty except on the root."""
+        source, held = to_read(tensor), empty_for(outputs) if outputs else None
         forms = (self.comm.Igather, self.comm.Gather)
         args = (units(source), None if held is None else units(held), opts.rootRank)
-        after = delivery(held, outputs, source)
-        return self.go("gather", forms, args, opts, source.nbytes * self.ranks, outputs, after)
+        after = copy_back(held, outputs, source)
+        return self.start("gather", forms, args, opts, source.nbytes * self.ranks, outputs, after)
 
     # ----------------------------------------------------------------------------- all to all
 
@@ -137,23 +139,23 @@ class MpiProcessGroup(CommunicatorGroup):
         input_tensors: Tensors,
         opts: Options = _ALLGATHER,
     ) -> dist.Work:
-        """Every rank's tensor into a list on each; the tensors may be of different lengths."""
+        """Gather every rank's tensor into a list on all; lengths may differ."""
         (outputs,), (tensor,) = output_tensors, input_tensors
         self.expect_one_each("all_gather", outputs)
         expect_alike("all_gather", (tensor, *outputs))
         sizes = [each.numel() for each in outputs]
         expect(
             sizes[self.me] == tensor.numel(),
-            f"all_gather: rank {self.me} gives {tensor.numel()} elements, "
-            f"but its place in the list has room for {sizes[self.me]}.",
+            f"all_gather: rank {self.me} passes {tensor.numel()} elements, "
+            f"but its output in the list has {sizes[self.me]}.",
         )
-        source, held = to_read(tensor), room_for(outputs)
+        source, held = to_read(tensor), empty_for(outputs)
         if len(set(sizes)) == 1:
             forms, into = (self.comm.Iallgather, self.comm.Allgather), units(held)
         else:
             forms, into = (self.comm.Iallgatherv, self.comm.Allgatherv), pieces(held, sizes)
-        args, after = (units(source), into), delivery(held, outputs, source)
-        return self.go("all_gather", forms, args, opts, held.nbytes, outputs, after)
+        args, after = (units(source), into), copy_back(held, outputs, source)
+        return self.start("all_gather", forms, args, opts, held.nbytes, outputs, after)
 
     def _allgather_base(
         self,
@@ -161,17 +163,17 @@ class MpiProcessGroup(CommunicatorGroup):
         input: torch.Tensor,  # noqa: A002 - torch's name
         opts: Options = _ALLGATHER,
     ) -> dist.Work:
-        """Every rank's tensor into one on each, in a row; it may lie in its place already."""
+        """Gather every rank's tensor into one on all; the input may be a part of the output."""
         expect_row("all_gather", output, input, self.ranks)
         source, held = to_read(input), to_write(output)
         given: object = units(source)
         if overlap(source, held):
-            there = source.data_ptr() == held.data_ptr() + self.me * source.nbytes
-            source = source if there else clone(source)
-            given = _IN_PLACE if there else units(source)
+            in_place = source.data_ptr() == held.data_ptr() + self.me * source.nbytes
+            source = source if in_place else clone(source)
+            given = _IN_PLACE if in_place else units(source)
         forms = (self.comm.Iallgather, self.comm.Allgather)
-        args, after = (given, units(held)), delivery(held, (output,), source)
-        return self.go("all_gather", forms, args, opts, held.nbytes, (output,), after)
+        args, after = (given, units(held)), copy_back(held, (output,), source)
+        return self.start("all_gather", forms, args, opts, held.nbytes, (output,), after)
 
     all_gather_single = _allgather_base
 
@@ -181,10 +183,10 @@ class MpiProcessGroup(CommunicatorGroup):
         input_list: Tensors,
         opts: Options = _ALLGATHER,
     ) -> dist.Work:
-        """Several lists at once: ``output_lists[r][i]`` is rank r's ``input_list[i]``."""
+        """Gather several tensors: ``output_lists[r][i]`` is rank r's ``input_list[i]``."""
         works = [
-            self.allgather([[outputs[place] for outputs in output_lists]], [tensor], opts)
-            for place, tensor in enumerate(input_list)
+            self.allgather([[outputs[index] for outputs in output_lists]], [tensor], opts)
+            for index, tensor in enumerate(input_list)
         ]
         filled = [tensor for outputs in output_lists for tensor in outputs]
         return self.all_of("all_gather_coalesced", works, filled, opts)
@@ -192,7 +194,7 @@ class MpiProcessGroup(CommunicatorGroup):
     def allgather_into_tensor_coalesced(
         self, output_lists: Tensors, input_list: Tensors, opts: Options = _ALLGATHER
     ) -> dist.Work:
-        """Several tensors at once."""
+        """Gather several tensors."""
         pairs = zip(output_lists, input_list, strict=True)
         works = [self._allgather_base(output, tensor, opts) for output, tensor in pairs]
         return self.all_of("all_gather_coalesced", works, output_lists, opts)
@@ -202,12 +204,12 @@ class MpiProcessGroup(CommunicatorGroup):
     def alltoall(
         self, output_tensors: Tensors, input_tensors: Tensors, opts: Options = _ALLTOALL
     ) -> dist.Work:
-        """To each rank its tensor of the list; they may be of different lengths."""
+        """Send each rank its tensor of the list; lengths may differ."""
         for tensors in (output_tensors, input_tensors):
             self.expect_one_each("all_to_all", tensors)
         expect_alike("all_to_all", (*output_tensors, *input_tensors))
         sizes = [[each.numel() for each in list_] for list_ in (input_tensors, output_tensors)]
-        source, held = joined(input_tensors), room_for(output_tensors)
+        source, held = joined(input_tensors), empty_for(output_tensors)
         return self._alltoall(source, held, sizes, output_tensors, opts)
 
     def alltoall_base(
@@ -218,7 +220,7 @@ class MpiProcessGroup(CommunicatorGroup):
         input_split_sizes: Sequence[int],
         opts: Options = _ALLTOALL,
     ) -> dist.Work:
-        """To each rank its rows of one tensor: as many as the splits say, or even shares."""
+        """Send each rank its rows of one tensor, by the splits or in equal parts."""
         expect_alike("all_to_all", (output, input))
         sizes = [
             self._shares("input", input, input_split_sizes),
@@ -238,20 +240,20 @@ class MpiProcessGroup(CommunicatorGroup):
         outputs: Tensors,
         opts: Options,
     ) -> dist.Work:
-        # One rank's shares may be even where another's are not: the form for all is the uneven one.
+        # One rank's parts may be equal and another's not, so all use the uneven form.
         forms = (self.comm.Ialltoallv, None)
         args = (pieces(source, sizes[0]), pieces(held, sizes[1]))
-        after = delivery(held, outputs, source)
-        return self.go("all_to_all", forms, args, opts, 0, outputs, after)
+        after = copy_back(held, outputs, source)
+        return self.start("all_to_all", forms, args, opts, 0, outputs, after)
 
     def _shares(self, which: str, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
-        """How many elements of a tensor go to, or come from, each rank."""
+        """Return the number of elements of a tensor for each rank."""
         rows = tensor.shape[0] if tensor.ndim else 1
         if not splits:
             expect(
                 rows % self.ranks == 0,
-                f"all_to_all: {rows} rows of the {which} can't be shared evenly "
-                f"between {self.ranks} ranks.",
+                f"all_to_all: {rows} rows of the {which} can't be divided evenly "
+                f"among {self.ranks} ranks.",
             )
             return [tensor.numel() // self.ranks] * self.ranks
         expect(
@@ -276,10 +278,10 @@ class MpiProcessGroup(CommunicatorGroup):
         comm, size = self.comm, held.nbytes
         args = (_IN_PLACE, (_at(held.data_ptr(), size), reduction.datatype), reduction.op)
         forms: Forms = (comm.Iallreduce, None if INTEL else comm.Allreduce)
-        return self.go("all_reduce", forms, args, opts, size, tensors, after)
+        return self.start("all_reduce", forms, args, opts, size, tensors, after)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Options = _COALESCED) -> dist.Work:
-        """Reduce several tensors over all ranks, each in place, in one go."""
+        """Reduce several tensors over all ranks, in place, in one call."""
         expect_alike("all_reduce_coalesced", tensors)
         reduction = reduction_for(tensors[0].dtype, opts.reduceOp)
         flat = joined(tensors)
@@ -287,14 +289,14 @@ class MpiProcessGroup(CommunicatorGroup):
 
         def after() -> None:
             reduction.store(held, flat, self.ranks)
-            share_out(flat, tensors)
+            split_into(flat, tensors)
 
         args = (_IN_PLACE, _message(held, reduction), reduction.op)
         forms = (self.comm.Iallreduce, self.comm.Allreduce)
-        return self.go("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
+        return self.start("all_reduce_coalesced", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce(self, tensors: Tensors, opts: Options = _REDUCE) -> dist.Work:
-        """Reduce over all ranks into the root's tensor; those of the others stay as they are."""
+        """Reduce over all ranks into the root's tensor; the other tensors don't change."""
         (tensor,) = tensors
         reduction, root = reduction_for(tensor.dtype, opts.reduceOp), opts.rootRank
         held = reduction.load(tensor, opts.reduceOp, in_place=self.me == root)
@@ -304,9 +306,9 @@ class MpiProcessGroup(CommunicatorGroup):
             after = partial(reduction.store, held, tensor, self.ranks)
             args: tuple[object, ...] = (_IN_PLACE, message, reduction.op, root)
         else:
-            after = delivery(None, (), held)  # type: ignore[assignment]  # a call of no arguments
+            after = copy_back(None, (), held)  # type: ignore[assignment]  # a call of no arguments
             args = (message, None, reduction.op, root)
-        return self.go("reduce", forms, args, opts, held.nbytes, tensors, after)
+        return self.start("reduce", forms, args, opts, held.nbytes, tensors, after)
 
     def reduce_scatter(
         self,
@@ -314,17 +316,14 @@ class MpiProcessGroup(CommunicatorGroup):
         input_tensors: Sequence[Tensors],
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
-        """Reduce a list of tensors, one for each rank; each rank gets its own.
-
-        They may be of different lengths.
-        """
+        """Reduce a list of one tensor per rank; each rank gets its own. Lengths may differ."""
         (output,), (inputs,) = output_tensors, input_tensors
         self.expect_one_each("reduce_scatter", inputs)
         expect_alike("reduce_scatter", (output, *inputs))
         sizes = [each.numel() for each in inputs]
         expect(
             sizes[self.me] == output.numel(),
-            f"reduce_scatter: rank {self.me}'s output holds {output.numel()} elements, "
+            f"reduce_scatter: rank {self.me}'s output has {output.numel()} elements, "
             f"its part of the inputs {sizes[self.me]}.",
         )
         even = len(set(sizes)) == 1
@@ -336,7 +335,7 @@ class MpiProcessGroup(CommunicatorGroup):
         inputTensor: torch.Tensor,  # noqa: N803
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
-        """Reduce one tensor, the parts of all ranks in a row; each rank gets its own."""
+        """Reduce one tensor that concatenates all ranks' parts; each rank gets its own."""
         expect_row("reduce_scatter", inputTensor, outputTensor, self.ranks)
         return self._reduce_scatter(outputTensor, inputTensor, None, opts)
 
@@ -348,7 +347,7 @@ class MpiProcessGroup(CommunicatorGroup):
         inputTensors: Tensors,  # noqa: N803
         opts: Options = _REDUCE_SCATTER,
     ) -> dist.Work:
-        """Several at once."""
+        """Reduce and scatter several tensors."""
         pairs = zip(outputTensors, inputTensors, strict=True)
         works = [self._reduce_scatter_base(to, source, opts) for to, source in pairs]
         return self.all_of("reduce_scatter_coalesced", works, outputTensors, opts)
@@ -358,25 +357,25 @@ class MpiProcessGroup(CommunicatorGroup):
     def _reduce_scatter(
         self, output: torch.Tensor, source: torch.Tensor, sizes: list[int] | None, opts: Options
     ) -> dist.Work:
-        """Over one tensor; the parts of the ranks have these sizes, or all the same."""
+        """Reduce one tensor, divided into parts of these sizes, or into equal parts."""
         reduction = reduction_for(output.dtype, opts.reduceOp)
-        held, room = reduction.load(source, opts.reduceOp), reduction.room(output)
-        if overlap(held, room):  # MPI's own way in place leaves every rank's part at the start
-            room = torch.empty_like(room)
-        args: tuple[object, ...] = (_message(held, reduction), _message(room, reduction))
+        held, result = reduction.load(source, opts.reduceOp), reduction.result_buffer(output)
+        if overlap(held, result):  # MPI_IN_PLACE writes every rank's part to the start
+            result = torch.empty_like(result)
+        args: tuple[object, ...] = (_message(held, reduction), _message(result, reduction))
         if sizes is None:
             forms = (self.comm.Ireduce_scatter_block, self.comm.Reduce_scatter_block)
             args = (*args, reduction.op)
         else:
             forms = (self.comm.Ireduce_scatter, self.comm.Reduce_scatter)
             args = (*args, sizes, reduction.op)
-        after = partial(reduction.store, room, output, self.ranks, held)
-        return self.go("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
+        after = partial(reduction.store, result, output, self.ranks, held)
+        return self.start("reduce_scatter", forms, args, opts, held.nbytes, (output,), after)
 
     # ------------------------------------------------------------------------- point to point
 
     def send(self, tensors: Tensors, dstRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
-        """A message to one rank."""
+        """Send a message to one rank."""
         (tensor,) = tensors
         _expect_tag(tag)
         held = to_read(tensor)
@@ -384,10 +383,10 @@ class MpiProcessGroup(CommunicatorGroup):
             request = self.comm.Isend(units(held), dstRank, tag)
         except MPI.Exception as error:
             raise translated(error, "send") from error
-        return self.handle("send", [request], tensors, delivery(None, (), held))
+        return self.handle("send", [request], tensors, copy_back(None, (), held))
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int) -> dist.Work:  # noqa: N803 - torch's
-        """A message from one rank; it may be shorter than the tensor, not longer."""
+        """Receive a message from one rank; it may be shorter than the tensor, not longer."""
         (tensor,) = tensors
         _expect_tag(tag)
         held = tensor if plain(tensor) else clone(tensor)
@@ -395,15 +394,15 @@ class MpiProcessGroup(CommunicatorGroup):
             request = self.comm.Irecv(units(held), srcRank, tag)
         except MPI.Exception as error:
             raise translated(error, "recv") from error
-        return self.handle("recv", [request], tensors, delivery(held, tensors))
+        return self.handle("recv", [request], tensors, copy_back(held, tensors))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> dist.Work:
-        """A message from any rank that sends one; the handle's ``source_rank`` says which."""
+        """Receive a message from any rank; the handle's ``source_rank`` returns which."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
 
     def barrier(self, opts: Options = _BARRIER) -> dist.Work:
-        """Go on when all are here."""
-        return self.go("barrier", (self.comm.Ibarrier, None), (), opts, 0)
+        """Wait until all ranks have arrived."""
+        return self.start("barrier", (self.comm.Ibarrier, None), (), opts, 0)
 
 
 def _message(held: torch.Tensor, reduction: MpiReduction) -> Message:
@@ -418,5 +417,5 @@ def _largest_tag() -> int:
 def _expect_tag(tag: int) -> None:
     expect(
         0 <= tag <= _largest_tag(),
-        f"Tags of this MPI library go from 0 to {_largest_tag()}: {tag} is none.",
+        f"Tag {tag} is out of range. Tags of this MPI library go from 0 to {_largest_tag()}.",
     )

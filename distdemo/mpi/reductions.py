@@ -1,11 +1,10 @@
-"""Reduce operations: which of MPI's types and operations do what torch's dtype and ReduceOp ask.
+"""Reduce operations: MPI's types and operations for torch's dtypes and ReduceOps.
 
-- Whole numbers wrap around, as in torch. Booleans are added, multiplied and compared as such: sum
-  and max are "or", product and min are "and".
+- Integers wrap around, as in torch. For bool, sum and max are "or", product and min are "and".
 - float16, bfloat16 and the float8 types are reduced as float32, and rounded once, at the end.
 - min and max of floating-point numbers are NaN where one of them is, on every rank, and -0.0 is
   less than 0.0: see :class:`Order`.
-- avg is a sum and a division by the number of ranks; premul_sum multiplies before it adds.
+- avg is a sum divided by the number of ranks; premul_sum multiplies before it adds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mpi4py import MPI
 
 from distdemo.mpi.buffers import clone, fill, plain
 
-_Kind: Any = dist.ReduceOp.RedOpType  # torch tells its type checker of some members only
+_Kind: Any = dist.ReduceOp.RedOpType  # torch's stubs lack some members
 _FLOATS = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
 _COMPLEX = {torch.complex64: MPI.C_FLOAT_COMPLEX, torch.complex128: MPI.C_DOUBLE_COMPLEX}
 _WHOLE = {
@@ -56,31 +55,30 @@ _FAMILIES: tuple[tuple[dict[torch.dtype, MPI.Datatype], dict[Any, MPI.Op]], ...]
     (_WHOLE, _ARITHMETIC | _ORDER | _BITS),
     ({torch.bool: MPI.C_BOOL}, _LOGIC),
 )
-"""MPI's types for dtypes of one family, and its operations on them."""
+"""MPI's types and operations per family of dtypes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Floats as whole numbers of the same order, for min or for max, so that NaN comes through.
+    """A mapping of floats to integers of the same order, for min or max that propagate NaN.
 
-    MPI takes the larger by ``a > b ? a : b``, or by what the processor has for it. A NaN then wins
-    or loses by the side on which it stands, and as the ranks fold in different orders, each comes
-    to a result of its own. Whole numbers have one order for all.
+    MPI computes the maximum with ``a > b ? a : b`` or a processor instruction. Whether a NaN wins
+    then depends on which operand it is, and as ranks reduce in different orders, their results
+    differ. Integers are totally ordered.
 
-    The bits of a float, read as a whole number with a sign, are in order already where they are not
-    negative. Where they are, the larger is the smaller: all bits but the sign are flipped. That
-    gives ::
+    The bits of a nonnegative float, read as a signed integer, are ordered already. Negative
+    floats are in reverse order, so all bits except the sign are flipped. That gives ::
 
         -NaN < -inf < ... < -0.0 < 0.0 < ... < inf < NaN
 
-    and a turn by as many places as there are NaNs of one sign (the sum wraps around) brings both
-    kinds to the end that wins. Every step can be undone, so a NaN keeps its last bit.
+    Then adding the number of NaNs of one sign (the sum wraps around) moves the NaNs of both signs
+    to the end that wins. Every step is reversible, so a NaN keeps all its bits.
 
     Attributes:
-        whole: the dtype of the whole numbers, as wide as the floats.
-        datatype: MPI's name for it.
-        floats: the dtype of the floats.
-        turn: what is added to the numbers, so that each NaN is beyond the infinity that wins.
+        whole: Integer dtype, as wide as the floats.
+        datatype: MPI's type for it.
+        floats: Dtype of the floats.
+        turn: Offset that moves each NaN beyond the infinity that wins.
     """
 
     whole: torch.dtype
@@ -90,16 +88,16 @@ class Order:
 
     @classmethod
     def of(cls, dtype: torch.dtype, *, largest: bool) -> Order:
-        """Of float32 or float64: NaN is the largest, or the smallest."""
+        """Return the order of float32 or float64, with NaN the largest or the smallest."""
         whole, datatype, significand = {  # IEEE 754: bits of the significand
             torch.float32: (torch.int32, MPI.INT32_T, 23),
             torch.float64: (torch.int64, MPI.INT64_T, 52),
         }[dtype]
-        nans = (1 << significand) - 1  # of either sign
+        nans = (1 << significand) - 1  # per sign
         return cls(whole, datatype, dtype, -nans if largest else nans)
 
     def to_keys(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The numbers for the floats of a tensor without gaps, in its own memory."""
+        """Convert the floats of a contiguous tensor to integers, in place."""
         keys = tensor.view(self.whole)
         for block in _blocks(keys):
             self._flip(block)
@@ -107,38 +105,38 @@ class Order:
         return keys
 
     def to_floats(self, keys: torch.Tensor) -> torch.Tensor:
-        """The floats for the numbers, in their own memory."""
+        """Convert integers back to floats, in place."""
         for block in _blocks(keys):
             block.sub_(self.turn)
             self._flip(block)
         return keys.view(self.floats)
 
     def _flip(self, bits: torch.Tensor) -> None:
-        """Flip all bits but the sign where that is set; twice is nothing."""
+        """Flip all bits except the sign where the sign is set; its own inverse."""
         info = torch.iinfo(self.whole)
         signs = bits >> (info.bits - 1)  # all bits set, or none
         bits.bitwise_xor_(signs.bitwise_and_(info.max))
 
 
-BLOCK = 1 << 16  # elements that stay in the cache from the first step to the last
+BLOCK = 1 << 16  # elements that stay in the cache during all steps
 
 
 def _blocks(keys: torch.Tensor) -> Sequence[torch.Tensor]:
-    """The same memory in blocks."""
+    """Return views of the tensor's blocks."""
     return (keys,) if keys.numel() <= BLOCK else torch.split(keys.view(-1), BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
 class MpiReduction:
-    """How to reduce one dtype with one operation.
+    """Reduction of one dtype with one operation.
 
     Attributes:
         datatype: MPI's type.
         op: MPI's operation.
-        through: the dtype that it is converted to meanwhile; None: none.
-        average: divide by the number of ranks afterwards.
-        weighted: multiply with the ReduceOp's factor before.
-        order: the whole numbers that stand for floats meanwhile; None: none.
+        through: Dtype to reduce in, if it isn't the tensor's.
+        average: True to divide by the number of ranks afterwards.
+        weighted: True to multiply by the ReduceOp's factor first.
+        order: Integers to reduce instead of floats, if any.
     """
 
     datatype: MPI.Datatype
@@ -154,12 +152,12 @@ class MpiReduction:
         reduce_op: Any,  # noqa: ANN401 - torch's
         in_place: bool = False,
     ) -> torch.Tensor:
-        """What goes into the reduction: the tensor itself, or what is fit for it.
+        """Return the input of the reduction: the tensor itself or a converted copy.
 
         Args:
-            tensor: the user's.
-            reduce_op: with the factor of a premul_sum.
-            in_place: the result comes to this tensor, so it may be changed already.
+            tensor: Tensor of the user.
+            reduce_op: ReduceOp, with the factor of a premul_sum.
+            in_place: True if the result overwrites this tensor, so it may be changed now.
         """
         ready = plain(tensor) and self.through is None
         if ready and self.order is None and not self.weighted:
@@ -170,11 +168,11 @@ class MpiReduction:
                 held = held.to(self.through)
             if self.order is not None:
                 return self.order.to_keys(held)
-            # The factor of a premul_sum, a number or a tensor, is in the ReduceOp's state alone.
+            # Only the ReduceOp's state has the factor of a premul_sum, a number or a tensor.
             return held.mul_(reduce_op.__getstate__()[1]) if self.weighted else held
 
-    def room(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Where the result can come to: the tensor's memory, or room elsewhere."""
+    def result_buffer(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a buffer for the result: the tensor's memory, or a new tensor."""
         dtype = self.order.whole if self.order else self.through or tensor.dtype
         if plain(tensor) and self.through is None:
             with torch.inference_mode():
@@ -184,13 +182,13 @@ class MpiReduction:
     def store(
         self, held: torch.Tensor, tensor: torch.Tensor, ranks: int, kept: object = None
     ) -> None:
-        """The result of a reduction, finished, to where the user wants it.
+        """Finish the result and copy it to the user's tensor.
 
         Args:
-            held: where MPI wrote it.
-            tensor: the user's.
-            ranks: how many there are.
-            kept: what MPI read; holding this call keeps it alive.
+            held: Buffer that MPI wrote to.
+            tensor: Tensor of the user.
+            ranks: Number of ranks.
+            kept: Buffer that MPI read; the callback keeps it alive.
         """
         with torch.inference_mode():
             if self.average:
@@ -205,16 +203,16 @@ _sums: dict[torch.dtype, MpiReduction] = {}
 
 
 def reduction_for(dtype: torch.dtype, reduce_op: Any) -> MpiReduction:  # noqa: ANN401 - torch's own
-    """How MPI reduces this dtype with this operation.
+    """Return the reduction for a dtype and an operation.
 
     Args:
-        dtype: the tensor's.
-        reduce_op: a ``ReduceOp``, or the kind of one.
+        dtype: Dtype of the tensor.
+        reduce_op: ``ReduceOp`` or ``RedOpType``.
 
     Raises:
-        TypeError: it does not.
+        TypeError: It isn't supported.
     """
-    if reduce_op == _Kind.SUM:  # most are sums; to hash a kind takes longer than the rest of an op
+    if reduce_op == _Kind.SUM:  # the common case; hashing a kind is slower than the rest of an op
         reduction = _sums.get(dtype)
         if reduction is None:
             reduction = _sums[dtype] = _reduction(dtype, _Kind.SUM)
@@ -240,9 +238,9 @@ def _reduction(dtype: torch.dtype, kind: Any) -> MpiReduction:  # noqa: ANN401 -
 
 def _why(dtype: torch.dtype, kind: Any) -> str:  # noqa: ANN401 - a RedOpType
     if kind == _Kind.AVG:
-        return "an average of whole numbers is rarely one"
+        return "an average of integers is rarely an integer"
     if kind == _Kind.PREMUL_SUM:
-        return "a pre-multiplied sum is for floating-point numbers"
+        return "a pre-multiplied sum needs floating-point numbers"
     if dtype in _COMPLEX and kind in _ORDER:
         return "complex numbers have no order"
-    return "bitwise operations need whole numbers"
+    return "bitwise operations need integers"

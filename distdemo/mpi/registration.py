@@ -1,9 +1,9 @@
-"""Gives torch's own backend name ``mpi`` to this package, on a torch that was built without MPI.
+"""Register this package as torch's backend ``mpi``, on a torch that was built without MPI.
 
-``Backend.register_backend`` can't give that name: torch has a path of its own for ``mpi``, with no
-store, no rank and no world size, that ends in ``ProcessGroupMPI.create(ranks)``, a class that only
-a torch built with MPI has. This module puts one there. That path drops the timeout and the store,
-so the functions that call it are wrapped: what the caller gave arrives.
+``Backend.register_backend`` can't register that name: torch has a separate code path for ``mpi``,
+without store, rank and world size, which calls ``ProcessGroupMPI.create(ranks)``, a class that
+only a torch built with MPI has. This module adds the class. That path drops the timeout and the
+store, so the functions that call it are wrapped to pass them on.
 """
 
 from __future__ import annotations
@@ -25,26 +25,23 @@ from distdemo.mpi import runtime
 from distdemo.mpi.process_group import MpiProcessGroup
 
 _group: ContextVar[tuple[str, float]] = ContextVar("mpi_group")
-"""Torch's name for the group that it is about to make, and the timeout of its ops in seconds."""
+"""Torch's name for the group that it is creating, and the timeout of its ops in seconds."""
 _store: ContextVar[Any] = ContextVar("mpi_store", default=None)
 
 
 class ProcessGroupMPI(MpiProcessGroup):
-    """What torch looks for under this name."""
+    """The class that torch expects under this name."""
 
     @staticmethod
     def create(ranks: list[int]) -> dist.ProcessGroup:
-        """The group of these ranks of the world; of all if there are none in the list.
-
-        Collective: every rank of the group calls it.
-        """
+        """Collective: create the group of these ranks, or of all if the list is empty."""
         name, seconds = _group.get()
         comm = _of_some(ranks, name, seconds) if ranks else _of_world(seconds)
         return ProcessGroupMPI(comm, seconds)
 
 
-def take_the_name() -> None:
-    """Make ``mpi`` mean this package; harmless when it does already."""
+def register() -> None:
+    """Register this package as ``mpi``, unless it is registered already."""
     if getattr(c10d, "ProcessGroupMPI", None) is ProcessGroupMPI:
         return
     put: Callable[[object, str, object], None] = setattr
@@ -52,9 +49,9 @@ def take_the_name() -> None:
     put(c10d, "_MPI_AVAILABLE", True)
     put(dist, "ProcessGroupMPI", ProcessGroupMPI)
     dist.Backend.backend_capability["mpi"] = ["cpu"]
-    register = getattr(c10d, "_register_builtin_mpi_backend", None)  # from 2.15 on
-    if register is not None:
-        register()
+    register_builtin = getattr(c10d, "_register_builtin_mpi_backend", None)  # from 2.15 on
+    if register_builtin is not None:
+        register_builtin()
     new_group = _with_timeout_and_store(c10d._new_process_group_helper)  # noqa: SLF001 - no public way
     put(c10d, "_new_process_group_helper", new_group)
     init = _with_numbers_of_mpi(c10d.init_process_group)
@@ -63,30 +60,30 @@ def take_the_name() -> None:
 
 
 def _is_mpi(backend: str) -> bool:
-    """Whether a group is to be made over MPI.
+    """Return True if a group uses MPI.
 
     Raises:
-        UsageError: it is to be one backend of several.
+        UsageError: MPI is one backend of several.
     """
     names = [pair.rpartition(":")[2] for pair in backend.lower().split(",")]
     if "mpi" in names and backend.lower() != "mpi":
         raise UsageError(
             f"The backend of a group can't be {backend}.",
-            "torch takes a group over mpi as it is, not as one backend of several.",
-            'Make the world with "mpi", and groups of other backends with new_group(backend=...).',
+            "torch can't combine mpi with other backends in one group.",
+            'Use "mpi" for the world, and new_group(backend=...) for groups of other backends.',
         )
     return "mpi" in names
 
 
-def _begin() -> None:
-    """Begin MPI, which can tell only then on which devices it takes tensors."""
+def _initialize() -> None:
+    """Initialize MPI, and then query it for the devices that it supports."""
     runtime.begin()
     if runtime.takes_cuda():
         dist.Backend.backend_capability["mpi"] = ["cpu", "cuda"]
 
 
 def _with_numbers_of_mpi(original: Callable[..., None]) -> Callable[..., None]:
-    """``init_process_group`` that begins MPI, and compares the caller's numbers with MPI's."""
+    """Wrap ``init_process_group``: initialize MPI, check rank and world size against MPI's."""
     signature = inspect.signature(original)
 
     @wraps(original)
@@ -94,8 +91,8 @@ def _with_numbers_of_mpi(original: Callable[..., None]) -> Callable[..., None]:
         given = signature.bind(*args, **kwargs).arguments
         if not _is_mpi(str(given.get("backend"))):
             return original(*args, **kwargs)
-        _begin()
-        runtime.check_place(given.get("rank", -1), given.get("world_size", -1))
+        _initialize()
+        runtime.check_rank(given.get("rank", -1), given.get("world_size", -1))
         for unused in ("rank", "world_size", "init_method"):
             given.pop(unused, None)
         token = _store.set(given.pop("store", None))
@@ -108,7 +105,7 @@ def _with_numbers_of_mpi(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_timeout_and_store(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Torch's maker of groups, that tells ``create`` what it was asked for."""
+    """Wrap torch's group helper: pass name, timeout and store on to ``create``."""
     signature = inspect.signature(original)
 
     @wraps(original)
@@ -118,12 +115,12 @@ def _with_timeout_and_store(original: Callable[..., Any]) -> Callable[..., Any]:
             placeholder = type(getattr(given["store"], "underlying_store", given["store"]))
             if given["global_ranks_in_group"] and placeholder is Store:
                 raise UsageError(
-                    f"A group of {given['backend']} needs a store, and this world has none.",
-                    "MPI itself needs none, so init_process_group was called without.",
-                    'Give it one: init_process_group("mpi", store=...).',
+                    f"A group over {given['backend']} needs a store, and this world has none.",
+                    "MPI needs no store, so init_process_group was called without one.",
+                    'Pass one: init_process_group("mpi", store=...).',
                 )
             return original(*args, **kwargs)
-        _begin()
+        _initialize()
         if not given["global_ranks_in_group"]:
             world = MPI.COMM_WORLD
             given |= {"group_rank": world.rank, "group_size": world.size}
@@ -140,43 +137,43 @@ def _with_timeout_and_store(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # ------------------------------------------------------------------------------ communicators
-# Each group has its own, so that no message of one is taken for another's. Every rank of a new
-# group, and nobody else, calls these functions, in the same order.
+# Each group has its own, so that messages of different groups don't mix. Exactly the ranks of a
+# new group call these functions, in the same order.
 
 _control: list[MPI.Intracomm] = []
-"""The world once more, for the messages that make groups."""
+"""A copy of the world, for the messages that create groups."""
 
 
 def _of_world(seconds: float) -> MPI.Intracomm:
-    """Collective: a communicator of all ranks.
+    """Collective: return a communicator of all ranks.
 
     Raises:
-        DistBackendError: not all came in time.
+        DistBackendError: Not all ranks arrived in time.
     """
     runtime.State.timeout = seconds
     if not _control:
         _control.append(_copy(seconds))
-        here = _control[0].Split_type(MPI.COMM_TYPE_SHARED)  # all have come by now
-        runtime.note_ranks_here(here.size)
-        here.Free()
+        local = _control[0].Split_type(MPI.COMM_TYPE_SHARED)  # all ranks have arrived
+        runtime.set_polls(local.size)
+        local.Free()
     return _copy(seconds)
 
 
 def _of_some(ranks: Sequence[int], name: str, seconds: float) -> MPI.Intracomm:
-    """Collective: a communicator of some ranks of the world, numbered in this order.
+    """Collective: return a communicator of some ranks of the world, numbered in this order.
 
-    MPI would wait for ever for one that doesn't come, so they meet before, with a deadline: in
-    round k each rank hears from the one 2^k places before it.
+    MPI would wait forever for a missing rank, so the ranks first synchronize with a deadline: in
+    round k each rank receives a message from the one 2^k positions before it.
 
     Raises:
-        DistBackendError: not all came in time.
+        DistBackendError: Not all ranks arrived in time.
     """
-    world, many = _control[0], len(ranks)
-    me, tag = list(ranks).index(world.rank), zlib.crc32(name.encode()) % 32768  # all MPIs have it
+    world, size = _control[0], len(ranks)
+    me, tag = list(ranks).index(world.rank), zlib.crc32(name.encode()) % 32768  # valid in all MPIs
     step = 1
-    while step < many:
-        to, source = ranks[(me + step) % many], ranks[(me - step) % many]
-        sent = world.Isend((b"", MPI.BYTE), to, tag)
+    while step < size:
+        target, source = ranks[(me + step) % size], ranks[(me - step) % size]
+        sent = world.Isend((b"", MPI.BYTE), target, tag)
         _wait_for(world.Irecv((bytearray(), MPI.BYTE), source, tag), seconds)
         _wait_for(sent, seconds)
         step *= 2
@@ -195,4 +192,4 @@ def _copy(seconds: float) -> MPI.Intracomm:
 
 def _wait_for(request: MPI.Request, seconds: float) -> None:
     if not runtime.done_in_time(request.Test, seconds):
-        raise runtime.timed_out("making a process group", seconds)
+        raise runtime.timed_out("creating a process group", seconds)

@@ -1,6 +1,6 @@
-"""MPI in this process: how it begins and ends, how a rank waits, and what its errors become.
+"""MPI in this process: initialize and finalize it, wait, and translate its errors.
 
-MPI can begin once in a process and never again, so the end of a group does not end it.
+MPI can be initialized only once per process, so destroying a group doesn't finalize it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mpi4py import MPI
 
 from distdemo.errors import UsageError
 
-FLUSH_TIME = 0.3  # seconds that mpiexec gets to pass on the last output before it is aborted
-SHORT = 5.0  # seconds to wait for the others at the end if something failed here
+FLUSH_S = 0.3  # for mpiexec to forward the last output before it is aborted
+FAILED_EXIT_TIMEOUT_S = 5.0  # for the other ranks at exit, if something failed here
 _LEVELS = {
     "single": MPI.THREAD_SINGLE,
     "funneled": MPI.THREAD_FUNNELED,
@@ -36,15 +36,15 @@ _LEVELS = {
 
 
 class State:
-    """What this process knows of its MPI.
+    """MPI state of this process.
 
     Attributes:
-        ours: MPI was begun here, so it is ended here.
-        process: the one that began it; a process that it forks has the same memory, but no MPI.
-        failed: an op failed or timed out, so other ranks may never come to the end.
-        exit_failed: ``sys.exit`` was called with a status other than 0.
-        timeout: seconds to wait for the others at the end.
-        polls: how often a rank polls without a pause; few, until it is known that it has a core.
+        ours: True if this module initialized MPI and so finalizes it.
+        process: Process that initialized it. A fork copies the memory, but has no MPI.
+        failed: True if an op failed or timed out, so other ranks may never reach the exit.
+        exit_failed: True if ``sys.exit`` was called with a status other than 0.
+        timeout: Seconds to wait for the other ranks at exit.
+        polls: Number of polls without a pause; few until it is known that each rank has a core.
     """
 
     ours = False
@@ -59,70 +59,72 @@ class State:
 
 
 def begin() -> None:
-    """Initialize MPI, once, with as much freedom for threads as it gives.
+    """Initialize MPI, once, and request mpi4py's thread level.
 
     Raises:
-        UsageError: MPI has ended already, or this process was not started as a rank of it.
+        UsageError: MPI is finalized already, or this process wasn't started as a rank.
     """
     if MPI.Is_finalized():
         raise UsageError(
-            "MPI has ended in this process.",
-            "It can begin only once in the life of a process.",
-            "Make the process group before anything calls MPI.Finalize.",
+            "MPI is already finalized in this process.",
+            "It can be initialized only once per process.",
+            "Create the process group before MPI.Finalize is called.",
         )
     if not MPI.Is_initialized():
         _check_pmix()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="suspicious MPI")  # told below, in full
+            warnings.filterwarnings("ignore", message="suspicious MPI")  # reported in detail below
             MPI.Init_thread(_LEVELS[mpi4py.rc.thread_level])
         State.ours, State.process = True, os.getpid()
-        _note_exit_status()
-        atexit.register(end)
+        _record_exit_status()
+        atexit.register(finalize)
     MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
     _check_not_alone()
 
 
-def end() -> None:
-    """Finalize MPI at exit, if it was begun here and the other ranks come to their end too.
+def finalize() -> None:
+    """Finalize MPI at exit, if it was initialized here and the other ranks exit too.
 
-    MPI's own end would wait for ranks that may wait for this one. So a rank that crashed aborts the
-    others, and one that doesn't meet the others in time leaves without finalizing. After
-    ``sys.exit`` with a failure that time is short: the launcher then sees the exit status and ends
-    the others.
+    MPI_Finalize waits for ranks that may be waiting for this one. So a rank that crashed aborts
+    the world, and a rank whose peers don't exit in time exits without finalizing. After a failed
+    op or ``sys.exit`` with a failure, that time is short: the launcher then sees the exit status
+    and stops the other ranks.
     """
     if not State.ours or State.process != os.getpid():
         return
     if MPI.Is_finalized() or not MPI.Is_initialized():
         return
-    if getattr(sys, "last_type", None) is not None:  # an exception that nobody caught
+    if getattr(sys, "last_type", None) is not None:  # an uncaught exception
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # closed, or its reader is gone
                 stream.flush()
-        time.sleep(FLUSH_TIME)
+        time.sleep(FLUSH_S)
         MPI.COMM_WORLD.Abort(1)
-    hurried = State.failed or State.exit_failed
+    timeout = State.timeout
+    if State.failed or State.exit_failed:
+        timeout = min(timeout, FAILED_EXIT_TIMEOUT_S)
     with suppress(MPI.Exception):
         barrier = MPI.COMM_WORLD.Ibarrier()
-        if done_in_time(barrier.Test, min(State.timeout, SHORT) if hurried else State.timeout):
+        if done_in_time(barrier.Test, timeout):
             MPI.Finalize()
 
 
-def _note_exit_status() -> None:
-    """From now on note what ``sys.exit`` is called with: Python doesn't tell it to atexit."""
+def _record_exit_status() -> None:
+    """Wrap ``sys.exit`` to record its status, which Python doesn't pass to atexit."""
     original = sys.exit
 
     @wraps(original)
-    def leave(status: object = None, /) -> NoReturn:
+    def recording_exit(status: object = None, /) -> NoReturn:
         if threading.current_thread() is threading.main_thread():  # elsewhere it ends a thread
-            State.exit_failed = status is not None and status != 0  # a text counts as 1
-        original(status)  # type: ignore[arg-type]  # typed as what is of use, takes anything
+            State.exit_failed = status is not None and status != 0  # a string counts as 1
+        original(status)  # type: ignore[arg-type]  # accepts more than its type
 
-    sys.exit = leave
+    sys.exit = recording_exit
 
 
 @cache
 def takes_cuda() -> bool:
-    """Whether the MPI library reads and writes the memory of CUDA devices."""
+    """Return True if the MPI library supports CUDA memory."""
     if MPI.get_vendor()[0] == "Intel MPI":
         return os.environ.get("I_MPI_OFFLOAD", "0") not in ("", "0")
     with suppress(OSError, AttributeError):
@@ -133,7 +135,7 @@ def takes_cuda() -> bool:
 # --------------------------------------------------------------------------------- launchers
 
 _LAUNCHERS = (
-    # the variable in which it writes how many processes it started; its name; starts ranks of MPI
+    # variable that it sets to the number of processes; its name; True if it starts MPI ranks
     ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec", True),
     ("PMI_SIZE", "An mpiexec of MPICH or Intel MPI", True),
     ("SLURM_STEP_NUM_TASKS", "Slurm's srun", True),
@@ -141,29 +143,29 @@ _LAUNCHERS = (
 )
 _MIXED = (
     "A mixed installation: start the program with the mpiexec of that library "
-    "(the one beside this Python, if both came from wheels)."
+    "(the one next to this Python, if both came from wheels)."
 )
 _SPEAKS_PMIX = re.compile(r"--with-(?:pmi=|pmilib=)?pmix", re.IGNORECASE)
 
 
 def library() -> str:
-    """The name and version of the MPI library, ``MPICH 5.0.2``."""
+    """Return name and version of the MPI library: ``MPICH 5.0.2``."""
     name, version = MPI.get_vendor()
     return f"{name} {'.'.join(map(str, version))}"
 
 
 def _check_pmix() -> None:
-    """Refuse to begin MPI where MPICH would end the process without a word.
+    """Raise `UsageError` if MPICH would exit without a message.
 
-    It does so where it finds PMIX_NAMESPACE, which launchers of Open MPI set, and was not built for
-    PMIx (its ``check_MPIR_CVAR_PMI_VERSION``).
+    It does so if PMIX_NAMESPACE is set, as by Open MPI's launchers, and it wasn't built for PMIx
+    (its ``check_MPIR_CVAR_PMI_VERSION``).
     """
     if MPI.get_vendor()[0] != "MPICH" or "PMIX_NAMESPACE" not in os.environ:
         return
     if "MPIR_CVAR_PMI_VERSION" in os.environ or _SPEAKS_PMIX.search(MPI.Get_library_version()):
         return
     ompi = "OMPI_COMM_WORLD_SIZE" in os.environ
-    launcher = "Open MPI's mpiexec" if ompi else "A launcher that speaks PMIx"
+    launcher = "Open MPI's mpiexec" if ompi else "A PMIx launcher"
     raise UsageError(
         f"{launcher} started this process, but the library that mpi4py loads is {library()}.",
         "PMIX_NAMESPACE is set, and that library was not built for PMIx: it would end the process.",
@@ -172,41 +174,37 @@ def _check_pmix() -> None:
 
 
 def _check_not_alone() -> None:
-    """Refuse to be one rank of one where a launcher says that it started several."""
+    """Raise `UsageError` if a launcher started several processes and MPI has one rank."""
     if MPI.COMM_WORLD.Get_size() > 1:
         return
     known = _LAUNCHERS[-1:] if "TORCHELASTIC_RUN_ID" in os.environ else _LAUNCHERS
     for variable, name, of_mpi in known:
-        said = os.environ.get(variable, "1")
-        if not said.isdigit() or int(said) <= 1:
+        count = os.environ.get(variable, "1")
+        if not count.isdigit() or int(count) <= 1:
             continue
         if of_mpi:
-            why, hint = "which that launcher does not belong to.", _MIXED
+            why, hint = "which needs another launcher.", _MIXED
         else:
-            why = "which learns of other ranks from a launcher of MPI alone."
-            hint = f"{_by_mpiexec(int(said))}; or take another backend, such as gloo."
+            why = "which needs an MPI launcher."
+            hint = f"{_by_mpiexec(int(count))}; or use another backend, such as gloo."
         raise UsageError(
-            f"{name} started {said} processes, but MPI says that each is rank 0 of 1.",
-            f"{variable} is {said}; the library that mpi4py loads is {library()}, {why}",
+            f"{name} started {count} processes, but MPI says that each is rank 0 of 1.",
+            f"{variable} is {count}; the library that mpi4py loads is {library()}, {why}",
             hint,
         )
 
 
-def check_place(rank: int, world_size: int) -> None:
-    """Refuse a rank and a world size that contradict MPI's; -1 stands for not given.
-
-    Raises:
-        UsageError: they do.
-    """
+def check_rank(rank: int, world_size: int) -> None:
+    """Raise `UsageError` if rank or world size differ from MPI's; -1 means not given."""
     world = MPI.COMM_WORLD
     if rank in (-1, world.rank) and world_size in (-1, world.size):
         return
     alone = world.size == 1 < world_size
     raise UsageError(
-        f"This process was to be rank {rank} of {world_size}, "
-        f"but MPI says that it is rank {world.rank} of {world.size}.",
-        f"MPI numbers the ranks itself; the library that mpi4py loads is {library()}.",
-        f"{_by_mpiexec(world_size)}. If one did start them, it is another MPI's: "
+        f"init_process_group got rank {rank} of {world_size}, "
+        f"but MPI says that this process is rank {world.rank} of {world.size}.",
+        f"MPI assigns the ranks; the library that mpi4py loads is {library()}.",
+        f"{_by_mpiexec(world_size)}. If one did start them, it belongs to another MPI: "
         "a mixed installation."
         if alone
         else "Leave rank and world_size out: MPI knows them.",
@@ -215,44 +213,43 @@ def check_place(rank: int, world_size: int) -> None:
 
 def _by_mpiexec(ranks: int) -> str:
     return (
-        f"MPI's ranks are started by mpiexec or srun: mpiexec -n {ranks} python program.py "
-        "(the mpiexec beside this Python, if it came as a wheel)"
+        f"mpiexec or srun starts MPI's ranks: mpiexec -n {ranks} python program.py "
+        "(the mpiexec next to this Python, if it came as a wheel)"
     )
 
 
 # ------------------------------------------------------------------------------------ waiting
 
-POLLS_ON_OWN_CORE = 200  # polls without a pause
-YIELDING = 2.0  # seconds of polls with a yield between them
-PAUSE = 1e-4  # seconds between polls after that: a rank that waits for long costs little
+OWN_CORE_POLLS = 200  # polls without a pause if every rank has a core
+YIELD_S = 2.0  # seconds of polling with yields
+SLEEP_S = 1e-4  # between polls after that, so that long waits cost little
 
 
-def note_ranks_here(ranks: int) -> None:
-    """Take note of how many ranks run on this machine.
+def set_polls(ranks: int) -> None:
+    """Set the number of polls without a pause from the number of ranks on this machine.
 
-    Where there are more ranks than cores, one that polls without yielding takes the core from the
-    one that it waits for.
+    With more ranks than cores, polling without yielding takes the core from the rank waited for.
     """
-    State.polls = POLLS_ON_OWN_CORE if ranks <= (os.cpu_count() or 1) else State.polls
+    State.polls = OWN_CORE_POLLS if ranks <= (os.cpu_count() or 1) else State.polls
 
 
 def done_in_time(test: Callable[[], bool], seconds: float) -> bool:
-    """Poll until the test is passed; False if that takes longer.
+    """Poll until `test` returns True; return False on timeout.
 
     Args:
-        test: whether it is done; MPI goes on with it when it is called.
-        seconds: when to give up.
+        test: Function that returns True when done; calling it lets MPI make progress.
+        seconds: Timeout.
     """
     for _ in range(State.polls):
         if test():
             return True
-    began = time.monotonic()
+    started = time.monotonic()
     while not test():
-        waited = time.monotonic() - began
+        waited = time.monotonic() - started
         if waited > seconds:
             return False
-        if waited > YIELDING:
-            time.sleep(PAUSE)
+        if waited > YIELD_S:
+            time.sleep(SLEEP_S)
         else:
             sched_yield()
     return True
@@ -268,13 +265,13 @@ _LOST_CLASSES = frozenset({MPI.ERR_PROC_ABORTED, MPI.ERR_PROC_FAILED, MPI.ERR_RE
 
 
 def translated(error: MPI.Exception, what: str) -> dist.DistBackendError:
-    """MPI's error as torch's, with the op, the rank and MPI's own words.
+    """Return MPI's error as torch's, with the op, the rank and MPI's text.
 
-    Where MPI tells that another rank is gone, so does the text: "a peer has died".
+    If MPI reports a lost rank, the text says "a peer has died".
 
     Args:
-        error: what mpi4py raised.
-        what: the op, ``all_reduce``.
+        error: Exception of mpi4py.
+        what: Name of the op, ``all_reduce``.
     """
     State.failed = True
     text = " ".join(error.Get_error_string().split())
@@ -282,26 +279,22 @@ def translated(error: MPI.Exception, what: str) -> dist.DistBackendError:
     if error.Get_error_class() in _LOST_CLASSES or _LOST.search(text):
         text += " (a peer has died or closed its connection)"
     elif error.Get_error_class() in (MPI.ERR_ARG, MPI.ERR_COUNT):
-        text += " (a library older than MPI 4, as Open MPI 5 is, takes less than 2^31 elements)"
+        text += " (before MPI 4, and in Open MPI 5, calls are limited to 2^31 - 1 elements)"
     elif error.Get_error_class() == MPI.ERR_TRUNCATE:
-        text += " (the other side sent more than the tensor here holds)"
+        text += " (the sender sent more elements than this tensor has)"
     return dist.DistBackendError(text)
 
 
 def timed_out(what: str, seconds: float) -> dist.DistBackendError:
-    """The error of an op that was not done in time: other ranks never came, or are stuck."""
+    """Return the error of an op that timed out: other ranks never arrived, or are stuck."""
     State.failed = True
     return dist.DistBackendError(
         f"{what} over MPI timed out after {seconds:g} s on rank {MPI.COMM_WORLD.rank}: "
-        "not every rank that it needs took part in time"
+        "not all ranks that it needs took part in time"
     )
 
 
 def expect(condition: bool, text: str) -> None:
-    """Refuse what the caller gave, before any call of MPI.
-
-    Raises:
-        ValueError: the condition does not hold.
-    """
+    """Raise `ValueError` unless the condition holds; for arguments, before MPI is called."""
     if not condition:
         raise ValueError(text)

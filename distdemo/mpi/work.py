@@ -1,4 +1,4 @@
-"""The handle of an op that goes on: done when MPI says so, and kept alive until then."""
+"""The handle of a pending op, kept alive until MPI is done with it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from mpi4py import MPI
 from distdemo.mpi.runtime import done_in_time, timed_out, translated
 
 pending: dict[MpiWork, None] = {}
-"""Every op under way, the oldest first: MPI uses its buffers even if its handle was dropped."""
+"""Pending ops, oldest first. MPI uses their buffers even if the handle was dropped."""
 
 
 class Testable(Protocol):
-    """A request of MPI, or an op that is part of another."""
+    """An MPI request, or an op that is part of another."""
 
     def Test(self, status: MPI.Status | None = None, /) -> bool:  # noqa: N802 - MPI's name
-        """Poll once; whether it is done."""
+        """Poll once; return True if it is done."""
 
 
 class MpiWork(dist.Work):
-    """One op that MPI was asked to do without waiting for it.
+    """One nonblocking op.
 
     Args:
-        what: the op, ``all_reduce``.
-        seconds: how long ``wait`` waits if it is not told.
-        requests: what MPI gave for it, or ops that it is made of; done when all are.
-        tensors: the user's tensors that the op fills, the value of its future.
-        after: what is left to do when MPI is done; holds on to what MPI reads and writes.
+        what: Name of the op, ``all_reduce``.
+        seconds: Default timeout of ``wait``.
+        requests: MPI requests, or ops that it consists of; done when all are.
+        tensors: Output tensors of the user, the value of the future.
+        after: Callback when MPI is done; keeps MPI's buffers alive.
     """
 
     def __init__(
@@ -58,38 +58,38 @@ class MpiWork(dist.Work):
         self._future: Any = None
         self._unresolved: Any = None  # the future, until it has its value
         self._status = MPI.Status() if what == "recv" else None
-        # Let go of ops that ended without anybody polling: two at most, so that it costs little.
+        # Release finished ops that are no longer polled: two at most, so that it costs little.
         for work in list(pending)[:2] if len(pending) > 8 else ():
             work.advance()
         pending[self] = None
 
     def advance(self) -> bool:
-        """Poll once; whether the op is over, well or not. If so, its future is resolved."""
-        over = self._poll()
-        if over and self._unresolved is not None:
+        """Poll once; return True and resolve the future if the op succeeded or failed."""
+        done = self._poll()
+        if done and self._unresolved is not None:
             self._resolve()
-        return over
+        return done
 
     def Test(self, status: MPI.Status | None = None) -> bool:  # noqa: N802 - MPI's name
-        """Poll once, as part of another op; whether it went well.
+        """Poll once, as part of another op; return True if it succeeded.
 
         Raises:
-            Exception: it did not.
+            Exception: The op failed.
         """
-        if not self._poll():  # the future can wait: the other op holds its lock
+        if not self._poll():  # doesn't resolve the future: the other op holds its lock
             return False
         if self._error is not None:
             raise self._error
         return True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until it is over.
+        """Wait for the op.
 
         Args:
-            timeout: how long; nothing or zero: the timeout of its group.
+            timeout: Timeout; by default, or if zero, that of the group.
 
         Raises:
-            DistBackendError: it failed, or took longer.
+            DistBackendError: It failed or timed out.
         """
         if not self._done or self._unresolved is not None:
             seconds = timeout.total_seconds() if timeout else 0.0
@@ -101,41 +101,41 @@ class MpiWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """Wait, as there is no stream that could do so."""
+        """Wait on the host, as there is no stream to do so."""
         self.wait()
 
     def block_current_stream(self) -> None:
-        """Wait, as there is no stream that could do so."""
+        """Wait on the host, as there is no stream to do so."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it is over."""
+        """Return True if the op succeeded or failed."""
         return self.advance()
 
     def is_success(self) -> bool:
-        """Whether it is over, and well."""
+        """Return True if the op succeeded."""
         return self.advance() and self._error is None
 
     def exception(self) -> Exception | None:
-        """What went wrong; None if nothing did so far."""
+        """Return the op's error, or None."""
         return self._error
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors that it filled."""
+        """Return the output tensors."""
         return self._tensors
 
     def source_rank(self) -> int:
-        """Whom a message came from, counted in its group."""
+        """Return the sender's rank in the group."""
         if self._status is None:
-            raise RuntimeError("only an op that receives has a source")
+            raise RuntimeError("only a receive has a source rank")
         return self._status.Get_source()
 
     _source_rank = source_rank
 
     def get_future(self) -> Any:  # noqa: ANN401 - torch's own, typed nowhere
-        """A future of the tensors that it fills; a thread sees to it that it is resolved.
+        """Return a future of the output tensors, which a thread resolves.
 
-        Where MPI takes no calls from a second thread, the op is waited for here instead.
+        If MPI doesn't support calls from several threads, wait for the op instead.
         """
         with self._lock:
             if self._future is None:
@@ -151,7 +151,7 @@ class MpiWork(dist.Work):
         if self._done:
             return True
         with self._lock:
-            if self._is_done():  # by now
+            if self._is_done():  # since the check above
                 return True
             try:
                 while self._requests:
@@ -162,7 +162,7 @@ class MpiWork(dist.Work):
                     self._after()
             except MPI.Exception as error:
                 self._error = translated(error, self._what)
-            except Exception as error:  # noqa: BLE001 - the one that waits gets it
+            except Exception as error:  # noqa: BLE001 - wait() raises it
                 self._error = error
             self._done = True
             self._after = None
@@ -174,7 +174,7 @@ class MpiWork(dist.Work):
         return self._done
 
     def _resolve(self) -> None:
-        """Resolve the future, once; without the lock, as callbacks may ask for anything here."""
+        """Resolve the future once. Not under the lock: callbacks may call any method here."""
         with self._lock:
             future, self._unresolved = self._unresolved, None
         if future is None:
@@ -186,18 +186,18 @@ class MpiWork(dist.Work):
 
 
 class DoneWork(dist.Work):
-    """The handle of an op that was over before it was handed out."""
+    """The handle of an op that is already done."""
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Nothing to wait for."""
+        """Return True."""
         return True
 
     def is_completed(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def is_success(self) -> bool:
-        """It was one."""
+        """Return True."""
         return True
 
 
@@ -205,7 +205,7 @@ DONE = DoneWork()
 
 
 def all_done(seconds: float) -> bool:
-    """Wait for every op under way; whether all ended in that time."""
+    """Wait for all pending ops; return False on timeout."""
 
     def poll() -> bool:
         for work in list(pending):
@@ -216,30 +216,29 @@ def all_done(seconds: float) -> bool:
 
 
 class _Progress:
-    """A thread that polls ops whose future somebody holds: MPI goes on only when it is called.
+    """A thread that polls ops with futures: MPI makes progress only when it is called.
 
-    It runs while there are such ops and hardly longer, so a program that waits by itself pays
-    nothing.
+    It runs only while there are such ops, so programs without futures pay nothing.
     """
 
     POLLS = 20  # without a pause
-    YIELDING = 0.002  # seconds of polls with no more than a yield between them
-    PAUSE = 5e-5  # seconds between polls after that
-    LINGER = 0.05  # seconds that the thread waits for a next op before it ends
-    PARTING = 1.0  # seconds that the process waits for the thread at exit
+    YIELD_S = 0.002  # of polling with yields
+    SLEEP_S = 5e-5  # between polls after that
+    IDLE_S = 0.05  # that the thread waits for a next op before it exits
+    EXIT_TIMEOUT_S = 1.0  # for the thread at exit
 
     def __init__(self) -> None:
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._watched: list[MpiWork] = []
         self._thread: threading.Thread | None = None
-        self._leaving = False
-        self._process = 0  # whose thread it is: a forked process has none, and maybe the lock
-        atexit.register(self._leave)
+        self._exiting = False
+        self._process = 0  # owner of the thread: a fork has no thread, and maybe a locked lock
+        atexit.register(self._exit)
 
     def add(self, work: MpiWork) -> None:
-        with self._news:
+        with self._changed:
             self._watched.append(work)
-            self._news.notify()
+            self._changed.notify()
             if self._thread is None:
                 self._process = os.getpid()
                 self._thread = threading.Thread(target=self._run, name="mpi-futures", daemon=True)
@@ -247,32 +246,32 @@ class _Progress:
 
     def _run(self) -> None:
         while True:
-            with self._news:
-                self._news.wait_for(lambda: self._watched or self._leaving, self.LINGER)
-                if self._leaving or not self._watched:
+            with self._changed:
+                self._changed.wait_for(lambda: self._watched or self._exiting, self.IDLE_S)
+                if self._exiting or not self._watched:
                     self._thread = None
                     return
-            polls, began = 0, time.monotonic()
-            while self._watched and not self._leaving:
-                over = [work for work in list(self._watched) if work.advance()]
-                with self._news:
-                    self._watched = [work for work in self._watched if work not in over]
-                polls, began = (0, time.monotonic()) if over else (polls + 1, began)
-                if polls > self.POLLS and time.monotonic() - began > self.YIELDING:
-                    time.sleep(self.PAUSE)
+            polls, started = 0, time.monotonic()
+            while self._watched and not self._exiting:
+                done = [work for work in list(self._watched) if work.advance()]
+                with self._changed:
+                    self._watched = [work for work in self._watched if work not in done]
+                polls, started = (0, time.monotonic()) if done else (polls + 1, started)
+                if polls > self.POLLS and time.monotonic() - started > self.YIELD_S:
+                    time.sleep(self.SLEEP_S)
                 elif polls > self.POLLS:
                     sched_yield()
 
-    def _leave(self) -> None:
-        """End the thread: torch's C++ must not meet a Python that is going down."""
+    def _exit(self) -> None:
+        """Stop the thread: torch's C++ must not run while the interpreter shuts down."""
         if self._process not in (0, os.getpid()):
             return
-        with self._news:
-            self._leaving = True
-            self._news.notify()
+        with self._changed:
+            self._exiting = True
+            self._changed.notify()
             thread = self._thread
         if thread is not None:
-            thread.join(self.PARTING)
+            thread.join(self.EXIT_TIMEOUT_S)
 
 
 _progress = _Progress()

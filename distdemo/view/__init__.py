@@ -1,4 +1,4 @@
-"""What every view is made of: consoles, tables, numbers as text, failures, progress, plots.
+"""Building blocks of views: consoles, tables, text formats, failures, progress, plots.
 
 Nothing here imports torch.
 """

@@ -1,4 +1,4 @@
-"""A colour for every source rank, the same in every table. Nothing is told by colour alone."""
+"""A colour per source rank, the same in all tables. No information is in the colour alone."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WRONG = "bold red"
 
 
 def of_rank(rank: int) -> str:
-    """The style of data that came from this rank."""
+    """Return the style of data from this rank."""
     return _COLOURS[rank % len(_COLOURS)]
 
 
 def of_source(source: int | None) -> str:
-    """The style of data from this rank, or (None) reduced over several."""
+    """Return the style of data from this rank, or of reduced data for None."""
     return REDUCED if source is None else of_rank(source)

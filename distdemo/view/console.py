@@ -1,4 +1,4 @@
-"""The two consoles, and the signs that fit what the terminal can show."""
+"""The consoles for output and messages, and the signs that a terminal can display."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rich.text import Span, Text
 
 from distdemo.view.foreign import printable
 
-PLAIN_WIDTH = 80  # columns of what is no terminal
+PLAIN_WIDTH = 80  # columns if the output is not a terminal
 FILE_WIDTH = 120  # columns of a text file
-LEAST_WIDTH = 20  # columns below which a terminal can't be what it says
+LEAST_WIDTH = 20  # columns; a narrower terminal must be misreported
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The characters that say something, and what stands for them on a terminal without them."""
+    """Characters with a meaning. `ASCII_SIGNS` replaces them where Unicode isn't available."""
 
     right: str = "✓"
     wrong: str = "✗"
@@ -32,29 +32,29 @@ class Signs:
     dot: str = "·"
 
 
-# Character by character, so that columns stay where they are.
+# One character each, so that columns stay aligned.
 _PLAIN = str.maketrans("−–—×µ·→▸▶★█░═─≠≈±αβΣ⌊⌋", "---xu|>*>*#.=-!~~abS[]")
 ASCII_SIGNS = Signs("ok", "WRONG", "-", "...", ">", "|")
 
 
 class _Console(Console):
-    """A console that shows text from outside as it is, whichever view hands it on."""
+    """A console that escapes unsafe characters in all text, whichever view prints it."""
 
     def render_str(self, text: str, **styled: Any) -> Text:  # noqa: ANN401 - Rich's own
-        """Return a string of a view, such as a table's cell, as printable text."""
+        """Return a string, such as a table's cell, as printable text."""
         return super().render_str(printable(text), **styled)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Draw part of a view; every `Text` comes through here, however deep it is nested."""
+        """Render part of a view. Rich calls this for every `Text`, however deeply nested."""
         if isinstance(renderable, Text):
             renderable = _printable(renderable)
         return super().render(renderable, options)
 
 
 def _printable(text: Text) -> Text:
-    """Return the text with its styles, and with unsafe characters spelled out."""
+    """Return the text with its styles, and with unsafe characters escaped."""
     plain = text.plain
     if printable(plain) == plain:
         return text
@@ -68,24 +68,24 @@ def _printable(text: Text) -> Text:
 
 
 def output(file: object = None) -> Console:
-    """The console for results, on standard output."""
+    """Return the console for results, on standard output."""
     stream = file or sys.stdout
     width = None
     if not _is_terminal(stream) and "COLUMNS" not in os.environ:
         width = PLAIN_WIDTH
     console = _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)  # type: ignore[arg-type]  # any text stream
-    if console.width < LEAST_WIDTH:  # COLUMNS=0, or a terminal that does not know
+    if console.width < LEAST_WIDTH:  # COLUMNS=0, or a terminal with unknown width
         console.width = PLAIN_WIDTH
     return console
 
 
 def show(console: Console, renderable: RenderableType, *, whole: bool = False) -> None:
-    """Print; where it is no terminal, without the blanks that would only fill up its lines.
+    """Print; without trailing spaces unless the console is a terminal.
 
     Args:
-        console: where to.
-        renderable: what.
-        whole: leave long lines to the terminal instead of breaking them: people copy them.
+        console: Console to print on.
+        renderable: Renderable to print.
+        whole: Don't wrap long lines, so that they can be copied.
     """
     unicode = _is_unicode(console)
     if console.is_terminal and unicode:
@@ -100,12 +100,12 @@ def show(console: Console, renderable: RenderableType, *, whole: bool = False) -
 
 
 def messages() -> Console:
-    """The console for errors and warnings, on standard error."""
+    """Return the console for errors and warnings, on standard error."""
     return output(sys.stderr)
 
 
 def signs(console: Console) -> Signs:
-    """The signs that this console's encoding has."""
+    """Return the signs for this console's encoding."""
     return Signs() if _is_unicode(console) else ASCII_SIGNS
 
 
@@ -119,7 +119,7 @@ def _is_terminal(stream: object) -> bool:
 
 
 def as_text(draw: Callable[[Console], RenderableType]) -> str:
-    """What this draws for a console, as the text of a file: no colour, room for wide tables."""
+    """Return a renderable as text for a file, without colour and `FILE_WIDTH` wide."""
     memory = io.StringIO()
     console = _Console(
         file=memory,

@@ -1,4 +1,4 @@
-"""What went wrong: one line of what, one of why, one of what to try; then rank by rank."""
+"""Show failures: what happened, why, what to try, and the outcome of each rank."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from distdemo.view.foreign import one_line
 from distdemo.view.format import duration, plural
 from distdemo.view.tables import frame
 
-MANY = 16
+MANY = 16  # ranks shown
 LONGEST = 160  # characters of an exception's text in a cell
-LAST_LINES = 5  # of what the rank at fault wrote
+LAST_LINES = 5  # lines of output of the rank at fault
 
 
 def show_error(error: DistdemoError) -> None:
-    """An error of ours on standard error, in three lines."""
+    """Print an error to standard error, in three lines."""
     show(messages(), _three_lines(*map(one_line, (error.what, error.why, error.hint))))
 
 
 def failure(report: WorldReport, console: Console, *, traceback: bool = False) -> Group:
-    """A failed world: the verdict, how each rank ended, and the traceback if asked for.
+    """Return the verdict of a failed world, each rank's outcome, and optionally the traceback.
 
-    Of a user's program what ranks wrote and the traceback are shown beside this.
+    For a user's program, the caller shows the ranks' output and the traceback.
 
     Args:
-        report: how it went.
-        console: that it will be printed on.
-        traceback: add the traceback.
+        report: Report of the world.
+        console: Console to print on.
+        traceback: True to add the traceback.
 
     Raises:
-        ValueError: the world did not fail.
+        ValueError: The world did not fail.
     """
     verdict = report.verdict
     if verdict is None:
@@ -59,18 +59,18 @@ def failure(report: WorldReport, console: Console, *, traceback: bool = False) -
     if not all(isinstance(outcome, Returned | Stopped) for outcome in report.outcomes):
         parts.append(_table(report, verdict, signs(console)))
     if not users:
-        parts += _last_words(report, verdict)
+        parts += _last_output(report, verdict)
         if traceback and verdict.traceback:
             parts.append(Text(verdict.traceback.rstrip(), style=colours.QUIET))
     return Group(*parts)
 
 
 def users_traceback(report: WorldReport, *, traceback: bool) -> str:
-    """Where a user's program failed, for a print that breaks no lines; empty for programs of ours.
+    """Return the traceback of a user's program, to print without wrapping; else empty.
 
     Args:
-        report: how it went.
-        traceback: with the frames of libraries.
+        report: Report of the world.
+        traceback: True to include frames of libraries.
     """
     verdict = report.verdict
     if verdict is None or report.world.user_program is None:
@@ -87,7 +87,7 @@ def _three_lines(what: str, why: str, hint: str) -> Text:
 
 
 def _hint(verdict: Verdict, *, traceback: bool) -> str:
-    """The hint; if it points to a traceback that isn't shown, how to see that."""
+    """Return the hint, or how to show the traceback that it refers to."""
     if verdict.traceback and not traceback and "traceback" in verdict.hint:
         return "Add --traceback to see where."
     return verdict.hint
@@ -99,7 +99,7 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
     if report.hosts:
         table.add_column("Host", overflow="fold")
     table.add_column("What happened", overflow="fold")
-    table.add_column("Had got to", overflow="fold")
+    table.add_column("Last phase", overflow="fold")
     table.add_column("After", justify="right", no_wrap=True)
     outcomes, left_out = _selection(report.outcomes, verdict)
     culprit = verdict.ranks[0] if verdict.ranks else None
@@ -125,8 +125,8 @@ def _table(report: WorldReport, verdict: Verdict, sign: Signs) -> RenderableType
 
 
 def _selection(outcomes: Sequence[Outcome], verdict: Verdict) -> tuple[list[Outcome], int]:
-    """The root cause first, then in the order of the ranks; of many, only the first."""
-    order = {rank: place for place, rank in enumerate(verdict.ranks)}
+    """Return the first outcomes, starting with the ranks at fault, and the number left out."""
+    order = {rank: index for index, rank in enumerate(verdict.ranks)}
     ranked = sorted(outcomes, key=lambda o: (order.get(o.rank, len(order)), o.rank))
     return ranked[:MANY], max(0, len(ranked) - MANY)
 
@@ -139,7 +139,7 @@ def _what(outcome: Outcome, *, at_fault: bool, culprit: int | None) -> str:
     if isinstance(outcome, Died):
         if outcome.signal is not None:
             return f"killed by signal {outcome.signal}"
-        return f"ended with exit code {outcome.exit_code}"
+        return f"exited with code {outcome.exit_code}"
     if isinstance(outcome, TimedOut):
         return _late(outcome, at_fault=at_fault)
     if isinstance(outcome, Lost):
@@ -148,13 +148,13 @@ def _what(outcome: Outcome, *, at_fault: bool, culprit: int | None) -> str:
 
 
 def _shortened(text: str) -> str:
-    """As many whole words as a cell has room for."""
+    """Shorten the text to the whole words that fit in a cell."""
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ..."
 
 
-_WORDS = {Stopped: "stopped with the others", Returned: "returned"}
+_WORDS = {Stopped: "stopped with the other ranks", Returned: "returned"}
 
 
 def _late(outcome: TimedOut, *, at_fault: bool) -> str:
@@ -165,13 +165,13 @@ def _late(outcome: TimedOut, *, at_fault: bool) -> str:
     return f"waiting in {where.collective}{place}" if where.collective else place.strip() or "busy"
 
 
-def _last_words(report: WorldReport, verdict: Verdict) -> list[RenderableType]:
-    """The last lines that the first rank at fault wrote, if it wrote any."""
+def _last_output(report: WorldReport, verdict: Verdict) -> list[RenderableType]:
+    """Return the last lines of output of the first rank at fault, if any."""
     if not verdict.ranks:
         return []
     rank = verdict.ranks[0]
     lines = report.outcomes[rank].output.strip().splitlines()[-LAST_LINES:]
     if not lines:
         return []
-    head = f"The last that rank {rank} wrote:"
+    head = f"Last output of rank {rank}:"
     return [Text("\n".join([head, *(f"  {line}" for line in lines)]), style=colours.QUIET)]

@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and lists as short text: the one way in which every view writes them."""
+"""Format numbers, sizes, times and lists as short text, the same in all views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR = 3600  # seconds
 
 
 def number(value: Number) -> str:
-    """At most six significant digits; whole numbers without a point."""
+    """Format a number with at most six significant digits, integers without a point."""
     if isinstance(value, complex):
         sign = "-" if str(value.imag).startswith("-") else "+"
         return f"{number(value.real)}{sign}{number(abs(value.imag))}j"
@@ -34,7 +34,7 @@ def number(value: Number) -> str:
 
 
 def distinct(one: Number | str, other: Number | str) -> tuple[str, str]:
-    """Two numbers as text, with as many digits as it takes to tell them apart; or two texts."""
+    """Format two numbers with enough digits to distinguish them; return strings unchanged."""
     if isinstance(one, str) or isinstance(other, str):
         return str(one), str(other)
     texts = number(one), number(other)
@@ -42,7 +42,7 @@ def distinct(one: Number | str, other: Number | str) -> tuple[str, str]:
 
 
 def digits(value: float) -> str:
-    """Three digits: ``123``, ``12.3``, ``1.23``; a small one keeps its first two: ``0.0012``."""
+    """Format with three digits: ``123``, ``12.3``, ``1.23``; below 0.01 with two: ``0.0012``."""
     if value >= 99.95:
         return f"{value:,.0f}"
     if value >= 9.995:
@@ -54,7 +54,7 @@ def digits(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that people read, three digits: ``850 µs``, ``12.3 ms``, ``1.20 s``."""
+    """Format seconds in a fitting unit with three digits: ``850 µs``, ``12.3 ms``, ``1.20 s``."""
     if not math.isfinite(seconds):
         return "—"
     for unit, scale in (("µs", 1e-6), ("ms", 1e-3)):
@@ -68,7 +68,7 @@ def _three(value: float) -> str:
 
 
 def exact_size(size: int) -> str:
-    """Bytes exactly, in the binary unit that they were typed in: ``64 KiB``; else ``65,532 B``."""
+    """Format bytes exactly, in a binary unit if possible: ``64 KiB``, ``65,532 B``."""
     for unit, scale in BINARY:
         if size >= scale and size % (scale // 4) == 0:
             return f"{size / scale:,g} {unit}"
@@ -76,7 +76,7 @@ def exact_size(size: int) -> str:
 
 
 def short_size(size: float) -> str:
-    """Bytes in a binary unit with three digits at most: ``64 KiB``, ``1.91 GiB``."""
+    """Format bytes in a binary unit with at most three digits: ``64 KiB``, ``1.91 GiB``."""
     for unit, scale in BINARY:
         if size >= scale * 0.9995:
             value = size / scale
@@ -85,7 +85,7 @@ def short_size(size: float) -> str:
 
 
 def decimal_size(count: float) -> str:
-    """Bytes in decimal units, as bandwidths are written (1 MB is 1e6 bytes)."""
+    """Format bytes in decimal units, as in bandwidths (1 MB is 1e6 bytes)."""
     for unit, scale in DECIMAL:
         if count >= scale:
             return f"{count / scale:.4g} {unit}"
@@ -93,7 +93,7 @@ def decimal_size(count: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
-    """Bytes a second in the unit that fits: ``3.90 GB/s``."""
+    """Format bytes per second: ``3.90 GB/s``."""
     for unit, scale in DECIMAL:
         if bytes_per_s >= scale:
             return f"{digits(bytes_per_s / scale)} {unit}/s"
@@ -101,12 +101,12 @@ def rate(bytes_per_s: float) -> str:
 
 
 def percent(share: float) -> str:
-    """``62%``; what is not nothing never reads as nothing."""
+    """Format a share as ``62%``; a positive share is never ``0%``."""
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
 def plus_minus(share: float, sign: str = "±") -> str:
-    """Half an interval's width as a share of its middle: ``±3.1%``; ``>±100%`` if it is wider."""
+    """Format half an interval's width relative to its middle: ``±3.1%``, at most ``>±100%``."""
     if share > 1:
         return f">{sign}100%"
     value = 100 * share
@@ -114,36 +114,36 @@ def plus_minus(share: float, sign: str = "±") -> str:
 
 
 def times(value: float) -> str:
-    """A ratio: ``1.21×``, ``12.4×``, ``340×``."""
+    """Format a ratio: ``1.21×``, ``12.4×``, ``340×``."""
     return f"{digits(value)}×" if math.isfinite(value) else "—"
 
 
 def moved(payload: int, formula: str, factor: float) -> str:
-    """The bytes that an op moves, with the formula's numbers: ``2(n−1)/n × 16 B = 24 B``."""
+    """Format the bytes that an op moves, with the formula: ``2(n−1)/n × 16 B = 24 B``."""
     if formula == "1":
         return decimal_size(payload)
     return f"{formula} × {decimal_size(payload)} = {decimal_size(payload * factor)}"
 
 
 def shape_text(dtype: str, shape: tuple[int, ...]) -> str:
-    """``float32[2, 3]``; a scalar is ``float32[]``."""
+    """Format dtype and shape: ``float32[2, 3]``; ``float32[]`` for a scalar."""
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 rank``, ``4 ranks``."""
+    """Format a count: ``1 rank``, ``4 ranks``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def listing(words: Sequence[str], last: str = "and") -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Format a list: ``a``, ``a and b``, ``a, b and c``."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Ranks as they are typed, with ranges: ``0, 2-5``."""
+    """Format ranks with ranges: ``0, 2-5``."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][-1] + 1:
@@ -154,15 +154,15 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """The places of a long list that are shown: the first, the last, and some evenly between."""
+    """Return up to `most` evenly spaced indices of a list, including the first and the last."""
     if count <= most:
         return list(range(count))
     return [round(step * (count - 1) / (most - 1)) for step in range(most)]
 
 
 def origin(world: WorldReport, versions: Mapping[str, str]) -> str:
-    """How the ranks of a world were started, and the releases of what they run."""
+    """Return the world's start method, and the versions of its software, in two lines."""
     how = f"Started by {world.start_method}: {world.start_reason}."
     if world.engine != "local":
-        how = f"Ranks of a world that others started too ({world.engine})."
+        how = f"Ranks started by {world.engine}."
     return f"{how}\n{', '.join(f'{name} {version}' for name, version in versions.items())}"

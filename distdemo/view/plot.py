@@ -1,6 +1,6 @@
-"""How all our plots look, drawn with matplotlib, and how one becomes a file.
+"""Draw plots with matplotlib, in one style, as PNG or SVG files.
 
-Needs no display and no global state: figures are made as objects, without pyplot.
+Needs no display and no global state: figures are created as objects, without pyplot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from distdemo.view.foreign import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # that it looks for fonts is no news
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # don't report the search for fonts
 
 SETTINGS: Any = {  # matplotlib lists every name in its type
     "font.size": 10,
@@ -31,17 +31,17 @@ SETTINGS: Any = {  # matplotlib lists every name in its type
     "grid.color": "#dddddd",
     "grid.linewidth": 0.8,
     "savefig.dpi": 160,
-    "text.parse_math": False,  # a name with dollar signs is no formula
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "distdemo",  # the same curves make the same file
+    "text.parse_math": False,  # dollar signs in names don't mark formulas
+    "svg.fonttype": "none",  # keep text as text
+    "svg.hashsalt": "distdemo",  # make files reproducible
 }
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#999999")
-"""Told apart by the colour-blind too (Okabe and Ito); their yellow is too pale for a line."""
+"""Colour-blind safe palette of Okabe and Ito, without its yellow, which is too pale for lines."""
 MARKS = "osD^vPX*<>"
-"""Forms of a line's marks, for readers who can't tell the colours apart."""
+"""Marker shapes, for readers who can't distinguish the colours."""
 
 PANEL = 5.5, 5.6  # inches
-MOST_TICKS = 8  # values of x that are named
+MOST_TICKS = 8  # labels on the x axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class Panel:
 
 
 def lines(panels: Sequence[Panel], title: str, notes: Sequence[str], kind: str) -> bytes:
-    """Draw panels beside each other, with one legend.
+    """Draw panels side by side, with one legend.
 
     Args:
-        panels: One at least.
+        panels: At least one panel.
         title: Title of the picture.
         notes: Lines in small type under the title.
         kind: ``png`` or ``svg``.
@@ -93,8 +93,8 @@ def lines(panels: Sequence[Panel], title: str, notes: Sequence[str], kind: str) 
         size = PANEL[0] * max(1.6, len(panels)), PANEL[1]
         figure = Figure(figsize=size, layout="constrained")
         handles: dict[str, Any] = {}
-        for place, panel in enumerate(panels, start=1):
-            axes = figure.add_subplot(1, len(panels), place)
+        for index, panel in enumerate(panels, start=1):
+            axes = figure.add_subplot(1, len(panels), index)
             _draw(axes, panel)
             found, names = axes.get_legend_handles_labels()
             handles |= dict(zip(names, found, strict=True))
@@ -135,18 +135,18 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(panel.y.text(value))))
 
 
-LARGE, SMALL = 13, 8  # points of a title, and of the text under it
-WIDEST, SMALLEST = 90, 170  # characters of each that there is room for
+LARGE, SMALL = 13, 8  # font sizes of the title and the text under it, in points
+WIDEST, SMALLEST = 90, 170  # characters per line of each
 EDGE = 0.15  # inches between the title and the picture's edges
 
 
 def entitle(figure: Figure, title: str, small: str) -> None:
-    """What is shown, at the left, and in small type under it where and with what.
+    """Add a title, at the left, and lines in small type under it.
 
     Args:
-        figure: whose layout is constrained: it leaves room for this.
-        title: in one line.
-        small: the lines under it.
+        figure: Figure with constrained layout, which leaves space for the title.
+        title: One line.
+        small: Lines under it.
     """
     lines = small.split("\n")
     width, height = figure.get_size_inches()
@@ -166,16 +166,16 @@ def entitle(figure: Figure, title: str, small: str) -> None:
     )
     engine = figure.get_layout_engine()
     if engine is not None:
-        engine.set(rect=(0, 0, 1, 1 - whole / height), w_pad=0.1, h_pad=0.06)  # type: ignore[call-arg]  # of the constrained one
+        engine.set(rect=(0, 0, 1, 1 - whole / height), w_pad=0.1, h_pad=0.06)  # type: ignore[call-arg]  # valid for constrained layout
 
 
 def fitted(text: str, most: int) -> str:
-    """So many characters at most."""
+    """Return the text, shortened to at most this many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def saved(figure: Figure, kind: str) -> bytes:
-    """As bytes, so that a file is written whole or not at all; without the date."""
+    """Return the figure as the bytes of a file, without the date."""
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     for text in figure.findobj(Text):
         if printable(text.get_text()) != text.get_text():
@@ -186,6 +186,6 @@ def saved(figure: Figure, kind: str) -> bytes:
 
 
 def short(text: str) -> str:
-    """A power of ten without its decimals, for an axis: ``1.00 ms`` is ``1 ms``."""
+    """Drop trailing zeros for an axis label: ``1.00 ms`` becomes ``1 ms``."""
     number, _, unit = text.partition(" ")
     return f"{float(number.replace(',', '')):g} {unit}"

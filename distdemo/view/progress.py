@@ -1,9 +1,8 @@
-"""What is drawn on standard error while something runs, and wiped at the end.
+"""A progress bar and a spinner on standard error, erased at the end.
 
-Drawn by the caller's own calls or from a timer signal, never from a thread: ranks are forked from
-this process, and a process with threads can't be forked safely. A rank that was forked meanwhile
-draws nothing and wipes nothing. Where it would not be seen (standard error is no terminal, or is
-a dumb one) nothing is drawn.
+Drawn by calls or from a timer signal, never from a thread: ranks are forked from this process,
+and forking a process with threads isn't safe. Ranks that were forked while it is shown neither
+draw nor erase it. Nothing is drawn if standard error isn't a terminal, or is a dumb one.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from typing_extensions import Self
 from distdemo.view.console import messages
 from distdemo.view.foreign import one_line
 
-PATIENCE = 0.5  # seconds before the first frame of a spinner
-INTERVAL = 0.1  # seconds between two drawings
+DELAY_S = 0.5  # before the first frame of a spinner
+INTERVAL_S = 0.1  # between two frames
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _CLEAR = "\r\x1b[2K"
 
 
 def visible() -> bool:
-    """Whether what is drawn on standard error is seen.
+    """Return True if standard error is a terminal that can be redrawn.
 
-    Asked of the stream itself: Rich takes FORCE_COLOR for a terminal.
+    Checks the stream itself, as FORCE_COLOR makes Rich assume a terminal.
     """
     return (
         sys.stderr is not None
@@ -44,26 +43,23 @@ def visible() -> bool:
 
 
 class Progress:
-    """Shows how many cases are done, how many failed, and which one runs; wiped at the end.
-
-    Does nothing where it would not be seen: standard error is no terminal, or is a dumb one. A
-    rank that was forked meanwhile draws nothing and wipes nothing.
+    """A progress bar: cases done, cases failed and the current case.
 
     Args:
-        total: how many cases there are.
-        enabled: whether the user wants to see it.
+        total: Number of cases.
+        enabled: False to show nothing.
     """
 
     def __init__(self, total: int, *, enabled: bool = True) -> None:
         self._owner = os.getpid()
-        self._drawn = -INTERVAL
+        self._drawn = -INTERVAL_S
         self._bar = _bar() if enabled and visible() else None
         if self._bar is not None:
             self._task = self._bar.add_task("", total=total, failed="")
 
     @property
     def visible(self) -> bool:
-        """Whether it is drawn."""
+        """True if it is shown."""
         return self._bar is not None
 
     def __enter__(self) -> Self:
@@ -81,17 +77,17 @@ class Progress:
             self._bar.stop()
 
     def advance(self, done: int, failed: int, now: str) -> None:
-        """Draw, unless that was done a moment ago. Cheap enough to be called at every turn.
+        """Redraw the bar, at most once per `INTERVAL_S`. Cheap; can be called in every iteration.
 
-        The clock on the bar moves only with this: call it while waiting, too.
+        Call it while waiting, too: the clock on the bar advances only with this.
 
         Args:
-            done: how many cases have ended, all in all.
-            failed: how many of them failed.
-            now: what is going on, in a few words.
+            done: Number of finished cases.
+            failed: Number of failed cases.
+            now: Current activity, in a few words.
         """
         moment = monotonic()
-        if self._bar is None or moment - self._drawn < INTERVAL or os.getpid() != self._owner:
+        if self._bar is None or moment - self._drawn < INTERVAL_S or os.getpid() != self._owner:
             return
         self._drawn = moment
         self._bar.update(
@@ -104,7 +100,7 @@ class Progress:
 
 
 def _bar() -> bars.Progress:
-    """Columns: bar, count, failures, clock, and in what room is left, what is going on."""
+    """Return the bar, with count, failures, clock and, in the remaining width, the activity."""
     return bars.Progress(
         bars.BarColumn(bar_width=20),
         bars.MofNCompleteColumn(),
@@ -126,10 +122,7 @@ def _bar() -> bars.Progress:
 
 @contextmanager
 def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
-    """Show a spinner and the seconds gone while the block takes longer than ``PATIENCE``.
-
-    Does nothing where it would not be seen: standard error is no terminal, or is a dumb one.
-    """
+    """Show a spinner and the elapsed seconds if the block takes longer than ``DELAY_S``."""
     if not (enabled and visible() and threading.current_thread() is threading.main_thread()):
         yield
         return
@@ -137,20 +130,20 @@ def spinner(text: str, *, enabled: bool = True) -> Iterator[None]:
         _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else "|/-\\"
     )
     text = one_line(text)
-    began = monotonic()
+    started = monotonic()
     owner = os.getpid()
 
-    def draw(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's form
+    def draw(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
         if os.getpid() == owner:
-            line = f"{_CLEAR}{next(frames)} {text} ({monotonic() - began:.1f} s)"
+            line = f"{_CLEAR}{next(frames)} {text} ({monotonic() - started:.1f} s)"
             os.write(2, line.encode(errors="replace"))
 
     before = signal.signal(signal.SIGALRM, draw)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE, INTERVAL)
+    signal.setitimer(signal.ITIMER_REAL, DELAY_S, INTERVAL_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if monotonic() - began >= PATIENCE:
+        if monotonic() - started >= DELAY_S:
             os.write(2, _CLEAR.encode())

@@ -1,4 +1,4 @@
-"""Tables in the house's style, which become a plain list where the terminal is too narrow."""
+"""Tables in one style, which become lists on narrow terminals."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rich.text import Text
 
 from distdemo.view import colours
 
-ROOMS = (60, 28, 22, 17, 0)
-"""Columns for one tensor: what most tables have, and steps of less."""
-UNLIMITED = 10_000  # columns: to measure how wide a table would like to be
-NARROW = 60  # columns of a terminal below which a table that does not fit becomes a list
-LEAST = 9  # columns, its frame included, that one which folds needs to be readable
-MANY = 16  # ranks up to which all are shown
-ENDS = 4  # of more than that: these many from each end
+WIDTHS = (60, 28, 22, 17, 0)
+"""Maximal widths of a tensor's cell, in the order in which they are tried."""
+UNLIMITED = 10_000  # columns, to measure a table's full width
+NARROW = 60  # columns; on a narrower terminal, a table that doesn't fit becomes a list
+LEAST = 9  # columns that a folding column needs to be readable, including its frame
+MANY = 16  # largest number of ranks of which all are shown
+ENDS = 4  # ranks shown from each end of more than that
 
 Cell = Text | str
 
 
 def frame() -> Table:
-    """An empty table in the house's style; the caller adds columns."""
+    """Return an empty table in the common style; the caller adds columns."""
     return Table(
         box=box.ROUNDED,
         header_style="bold",
@@ -35,7 +35,7 @@ def frame() -> Table:
 
 
 def heading(text: str) -> Text:
-    """The line above a table."""
+    """Return the heading of a table."""
     return Text(text, style="bold")
 
 
@@ -44,9 +44,9 @@ class Column:
     """One column.
 
     Attributes:
-        name: its head.
-        right: numbers stand at the right.
-        folds: a long cell may be broken into lines.
+        name: Column heading.
+        right: True to align cells at the right.
+        folds: True if long cells may wrap.
     """
 
     name: str
@@ -56,13 +56,13 @@ class Column:
 
 @dataclass(slots=True)
 class Grid:
-    """Columns and rows; a row's first cell names it."""
+    """Columns and rows; a row's first cell is its name."""
 
     columns: Sequence[Column]
     rows: list[list[Cell]] = field(default_factory=list)
 
     def table(self) -> Table:
-        """As a table in the house's style."""
+        """Return the grid as a table."""
         table = frame()
         for column in self.columns:
             justify = "right" if column.right else "left"
@@ -78,7 +78,7 @@ class Grid:
         return table
 
     def lines(self) -> Group:
-        """As a list: a heading a row, and under it a line a cell."""
+        """Return the grid as a list: per row a heading, and one line per cell."""
         width = _lead(self) - 4
         parts: list[RenderableType] = []
         for row in self.rows:
@@ -89,42 +89,42 @@ class Grid:
 
 
 def fitting(console: Console, draw: Callable[[int], Grid]) -> Table | Group:
-    """The roomiest of a grid's tables that this console is wide enough for; else the list.
+    """Return the widest of a grid's tables that fits the console, or else the list.
 
     Args:
-        console: that it will be printed on.
-        draw: makes the grid with so many columns for one tensor.
+        console: Console to print on.
+        draw: Function that returns the grid for a maximal width of a tensor's cell.
     """
-    for room in ROOMS:
-        grid = draw(room)
+    for width in WIDTHS:
+        grid = draw(width)
         table = grid.table()
         if widest(console, table) <= console.width:
             return table
-    # A column that does not fold would be cut, and a number without its end is another number.
+    # Other columns would be truncated, which turns a number into another one.
     if console.width >= NARROW and _folds_well(console, grid):
         return table
     return draw(console.width - _lead(grid)).lines()
 
 
 def _folds_well(console: Console, grid: Grid) -> bool:
-    """Whether the columns that fold are left with room to be read in."""
-    rigid = [place for place, column in enumerate(grid.columns) if not column.folds]
+    """Return True if the columns that fold would be wide enough to be readable."""
+    rigid = [index for index, column in enumerate(grid.columns) if not column.folds]
     rest = Grid(
-        [grid.columns[place] for place in rigid],
-        [[row[place] for place in rigid if place < len(row)] for row in grid.rows],
+        [grid.columns[index] for index in rigid],
+        [[row[index] for index in rigid if index < len(row)] for row in grid.rows],
     )
     folding = len(grid.columns) - len(rigid)
     return folding > 0 and widest(console, rest.table()) + folding * LEAST <= console.width
 
 
 def widest(console: Console, table: Table) -> int:
-    """How wide a table would like to be."""
+    """Return a table's full width."""
     unlimited = console.options.update(width=UNLIMITED)
     return console.measure(table, options=unlimited).maximum
 
 
 def _lead(grid: Grid) -> int:
-    """How many columns of a list come before a cell's text: the names, and two at each side."""
+    """Return the indent of a cell's text in a list: the longest name, and two on each side."""
     return max(len(column.name) for column in grid.columns) + 4
 
 
@@ -133,7 +133,7 @@ def _head(name: str, cell: Cell) -> Text:
 
 
 def _entry(name: str, cell: Text) -> list[Text]:
-    """A cell's lines, the first with the column's name."""
+    """Return a cell's lines, the first with the column's name."""
     if not cell.plain:
         return []
     first, *rest = cell.split("\n")
@@ -151,7 +151,7 @@ class Ranked(Protocol):
 
     @property
     def rank(self) -> int:
-        """The rank that it belongs to."""
+        """Rank that it belongs to."""
 
 
 Item = TypeVar("Item", bound=Ranked)
@@ -160,19 +160,19 @@ Item = TypeVar("Item", bound=Ranked)
 def select(
     items: Sequence[Item], ranks: frozenset[int] | None, is_odd: Callable[[Item], bool]
 ) -> Iterator[Item | int]:
-    """The items to show, and between them how many were left out.
+    """Yield the items to show, and between them the number left out.
 
     Args:
-        items: one a rank, in order.
-        ranks: those that the user wants to see; None: the default choice.
-        is_odd: whether an item must be shown wherever it stands.
+        items: One item per rank, in order.
+        ranks: Ranks to show, or None for the default.
+        is_odd: Function that returns True for items that are always shown.
     """
     if ranks is not None:
         yield from (item for item in items if item.rank in ranks)
         return
     skipped = 0
-    for place, item in enumerate(items):
-        at_end = place < ENDS or place >= len(items) - ENDS
+    for index, item in enumerate(items):
+        at_end = index < ENDS or index >= len(items) - ENDS
         if len(items) <= MANY or at_end or is_odd(item):
             if skipped:
                 yield skipped

@@ -36,5 +36,5 @@ def test_a_world_error_names_the_rank_and_ends_with_its_traceback() -> None:
     error = WorldError(FAILED)
     assert (error.rank, error.what) == (1, VERDICT.what)
     assert str(error).endswith("Look.\n\nTrace")
-    with pytest.raises(ValueError, match="without a fault"):
+    with pytest.raises(ValueError, match="a failed world"):
         WorldError(replace(FAILED, verdict=None))

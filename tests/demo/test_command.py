@@ -1,4 +1,4 @@
-"""The operations' commands, ``hello``, ``ops`` and ``explain`` from the command line."""
+"""The op commands, ``hello``, ``ops`` and ``explain`` on the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def document(command, *words):
 
 
 def after(found):
-    """What each rank holds in the end: the numbers of each piece."""
+    """Return each rank's result: the numbers of each piece."""
     return [rank.get("after", []) for rank in found["ranks"]]
 
 
@@ -55,14 +55,14 @@ def test_an_operation_runs_and_is_verified(command, line, expected):
     assert after(found) == expected
 
 
-def test_objects_travel(command):
+def test_objects_are_sent(command):
     words = ["gather", "-n", "2", "--objects", "--values", '{"a": [1]}', "--values", '"ü"']
     code, found, _ = document(command, *words)
     assert code == 0
     assert after(found) == [[{"a": [1]}, "ü"], []]
 
 
-def test_quiet_is_the_verdict_alone_and_a_file_gets_the_rest(command, tmp_path):
+def test_quiet_prints_only_the_verdict_and_a_file_gets_the_rest(command, tmp_path):
     file = tmp_path / "out.json"
     code, out, err = command("scatter", "-n", "2", "-q", "-o", str(file))
     assert (code, err) == (0, "")
@@ -76,7 +76,7 @@ def test_explain_draws_first(command):
     assert out.index("Mistake") < out.index("Verified:")
 
 
-def test_every_rank_of_hello_says_who_it_is(command):
+def test_every_rank_of_hello_introduces_itself(command):
     code, found, _ = document(command, "hello", "-n", "3")
     assert code == 0
     assert [each["rank"] for each in found["ranks"]] == [0, 1, 2]
@@ -114,13 +114,13 @@ REFUSED = [
 
 
 @pytest.mark.usefixtures("no_rank_starts")
-def test_what_can_t_be_carried_out_is_refused(command):
+def test_invalid_command_lines_are_rejected(command):
     for line, first in REFUSED:
         code, out, err = command(*line.split())
         assert (code, out, err.splitlines()[0]) == (2, "", first)
 
 
-def test_a_failed_world_is_told_rank_by_rank(command):
+def test_a_failed_world_is_reported(command):
     code, found, _ = document(
         command, *["barrier", "-n", "2", "--straggler", "1:60", "--timeout", "1"]
     )
@@ -129,7 +129,7 @@ def test_a_failed_world_is_told_rank_by_rank(command):
     assert found["errors"][0]["what"]
 
 
-def test_an_op_that_takes_next_to_nothing_has_a_command_all_the_same():
+def test_an_op_with_few_options_has_a_command():
     bare: Any = Broadcast()
     bare.takes = frozenset({"root", "async_op"})
     made: Any = commands._command_of(bare)
@@ -138,7 +138,7 @@ def test_an_op_that_takes_next_to_nothing_has_a_command_all_the_same():
     assert made.info.epilog.startswith("Try: distdemo broadcast")
 
 
-def test_each_operation_takes_what_it_declares_and_no_more():
+def test_each_operation_has_exactly_its_declared_options():
     for op in ops.REGISTRY.values():
         names = set(getattr(commands, op.name).__signature__.parameters)
         assert op.takes <= names
@@ -146,12 +146,12 @@ def test_each_operation_takes_what_it_declares_and_no_more():
         assert ("root" in names) == ("root" in op.takes)
 
 
-# ------------------------------------------------------------------------- the cases of a check
+# ------------------------------------------------------------------------- cases of check
 
 
 @pytest.fixture(scope="module")
-def made_by() -> Any:
-    """What makes the specs that a command line asks for."""
+def specs_of() -> Any:
+    """Return a function from a command line to its specs."""
     seen = []
     app = typer.Typer()
 
@@ -177,8 +177,8 @@ def made_by() -> Any:
     return make
 
 
-def essence(spec):
-    """The spec without what makes no difference to what runs."""
+def normalized(spec):
+    """Return the spec without fields that don't change what runs."""
     given = spec.objects_json
     return replace(
         spec,
@@ -189,12 +189,12 @@ def essence(spec):
     )
 
 
-def test_a_case_of_a_check_is_what_its_command_line_makes(made_by):
+def test_a_case_of_check_equals_the_specs_of_its_command_line(specs_of):
     cases = [*matrix.quick(seed=5), *matrix.full(seed=5, names=("reduce_scatter", "p2p"))[:40]]
     lines = {case.command("gloo"): case for case in cases[:200] + cases[-40:]}
     checked = set()
     for line, case in lines.items():
         if "check --case" not in line and right_over_gloo(case.op, case.spec):
-            assert [*map(essence, made_by(line))] == [*map(essence, case.specs)], line
+            assert [*map(normalized, specs_of(line))] == [*map(normalized, case.specs)], line
             checked.add(case.op.name)
     assert checked == set(ops.REGISTRY)

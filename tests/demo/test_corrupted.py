@@ -1,4 +1,4 @@
-"""Every op made wrong: the verification finds it, on the ranks and at the place where it is."""
+"""Corrupt every op: the verification must report the wrong ranks and elements."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def wrong_way_round(call, buffers, spec, rank):
     buffers.recv[0].copy_(both[1])
 
 
-# An op, how it is broken, its options; the ranks that hold something wrong, and the first of it.
+# Op, fault, options; ranks with a wrong result, and their first mismatch.
 CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
     ("all_reduce", wrong_element, {}, {2}, {"piece": 0, "index": (1,), "got": 65, "expected": 64}),
     ("all_reduce", wrong_reduce_op, {}, ALL, {"index": (0,), "got": 30, "expected": 60}),
@@ -109,22 +109,22 @@ CORRUPTED: list[tuple[str, Any, dict[str, Any], set[int], dict[str, Any]]] = [
     ("reduce_scatter", shifted_pieces, {}, ALL, {"index": (0,), "got": 68, "expected": 60}),
     ("all_to_all", not_transposed, {}, ALL, {"piece": 1, "got": 2, "expected": 10}),
     ("all_to_all", wrong_offsets, {"splits": [(1, 0, 2, 3)]}, {2}, {"piece": 0, "expected": 1}),
-    # The straggler comes as soon as somebody has left without it, however late it should be.
+    # The straggler arrives as soon as a rank has left without it, whatever its delay.
     ("barrier", nothing_sent, {"straggler": Straggler(1, 60)}, set(), {"expected": 4}),
     ("barrier", nothing_sent, {"straggler": Straggler(1, 60), "monitored": True}, set(), {}),
 ]
 
 
-def one_after_the_other(rank, cases):
+def run_in_turn(rank, cases):
     return [run_op(Numbered(rank, at), op, specs) for at, (op, specs) in enumerate(cases)]  # type: ignore[arg-type]  # as good as a rank
 
 
-def test_a_corrupted_result_is_found_where_it_is():
+def test_a_corrupted_result_is_located():
     cases = []
     for name, how, options, *_ in CORRUPTED:
         op = broken(name, how)
         cases.append((op, make_specs(op, OpOptions(**options), 4)))
-    done = run_world(WorldSpec(4, start_method="fork", lazy=False), one_after_the_other, (cases,))
+    done = run_world(WorldSpec(4, start_method="fork", lazy=False), run_in_turn, (cases,))
     assert done.ok, done.verdict
     for row, records in zip(CORRUPTED, zip(*done.values, strict=True), strict=True):
         _, _, _, ranks, first = row

@@ -1,4 +1,4 @@
-"""Every op in every form on real ranks: right against plain Python, whatever is asked for."""
+"""Every op in every form on real ranks, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NESTED: tuple[Any, ...] = (
     {"deep": [[[[]]]]},
     None,
 )
-"""Objects whose pickles are far from equally long."""
+"""Objects whose pickles have very different lengths."""
 
 
 def all_right(size, cases):
-    """Run them all in one world of this size, and compare each with plain Python."""
+    """Run all cases in one world, and compare the results with plain Python."""
     cases = [case if isinstance(case, tuple) else (case,) for case in cases]
     cases = [specs for specs in cases if is_taken(specs[0])]
     assert cases
@@ -49,7 +49,7 @@ def is_taken(spec):
 
 
 def every_form(n):
-    """A request for every form, blocking and (where it can be) not; with every root."""
+    """Yield a spec for every form, blocking and, if possible, non-blocking."""
     for op, form in FORMS:
         if n >= op.smallest_world:
             spec = example(op, form, n)
@@ -59,7 +59,7 @@ def every_form(n):
 
 
 def uneven(n):
-    """Tensors and parts of unequal lengths, some or all of them empty."""
+    """Yield specs with unequal lengths, some or all of them 0."""
     for rest in ((), (3,)):
         for sizes in (lengths(n), (0,) * n, (100, *(0,) * (n - 1))):
             shape = (max(sizes), *rest)
@@ -92,7 +92,7 @@ def test_every_form_in_a_world_of_its_own(n):
     all_right(n, cases)
 
 
-def test_inference_mode_is_on_only_where_it_was_asked_for():
+def test_inference_mode_is_on_only_if_requested():
     for asked in (False, True):
         with inference(OpSpec("all_reduce", 2, inference=asked)):
             assert torch.is_inference_mode_enabled() is asked
@@ -108,7 +108,7 @@ def test_every_form_in_groups():
     records = all_right(5, cases)[-1]
     first, second = [(7,), (8,)], [(1,), (2,)]
     held = [[piece.values for piece in each.after.pieces] for each in records if each.takes_part]
-    assert held == [first, second, first, second], "what was given to one group stays in it"
+    assert held == [first, second, first, second], "values of one group stay in it"
     places = [(each.group, each.group_rank) for each in records]
     assert places == [(0, 0), (1, 0), (0, 1), (0, None), (1, 1)]
 
@@ -142,11 +142,11 @@ def test_every_op_agrees_with_plain_python(asked):
     )
 
 
-# ------------------------------------------------------------------------- what is told of a run
+# ------------------------------------------------------------------------- results of a run
 
 LATE = OpSpec("barrier", 4, shape=(), straggler=0, straggler_delay_s=0.1)
 MEET = replace(LATE, group_size=2, straggler=1)
-TOLD = {
+SPECS = {
     "uneven": OpSpec("all_gather", 4, shape=(7,), variant="uneven", sizes=(3, 0, 7, 1)),
     "exchange": OpSpec("p2p", 4, pattern="exchange", async_op=True),
     "pair": OpSpec("p2p", 4, src=2, dst=0, pattern="pair", async_op=True),
@@ -159,13 +159,13 @@ TOLD = {
 
 
 @cache
-def told():
-    """What four ranks tell of these, in one world."""
-    return dict(zip(TOLD, all_right(4, TOLD.values()), strict=True))
+def results():
+    """Return the results of these ops on four ranks, in one world."""
+    return dict(zip(SPECS, all_right(4, SPECS.values()), strict=True))
 
 
-def test_the_steps_of_uneven_tensors_are_told():
-    steps = told()["uneven"][1].steps
+def test_the_steps_of_uneven_tensors_are_reported():
+    steps = results()["uneven"][1].steps
     names = [step.name for step in steps]
     assert names == ["all_gather the sizes", "pad to the largest", "all_gather", "trim"]
     assert steps[0].buffer.pieces[0].values == (3, 0, 7, 1)
@@ -175,16 +175,16 @@ def test_the_steps_of_uneven_tensors_are_told():
 
 
 def test_a_batch_returns_before_the_data_has_to_be_there():
-    for record in told()["exchange"]:
+    for record in results()["exchange"]:
         returned, waited = record.events
         assert (returned.what, waited.what) == ("batch_isend_irecv returned", "wait returned")
         assert not waited.unchanged
-    last = max(record.events[0].at_s for record in told()["exchange"])
-    assert all(record.events[1].at_s >= last for record in told()["exchange"])
+    last = max(record.events[0].at_s for record in results()["exchange"])
+    assert all(record.events[1].at_s >= last for record in results()["exchange"])
 
 
 def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there():
-    ranks = told()["pair"]
+    ranks = results()["pair"]
     receiver = {event.what: event for event in ranks[0].events}
     sender = {event.what: event for event in ranks[2].events}
     assert receiver["irecv returned"].unchanged
@@ -196,28 +196,28 @@ def test_both_calls_of_a_nonblocking_pair_return_before_the_data_has_to_be_there
 
 
 def test_an_async_op_times_the_launch_and_the_wait():
-    for record in told()["async"]:
+    for record in results()["async"]:
         assert record.time_s == record.launch_s + record.wait_s
 
 
 def test_the_buffers_of_the_other_ranks_are_undefined_after_a_reduce():
-    records = told()["reduce"]
+    records = results()["reduce"]
     assert [record.after.undefined for record in records] == [True, False, True, True]
     assert shown(records[1].after) == [[4.0] * 4]
     assert records[0].verification.checked == 0
 
 
 @pytest.mark.parametrize("name", ["barrier", "monitored", "groups"])
-def test_nobody_leaves_a_barrier_before_the_straggler_has_come(name):
+def test_no_rank_leaves_a_barrier_before_the_straggler_arrives(name):
     groups = [(0, 3), (1, 2)] if name == "groups" else [(0, 1, 2, 3)]
     for members in groups:
-        came = [told()[name][rank].attendance for rank in members]
-        last = max(each.arrived_s for each in came)
-        assert all(each.left_s >= last for each in came)
-        assert [each.present for each in came] == [len(members)] * len(members)
+        found = [results()[name][rank].attendance for rank in members]
+        last = max(each.arrived_s for each in found)
+        assert all(each.left_s >= last for each in found)
+        assert [each.present for each in found] == [len(members)] * len(members)
 
 
-def test_a_monitored_barrier_names_the_rank_that_does_not_come():
+def test_a_monitored_barrier_names_the_missing_rank():
     late = OpSpec("barrier", 3, shape=(), monitored=True, straggler=2, straggler_delay_s=60)
     spec = replace(late, monitor_timeout_s=1.5)
     done = run_world(WorldSpec(3, lazy=False), run_op, (ops.REGISTRY["barrier"], (spec,)))

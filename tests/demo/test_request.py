@@ -1,4 +1,4 @@
-"""What an op's options make of it: specs, worlds and refusals; nothing runs here."""
+"""Specs, worlds and errors from an op's options; nothing runs here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from distdemo.ops.spec import OpSpec
 
 
 @pytest.fixture(autouse=True)
-def _as_with_a_torch_that_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What older releases of torch don't do is no matter here."""
+def _capabilities_of_a_recent_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the tests independent of the installed release."""
     known = capabilities.by_release("gloo")
     assert known is not None
     monkeypatch.setattr(contract, "capabilities", lambda _: known.of("2.13"))
 
 
 def specs(name: str, **given: Any) -> tuple[OpSpec, ...]:
-    """What is asked for by these options of the op's command."""
+    """Return the specs of an op's command with these options."""
     return make_request(ops.REGISTRY[name], OpOptions(**given), Session(name))[0]
 
 
@@ -77,7 +77,7 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-def test_each_form_is_what_its_options_say() -> None:
+def test_options_choose_the_form() -> None:
     for name, given, expected in FORMS:
         made = spec(name, **given)
         assert {field: getattr(made, field) for field in expected} == expected, (name, given)
@@ -113,37 +113,37 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = [
     ("all_reduce", {"values": ["1", "2"], "world_size": 3}, "--values has 2 rows for 3 ranks."),
     ("all_reduce", {"values": ["1.5", "2"], "dtype": "int8"}, "--values: 1.5 does not fit int8."),
     ("all_reduce", {"values": ["1", "300"], "dtype": "uint8"}, "--values: 300 does not fit uint8."),
-    ("all_reduce", {"values": ["1", "2"], "fill": "1"}, "--values and --fill don't go together."),
-    ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape asks for 3 elements"),
+    ("all_reduce", {"values": ["1", "2"], "fill": "1"}, "--values and --fill can't be combined."),
+    ("all_reduce", {"values": ["1", "2"], "shape": Shape((3,))}, "--shape needs 3 elements"),
     ("all_reduce", {"fill": "one"}, "--fill one: that is not a number."),
     ("all_reduce", {"fill": "rank", "dtype": "bool"}, "--fill rank: 3 does not fit bool."),
-    ("all_reduce", {"fill": "1", "seed": 1}, "--fill and --seed don't go together."),
+    ("all_reduce", {"fill": "1", "seed": 1}, "--fill and --seed can't be combined."),
     ("all_reduce", {"reduce_op": "premul_sum", "factor": 3.0}, "gloo can't do all-reduce"),
-    ("all_reduce", {"factor": 3.0}, "--factor means nothing without --reduce-op premul_sum."),
+    ("all_reduce", {"factor": 3.0}, "--factor requires --reduce-op premul_sum."),
     ("all_reduce", {"dtype": "int32", "reduce_op": "avg"}, "gloo can't do all-reduce --reduce-op"),
     ("all_reduce", {"group": RankList((0, 0))}, "--group 0,0: not a group."),
     ("all_reduce", {"split": parse_split("3")}, "--split 3: 4 ranks can't be split like that."),
     ("all_reduce", {"device": "cuda"}, "--device cuda needs a GPU."),
-    ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers a rank for 2"),
-    ("scatter", {"objects": True, "async_op": True}, "--async and --objects don't go together."),
-    ("scatter", {"objects": True, "shape": Shape((2,))}, "--shape and --objects don't go"),
+    ("reduce_scatter", {"values": ["1,2,3", "4,5,6"]}, "--values has 3 numbers per rank for 2"),
+    ("scatter", {"objects": True, "async_op": True}, "--async and --objects can't be combined."),
+    ("scatter", {"objects": True, "shape": Shape((2,))}, "--shape and --objects can't be combined"),
     ("gather", {"objects": True, "values": ["{", "1"]}, "--values {: that is not JSON."),
-    ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven don't go"),
-    ("all_gather", {"uneven": True, "variant": "single"}, "--uneven and --variant single don't"),
+    ("all_gather", {"uneven": True, "shape": Shape((2,))}, "--shape and --uneven can't be"),
+    ("all_gather", {"uneven": True, "variant": "single"}, "--uneven and --variant single can't"),
     ("all_gather", {"sizes": (1, 2), "world_size": 3}, "--sizes 1,2 has 2 lengths for 3 ranks."),
     ("all_gather", {"sizes": (0, 0)}, "--sizes: all lengths are 0."),
     ("all_to_all", {"splits": [(1, 2)], "world_size": 3}, "--splits 1,2 has 2 lengths for 3"),
     ("all_to_all", {"splits": [(1, 2)] * 3, "world_size": 2}, "--splits was given 3 times for 2"),
-    ("all_to_all", {"splits": [(1, 2)], "shape": Shape((4,))}, "--splits asks for 3 elements"),
+    ("all_to_all", {"splits": [(1, 2)], "shape": Shape((4,))}, "--splits needs 3 elements"),
     ("p2p", {"world_size": 1}, "--world-size 1 is too small: at least 2."),
     ("p2p", {"src": 1, "dst": 1}, "--src and --dst are both 1."),
     ("p2p", {"src": 1, "pattern": "ring"}, "--src and --dst can't be combined with"),
-    ("barrier", {"monitored": True, "async_op": True}, "--async and --monitored don't go"),
+    ("barrier", {"monitored": True, "async_op": True}, "--async and --monitored can't be"),
     ("barrier", {"straggler": Straggler(4, 1)}, "--straggler 4: there is no such rank."),
 ]
 
 
-def test_what_does_not_go_together_is_refused() -> None:
+def test_invalid_options_are_rejected() -> None:
     for name, given, first in REFUSED:
         with pytest.raises(UsageError) as caught:
             specs(name, **given)
@@ -151,7 +151,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         assert caught.value.hint
 
 
-def test_values_come_from_a_file_with_a_line_a_rank(tmp_path: Path) -> None:
+def test_values_are_read_from_a_file_with_one_line_per_rank(tmp_path: Path) -> None:
     file = tmp_path / "values.txt"
     file.write_text("# two ranks\n1, 2\n\n3 4\n", encoding="utf-8")
     assert spec("all_reduce", values=[str(file)]).values == ((1, 2), (3, 4))
@@ -168,7 +168,7 @@ def test_values_come_from_a_file_with_a_line_a_rank(tmp_path: Path) -> None:
         spec("all_reduce", values=[str(file)])
 
 
-def test_numbers_are_read_as_people_write_them() -> None:
+def test_numbers_are_parsed() -> None:
     for text, dtype, number in (
         ("1e3", "int32", 1000),
         ("true", "bool", True),
@@ -180,12 +180,12 @@ def test_numbers_are_read_as_people_write_them() -> None:
     ):
         assert spec("broadcast", values=[text], dtype=dtype).values == ((number,), None, None, None)
     for text, dtype, reason in (
-        ("16777217", "float32", "holds whole numbers exactly up to 16777216"),
+        ("16777217", "float32", "represents integers exactly up to 16777216"),
         ("1e39", "float32", "The largest float32 is"),
         ("nan", "int32", "whole number"),
         ("2", "bool", "A bool is true or false"),
         ("1j", "float64", "It is a complex number"),
-        ("-1", "uint8", "goes from 0 to 255"),
+        ("-1", "uint8", "range of uint8 is 0 to 255"),
     ):
         with pytest.raises(UsageError) as caught:
             spec("broadcast", values=[text], dtype=dtype)

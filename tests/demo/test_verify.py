@@ -42,7 +42,7 @@ def test_wrong_elements_are_counted_and_named_by_piece_and_index() -> None:
     assert verify([tensor(1, 2)], None) == verify([], []) == Verification(ok=True, checked=0)
 
 
-def test_all_wrong_ones_are_counted_but_only_the_first_few_are_kept() -> None:
+def test_all_mismatches_are_counted_but_only_the_first_few_are_kept() -> None:
     wanted = [Expected(torch.zeros(5)) for _ in range(200)]
     result = verify([torch.ones(5) for _ in range(200)], wanted)
     assert (result.checked, result.wrong) == (1000, 1000)
@@ -74,11 +74,11 @@ def test_every_element_type_can_be_compared() -> None:
     assert verify([odd], [exactly(True, dtype=torch.bool)]).mismatches[0].got == "byte 2"
 
 
-def test_nan_and_infinities_are_matched_only_by_themselves() -> None:
+def test_nan_and_infinities_equal_only_themselves() -> None:
     assert verify([tensor(NAN, 1)], [exactly(NAN, 1)]).ok
     assert same(tensor(1, NAN), tensor(1, NAN))
     assert not same(tensor(1, NAN), tensor(1, 2))
-    # The bound of an infinity is infinite as well, and everything is within that.
+    # The bound of an infinity is infinite, too, so every number is within it.
     assert verify([tensor(INF)], [within(INF, INF)]).ok
     for got, wanted in (
         (NAN, exactly(0)),
@@ -91,7 +91,7 @@ def test_nan_and_infinities_are_matched_only_by_themselves() -> None:
         assert verify([tensor(got)], [wanted]).wrong == 1, (got, wanted)
 
 
-def test_a_bound_holds_for_its_own_element_alone() -> None:
+def test_a_bound_applies_only_to_its_own_element() -> None:
     exact = verify([tensor(1 + 2**-23)], [exactly(1)])
     assert (exact.wrong, exact.tolerance) == (1, 0)
     wanted = Expected(tensor(1, 1), torch.tensor([0.5, 0.0], dtype=torch.float64))
@@ -104,7 +104,7 @@ def test_a_bound_holds_for_its_own_element_alone() -> None:
     assert (result.ok, result.tolerance) == (True, 0.25)
 
 
-def test_objects_are_compared_whole_and_by_kind() -> None:
+def test_objects_are_compared_by_value_and_type() -> None:
     one, other = {"a": [1, None, NAN]}, {"a": [1, 2, NAN]}
     assert verify_objects([one, "x"], [one, "x"]) == Verification(ok=True, checked=2)
     result = verify_objects([one, one], [one, other])
@@ -115,7 +115,7 @@ def test_objects_are_compared_whole_and_by_kind() -> None:
     assert len(verify_objects([0] * 20, [1] * 20).mismatches) == SHOWN
 
 
-def test_a_shape_or_a_number_of_pieces_that_differs_is_an_error_of_ours() -> None:
+def test_different_shapes_or_numbers_of_pieces_raise() -> None:
     for got in ([tensor(1, 2, 3)], [torch.ones(2, 1)], []):
         with pytest.raises(ValueError, match=r"shape|pieces"):
             verify(got, [exactly(1, 2)])

@@ -1,4 +1,4 @@
-"""The tables of operations, hello and explanations, as whole texts."""
+"""Tables of operations, hello and explanations, compared with golden files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golden import drawn, golden
 from distdemo import ops
 from distdemo.demo.explain import explain_op
 from distdemo.demo.part import part_of
-from distdemo.demo.rank import keep, op_report
+from distdemo.demo.rank import op_report, summarize
 from distdemo.demo.records import (
     Attendance,
     CallStep,
@@ -43,7 +43,7 @@ WHY = "torch is imported once, for all ranks"
 
 
 def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
-    """The report of an op that went well, without a rank: each holds what it should."""
+    """Return the report of a successful op, made up without starting ranks."""
     op, size = ops.REGISTRY[specs[0].op], size or specs[0].group_size
     results = []
     for rank in range(size):
@@ -55,12 +55,12 @@ def imagined(*specs: OpSpec, size: int = 0, **more: Any) -> Any:
         if not isinstance(result, Undefined):
             from_ranks = [None if s.reduced else spec.member(s.ranks[0]) for s in result]
             got = [each.tensor for each in expected(mine, part.rank, spec) or ()]
-            after = keep(got, from_ranks, spec, listed=mine.is_listed(spec))
+            after = summarize(got, from_ranks, spec, listed=mine.is_listed(spec))
         results.append(
             RankResult(
                 rank=rank,
                 takes_part=mine.takes_part(part.rank, spec),
-                before=keep(before, [rank] * len(before), spec, listed=mine.list_before),
+                before=summarize(before, [rank] * len(before), spec, listed=mine.list_before),
                 after=after,
                 expected=after,
                 verification=Verification(ok=True, checked=0 if after.undefined else 4),
@@ -162,7 +162,7 @@ PIECE = Piece((2, 3), tuple(range(6)), source=1)
 LONG = Piece((100,), tuple(range(16)), tuple(range(84, 100)), None)
 
 
-def test_what_is_held_fits_its_room() -> None:
+def test_cells_fit_their_width() -> None:
     for holding, room, lines in (
         (Holding(), 60, ["nothing"]),
         (Holding(undefined=True), 60, ["undefined"]),
@@ -179,7 +179,7 @@ def test_what_is_held_fits_its_room() -> None:
         assert len(sources(holding, Signs()).plain.split("\n")) == len(lines)
 
 
-def test_the_document_has_the_numbers_and_no_texts_of_the_screen() -> None:
+def test_the_document_has_numbers_and_no_display_texts() -> None:
     found = encode(REPORTS["wrong"])
     assert found["op"]["name"] == "all_reduce"
     assert found["ranks"][2]["mismatches"] == [

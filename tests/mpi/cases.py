@@ -1,4 +1,4 @@
-"""What every rank of a world over MPI tries, against plain Python; the program that tries it.
+"""Test cases that every rank of an MPI world runs, checked against plain Python.
 
 ``mpiexec -n 3 python cases.py [CASE...]`` prints one line of JSON a case and rank. A case is called
 with its rank and the number of ranks, on every rank, in the same order.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Case = Callable[[int, int], None]
 
 CASES: dict[str, Case] = {}
-SOON = timedelta(seconds=0.5)
+SHORT_TIMEOUT = timedelta(seconds=0.5)
 
 
 def case(function: Case) -> Case:
@@ -45,10 +45,10 @@ def case(function: Case) -> Case:
 
 
 def held(rank: int, dtype: str, count: int = 3) -> list[Any]:
-    """What a rank starts with: ``[r + 1, r + 2, ...]``, or a pattern of truth values."""
+    """Return a rank's input: ``[r + 1, r + 2, ...]``, or a pattern of bools."""
     if dtype == "bool":
-        return [(rank >> place) % 2 == 0 for place in range(count)]
-    return [rank + 1 + place for place in range(count)]
+        return [(rank >> index) % 2 == 0 for index in range(count)]
+    return [rank + 1 + index for index in range(count)]
 
 
 def tensor(rank: int, dtype: str = "float32", count: int = 3) -> torch.Tensor:
@@ -56,7 +56,7 @@ def tensor(rank: int, dtype: str = "float32", count: int = 3) -> torch.Tensor:
 
 
 def same(found: torch.Tensor, wanted: Any) -> None:
-    """Element for element, the wanted numbers rounded as the dtype rounds them."""
+    """Assert that all elements equal the wanted numbers, rounded to the dtype."""
     wide = torch.complex128 if found.is_complex() else torch.float64
     rounded = torch.as_tensor(wanted, dtype=wide).to(found.dtype).to(wide).flatten()
     got = found.detach().to(wide).flatten()
@@ -64,7 +64,7 @@ def same(found: torch.Tensor, wanted: Any) -> None:
 
 
 def bits(numbers: torch.Tensor) -> torch.Tensor:
-    """Wide numbers as they are in memory, so that zeros differ by their sign; NaNs are alike."""
+    """Return the bits of floats, so that zeros differ by sign, with all NaNs equal."""
     real = torch.view_as_real(numbers) if numbers.is_complex() else numbers
     return real.masked_fill(real.isnan(), math.nan).contiguous().view(torch.int64)
 
@@ -80,7 +80,7 @@ def refused(error: type[Exception], text: str) -> Iterator[None]:
 
 
 def total(name: str, rows: list[list[Any]], dtype: str) -> list[Any]:
-    """The rows reduced in plain Python."""
+    """Return the rows reduced in plain Python."""
     results = []
     for column in zip(*rows, strict=True):
         value = column[0] * 2 if name == "premul_sum" else column[0]
@@ -99,7 +99,7 @@ def torch_op(name: str) -> Any:
 
 
 def reductions() -> Iterator[tuple[str, str, Any, bool]]:
-    """Every dtype and reduce op, and whether the two go together."""
+    """Yield every dtype and reduce op, and True if they can be combined."""
     for dtype, kind in DTYPES.items():
         for name, reduction in REDUCTIONS.items():
             op = torch_op(name)
@@ -123,7 +123,7 @@ def reduce_scatter_of_every_dtype_and_reduce_op(rank: int, n: int) -> None:
 @case
 def all_reduce_of_every_dtype_and_reduce_op(rank: int, n: int) -> None:
     for dtype, name, op, good in reductions():
-        if not good or dtype.startswith("complex"):  # torch refuses most of these by itself
+        if not good or dtype.startswith("complex"):  # torch rejects most of these
             continue
         found = tensor(rank, dtype)
         dist.all_reduce(found, op)
@@ -131,20 +131,20 @@ def all_reduce_of_every_dtype_and_reduce_op(rank: int, n: int) -> None:
 
 
 @case
-def nan_wins_on_every_rank(rank: int, n: int) -> None:
+def nan_propagates_on_every_rank(rank: int, n: int) -> None:
     floats = [name for name, kind in DTYPES.items() if kind.kind == "float"]
     assert {"float16", "float32", "float64"} <= set(floats)
     for dtype in floats:
         for op, wanted in ((dist.ReduceOp.MAX, float(n)), (dist.ReduceOp.MIN, 1.0)):
             for sign in (1.0, -1.0):
-                for count in (n + 1, 70_000):  # each way of waiting, and more than one block
+                for count in (n + 1, 70_000):  # both ways of waiting, and more than one block
                     mine = torch.full((count,), rank + 1.0).to(getattr(torch, dtype))
                     mine[rank] = math.copysign(math.nan, sign)
                     over_all(mine, op, [math.nan] * n + [wanted])
 
 
 def over_all(mine: torch.Tensor, op: Any, wanted: list[float]) -> None:
-    """Reduce in every form; compare as far as the wanted numbers go, the rest with the last."""
+    """Reduce in every form; compare with the wanted numbers, the last of which repeats."""
     rank, n = dist.get_rank(), dist.get_world_size()
     whole = torch.full((mine.numel(),), wanted[-1], dtype=torch.float64)
     whole[: len(wanted)] = torch.tensor(wanted, dtype=torch.float64)
@@ -217,7 +217,7 @@ def short_floats_are_rounded_once(rank: int, n: int) -> None:
 
 
 @case
-def whole_numbers_wrap_around(rank: int, n: int) -> None:
+def integers_wrap_around(rank: int, n: int) -> None:
     found = torch.tensor([100, 127], dtype=torch.int8)
     dist.all_reduce(found)
     same(found, [wrapped(100 * n, "int8"), wrapped(127 * n, "int8")])
@@ -293,10 +293,10 @@ def all_gather_in_all_forms(rank: int, n: int) -> None:
     same(single, wanted)
     single = torch.zeros(3 * n)
     single[3 * rank : 3 * rank + 3] = tensor(rank)
-    group._allgather_base(single, single[3 * rank : 3 * rank + 3]).wait()  # in its place already
+    group._allgather_base(single, single[3 * rank : 3 * rank + 3]).wait()  # in place
     same(single, wanted)
     single[:3] = tensor(rank)
-    group._allgather_base(single, single[:3]).wait()  # in the place of rank 0
+    group._allgather_base(single, single[:3]).wait()  # in rank 0's part
     same(single, wanted)
     two = [torch.empty(n), torch.empty(2 * n)]
     ones = [torch.full((1,), float(rank)), torch.full((2,), float(rank))]
@@ -329,7 +329,7 @@ def all_to_all_in_all_forms(rank: int, n: int) -> None:
 
 @case
 def all_reduce_of_large_tensors(rank: int, n: int) -> None:
-    found = torch.full((100_001,), rank + 1.0)  # beyond what is polled: a barrier, then blocking
+    found = torch.full((100_001,), rank + 1.0)  # large: a barrier, then the blocking form
     dist.all_reduce(found)
     assert found.eq(sum(range(1, n + 1))).all()
     dist.broadcast(found.fill_(rank), 1)
@@ -371,7 +371,7 @@ def objects(rank: int, n: int) -> None:
 def messages_with_tags(rank: int, n: int) -> None:
     to, source = (rank + 1) % n, (rank - 1) % n
     handles = [dist.isend(torch.tensor([rank, tag]), to, tag=tag) for tag in (0, 5, 1_000_000, 5)]
-    for tag in (1_000_000, 5, 5, 0):  # not the order in which they were sent
+    for tag in (1_000_000, 5, 5, 0):  # not in the order of the sends
         found = torch.zeros(2, dtype=torch.int64)
         assert dist.recv(found, source, tag=tag) == source
         same(found, [source, tag])
@@ -467,7 +467,7 @@ def handles_of_every_op(rank: int, n: int) -> None:
 
 
 @case
-def futures_come_though_nobody_waits(rank: int, n: int) -> None:
+def futures_resolve_without_a_wait(rank: int, n: int) -> None:
     found = torch.tensor([float(rank)])
     came = threading.Event()
     handle = cast("Any", dist.all_reduce(found, async_op=True))
@@ -480,14 +480,14 @@ def futures_come_though_nobody_waits(rank: int, n: int) -> None:
     assert came.wait(20)
     same(doubled.wait(), [2 * sum(range(n))])
     assert handle.is_completed()
-    assert handle.get_future().value()[0] is found  # asked for once it was over
+    assert handle.get_future().value()[0] is found  # requested after the op was done
     late = cast("Any", dist.barrier(async_op=True))
     late.wait()
     assert late.get_future().wait() == []
 
 
 @case
-def futures_whose_callbacks_ask_for_more(rank: int, n: int) -> None:
+def futures_whose_callbacks_call_again(rank: int, n: int) -> None:
     found, again = torch.ones(1), torch.ones(1)
     handle = cast("Any", dist.all_reduce(found, async_op=True))
     seen: list[Any] = []
@@ -506,20 +506,20 @@ def futures_whose_callbacks_ask_for_more(rank: int, n: int) -> None:
 
 
 @case
-def a_forked_process_leaves_mpi_alone(rank: int, n: int) -> None:
+def a_forked_process_does_not_finalize_mpi(rank: int, n: int) -> None:
     cast("Any", dist.all_reduce(torch.ones(1), async_op=True)).get_future().wait()
     child = os.fork()
     if child == 0:
-        atexit._run_exitfuncs()  # as at the end of a program, without what pytest has to do
+        atexit._run_exitfuncs()  # as at exit, but without pytest's handlers
         os._exit(7)
-    assert ended_in_time(child) == 7
+    assert exit_code(child) == 7
     found = torch.ones(1)
     dist.all_reduce(found)
     same(found, [n])
 
 
-def ended_in_time(child: int) -> int:
-    """The exit code of a process; it is killed if it has none after 5 s, half of an op's time."""
+def exit_code(child: int) -> int:
+    """Return the exit code of a process; kill it after 5 s, half of an op's timeout."""
     status: list[int] = []
     waiting = threading.Thread(target=lambda: status.append(os.waitpid(child, 0)[1]))
     waiting.start()
@@ -546,7 +546,7 @@ def handles_that_are_dropped(rank: int, n: int) -> None:
 
 
 @case
-def groups_of_some(rank: int, n: int) -> None:
+def subgroups(rank: int, n: int) -> None:
     some = [0, n - 1]
     group = dist.new_group(some)
     other = dist.new_group([0, 1], backend="mpi")
@@ -582,7 +582,7 @@ def groups_of_some(rank: int, n: int) -> None:
 
 
 @case
-def gaps_in_memory(rank: int, n: int) -> None:
+def strided_tensors(rank: int, n: int) -> None:
     whole = torch.full((4, 3), -1.0)
     column = whole[:, 1]
     dist.all_reduce(column.fill_(rank))
@@ -594,7 +594,7 @@ def gaps_in_memory(rank: int, n: int) -> None:
     dist.all_gather(room, torch.full((3, 2), float(rank))[:, 1])
     same(torch.cat(room), [r for r in range(n) for _ in range(3)])
     flipped = torch.tensor([complex(1, rank)]).conj()
-    group = cast("Any", dist.group.WORLD)  # torch itself refuses lazy conjugates in most ops
+    group = cast("Any", dist.group.WORLD)  # torch rejects lazy conjugates in most ops
     if rank == 1:
         group.send([flipped], 2, 0).wait()
         group.send([flipped.imag], 2, 0).wait()
@@ -612,7 +612,7 @@ def gaps_in_memory(rank: int, n: int) -> None:
 
 
 @case
-def scalars_and_nothing(rank: int, n: int) -> None:
+def scalars_and_empty_tensors(rank: int, n: int) -> None:
     scalar = torch.tensor(float(rank))
     dist.all_reduce(scalar)
     assert scalar.item() == sum(range(n))
@@ -632,7 +632,7 @@ def scalars_and_nothing(rank: int, n: int) -> None:
 
 
 @case
-def autograd_is_left_alone(rank: int, n: int) -> None:
+def autograd_is_not_affected(rank: int, n: int) -> None:
     leaf = torch.full((2,), float(rank), requires_grad=True)
     dist.all_reduce(leaf)
     dist.all_reduce(leaf, dist.ReduceOp.AVG)
@@ -644,7 +644,7 @@ def autograd_is_left_alone(rank: int, n: int) -> None:
     room = [torch.empty(2) for _ in range(n)]
     dist.all_gather(room, (leaf * 2)[:])
     assert not room[0].requires_grad
-    room[0].mul_(2).requires_grad_()  # an ordinary tensor, whatever was done to it
+    room[0].mul_(2).requires_grad_()  # still an ordinary tensor
     (leaf * 3).sum().backward()
     same(cast("torch.Tensor", leaf.grad), [3, 3])
     with torch.inference_mode():
@@ -652,7 +652,7 @@ def autograd_is_left_alone(rank: int, n: int) -> None:
         dist.all_reduce(found.t())
         dist.all_reduce(found[:, 1], dist.ReduceOp.AVG)
     same(found, [n] * 4)
-    dist.all_reduce(found, dist.ReduceOp.AVG)  # one made for inference, outside of it
+    dist.all_reduce(found, dist.ReduceOp.AVG)  # an inference tensor, outside inference mode
     same(found, [n] * 4)
 
 
@@ -668,23 +668,23 @@ def functional_collectives(rank: int, n: int) -> None:
 
 
 @case
-def refusals_come_before_any_call(rank: int, n: int) -> None:
+def errors_are_raised_before_any_call(rank: int, n: int) -> None:
     one = torch.ones(2)
     with refused(TypeError, "not on meta"):
         dist.all_reduce(torch.ones(2, device="meta"))
     with refused(TypeError, "dense"):
         dist.broadcast(torch.eye(2).to_sparse(), 0)
-    with refused(ValueError, "one dtype"):
+    with refused(ValueError, "same dtype"):
         cast("Any", dist.group.WORLD)._allgather_base(torch.ones(2 * n), one.double()).wait()
     with refused(ValueError, "does not hold"):
         cast("Any", dist.group.WORLD)._allgather_base(torch.ones(2 * n + 1), one).wait()
-    with refused(ValueError, "one a rank"):
+    with refused(ValueError, "one per rank"):
         dist.all_gather([torch.ones(2)], one)
     with refused(ValueError, "splits"):
         dist.all_to_all_single(torch.ones(n), torch.ones(n), [n] * n, [1] * n)
     with refused(ValueError, "go from 0 to"):
         dist.send(one, (rank + 1) % n, tag=-3)
-    with refused(TypeError, "rarely one"):
+    with refused(TypeError, "rarely an integer"):
         dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG)
     with refused(ValueError, "GLOO"):  # torch's own refusal
         dist.monitored_barrier()
@@ -711,7 +711,7 @@ def several_threads(rank: int, n: int) -> None:
 
 
 @case
-def ended_and_begun_again(rank: int, n: int) -> None:
+def destroyed_and_created_again(rank: int, n: int) -> None:
     import distdemo.mpi
     from distdemo.errors import UsageError
 
@@ -719,7 +719,7 @@ def ended_and_begun_again(rank: int, n: int) -> None:
     assert dist.is_mpi_available()
     assert dist.get_backend() == "mpi"
     dist.destroy_process_group()
-    with refused(UsageError, "MPI says that it is rank"):
+    with refused(UsageError, "MPI says that this process is rank"):
         dist.init_process_group("mpi", rank=rank, world_size=n + 1, store=HashStore())
     dist.init_process_group(
         "mpi", rank=rank, world_size=n, store=HashStore(), timeout=timedelta(seconds=10)
@@ -732,11 +732,11 @@ def ended_and_begun_again(rank: int, n: int) -> None:
 
 
 @case
-def zz_ranks_that_never_come(rank: int, n: int) -> None:
-    """The last one: an op out of time stays under way for ever."""
-    dist.barrier()  # to make a group is an op of as little time
-    pair = dist.new_group([0, 1], timeout=SOON)
-    large = dist.new_group([0, 1], timeout=SOON)
+def zz_missing_ranks(rank: int, n: int) -> None:
+    """The last case: an op that timed out stays pending forever."""
+    dist.barrier()  # creating a group has the same short timeout
+    pair = dist.new_group([0, 1], timeout=SHORT_TIMEOUT)
+    large = dist.new_group([0, 1], timeout=SHORT_TIMEOUT)
     if rank == 0:
         with refused(dist.DistBackendError, "all_reduce over MPI timed out after 0.5 s on rank 0"):
             dist.all_reduce(torch.ones(1), group=pair)
@@ -745,32 +745,32 @@ def zz_ranks_that_never_come(rank: int, n: int) -> None:
         handle = cast("Any", dist.irecv(torch.ones(1), 1))
         assert not handle.is_completed()
         with refused(dist.DistBackendError, "recv over MPI timed out after 0.1 s"):
-            handle.wait(SOON / 5)
+            handle.wait(SHORT_TIMEOUT / 5)
     dist.barrier()
     if rank == 1:
-        with refused(dist.DistBackendError, "making a process group over MPI timed out"):
-            dist.new_group([1, 2], timeout=SOON)
+        with refused(dist.DistBackendError, "creating a process group over MPI timed out"):
+            dist.new_group([1, 2], timeout=SHORT_TIMEOUT)
     dist.barrier()
 
 
-def tried(wanted: list[str]) -> None:
-    """Collective: these cases, in the order in which they are written."""
+def run_cases(wanted: list[str]) -> None:
+    """Collective: run these cases, in the order of their definition."""
     rank, size = dist.get_rank(), dist.get_world_size()
     for name in sorted(wanted, key=list(CASES).index):
         problem = ""
         try:
             CASES[name](rank, size)
-        except Exception:  # noqa: BLE001 - the report has it
+        except Exception:  # noqa: BLE001 - it is reported
             problem = traceback.format_exc()
         line = json.dumps({"case": name, "rank": rank, "problem": problem})
         os.write(1, f"{line}\n".encode())  # one write, so that lines of several ranks don't mix
-        if problem:  # the ranks are in different places now
+        if problem:  # the ranks are out of step now
             os._exit(1)
 
 
 if __name__ == "__main__":
-    import distdemo.mpi  # noqa: F401 - what is tested
+    import distdemo.mpi  # noqa: F401 - registers the backend
 
     torch.set_num_threads(1)
     dist.init_process_group("mpi", timeout=timedelta(seconds=10))
-    tried(sys.argv[1:] or list(CASES))
+    run_cases(sys.argv[1:] or list(CASES))

@@ -1,7 +1,7 @@
-"""DistributedDataParallel over MPI and over gloo, on a stock torch: the losses, in hexadecimal.
+"""Train with DistributedDataParallel over MPI and over gloo; print the losses in hexadecimal.
 
-``mpiexec -n 2 python ddp.py FILE [PROGRAM ...]``: the file doesn't exist yet, and the program is
-one that the same ranks run in the end, in the same group.
+``mpiexec -n 2 python ddp.py FILE [PROGRAM ...]``: the file must not exist; the same ranks run the
+program afterwards, in the same group.
 """
 
 import runpy
@@ -24,7 +24,7 @@ for backend in ("mpi", "gloo"):
         inputs = torch.randn(32, 16)
         loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
         loss.backward()
-        with torch.no_grad():  # an optimizer of torch's would import half a second's worth
+        with torch.no_grad():  # importing torch.optim would take half a second
             for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter.sub_(0.1 * parameter.grad)

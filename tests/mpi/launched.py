@@ -1,7 +1,7 @@
-"""Worlds over MPI, as a library's user has them: ``launched.py START_METHOD SCENE...``.
+"""Launch worlds over MPI with the library: ``launched.py START_METHOD SCENE...``.
 
-Prints a line of JSON for what became of each scene: the values, or who is to blame. Before it, rank
-0 prints which shared memory it uses. ``hold`` prints a line for each rank that is up, and hangs.
+Prints one line of JSON per scene: the values, or the rank at fault. Before it, rank 0 prints the
+shared memory that it uses. ``hold`` prints one line per rank that has started, and hangs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import torch.distributed as dist
 
 import distdemo
 
-# Of /proc/PID/maps; what has no name any more ends in (deleted).
-SEGMENT = r"/dev/shm/.*[^)]$"  # noqa: S108 - looked for only
+# In /proc/PID/maps; deleted files end in "(deleted)".
+SEGMENT = r"/dev/shm/.*[^)]$"  # noqa: S108 - only searched for
 
 
 def add(rank: int, size: int) -> tuple[list[float], list[str]]:
-    """What an all_reduce, an object gathered and a subgroup say; rank 0: where anybody listens."""
+    """Return results of three collectives, and on rank 0 the listening addresses."""
     begin(rank)
     total = torch.full((2,), float(rank + 1))
     dist.all_reduce(total)
@@ -44,7 +44,7 @@ def add(rank: int, size: int) -> tuple[list[float], list[str]]:
 
 
 def killed(rank: int) -> None:
-    """Rank 1 is killed while the others wait for it."""
+    """Kill rank 1 while the other ranks wait for it."""
     begin(rank)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -52,37 +52,37 @@ def killed(rank: int) -> None:
 
 
 def absent(rank: int) -> None:
-    """Rank 1 never comes."""
+    """Let rank 1 never arrive."""
     begin(rank)
     if rank == 1:
-        select.select([], [], [], 60)  # until the launcher ends it
+        select.select([], [], [], 60)  # until the launcher kills it
     dist.all_reduce(torch.ones(4))
 
 
 def family_of(root: int) -> list[int]:
-    """A process and all that it has started, directly or not."""
-    below: dict[int, list[int]] = {}
+    """Return a process and all its descendants."""
+    children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):  # it has ended, or is no process
-            below.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
+        with suppress(OSError, ValueError):  # it has exited, or is not a process
+            children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
     found = [root]
     for pid in found:
-        found += below.get(pid, [])
+        found += children.get(pid, [])
     return found
 
 
 def parent_of(pid: int) -> int:
-    """The process that has started it."""
+    """Return the parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def addresses(pids: list[int]) -> list[str]:
-    """Where these processes listen, as ss tells it; nothing without that."""
+    """Return the addresses on which these processes listen, or nothing without ss."""
     if shutil.which("ss") is None:
         return []
     inodes = set()
     for pid in pids:
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # it has exited
             for fd in Path(f"/proc/{pid}/fd").iterdir():
                 inodes.add(str(fd.readlink())[8:-1])
     found = []
@@ -95,15 +95,15 @@ def addresses(pids: list[int]) -> list[str]:
 
 
 def hold(rank: int) -> None:
-    """Say that this rank is up, and wait."""
+    """Report that this rank has started, and wait."""
     begin(rank)
     dist.barrier()
     os.write(1, f"{os.getpid()}\n".encode())
-    select.select([], [], [], 60)  # until it is ended
+    select.select([], [], [], 60)  # until it is killed
 
 
 def begin(rank: int) -> None:
-    """Collective: have everybody connected, and say what shared memory that took."""
+    """Collective: connect all ranks, and print the shared memory in use."""
     dist.all_reduce(torch.ones(1))
     if rank == 0:
         text = Path("/proc/self/maps").read_text()
@@ -111,12 +111,12 @@ def begin(rank: int) -> None:
         os.write(1, f"{json.dumps({'segments': sorted(found)})}\n".encode())
 
 
-def played(scene: str, start_method: str) -> dict[str, object]:
-    """What became of one scene."""
+def play(scene: str, start_method: str) -> dict[str, object]:
+    """Run one scene and return its result."""
     try:
         found = distdemo.launch(
             globals()[scene],
-            world_size=2 if scene == "absent" else 3,  # those that wait keep a core busy
+            world_size=2 if scene == "absent" else 3,  # waiting ranks keep a core busy
             backend="mpi",
             timeout=5.0 if scene == "absent" else 60.0,
             start_method=start_method,
@@ -128,4 +128,4 @@ def played(scene: str, start_method: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     for each in sys.argv[2:]:
-        os.write(1, f"{json.dumps(played(each, sys.argv[1]))}\n".encode())
+        os.write(1, f"{json.dumps(play(each, sys.argv[1]))}\n".encode())

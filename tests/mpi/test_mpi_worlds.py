@@ -1,4 +1,4 @@
-"""Worlds over MPI keep the launcher's promises: on real ranks, started without mpiexec."""
+"""The launcher with MPI: real ranks, started without mpiexec."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SCENES = ("add", "killed", "absent")
 
 
 def assert_gone(run, used):
-    """Assert that no process, temporary file or used segment of this run is left.
+    """Assert that no process, temporary file or segment of this run is left.
 
-    Segments are asked for by name: tests beside this one have theirs.
+    Segments are compared by name, as other tests may run at the same time.
     """
     assert wait_until(lambda: not marked_processes(run.mark)), marked_processes(run.mark)
     assert list(run.temporary.iterdir()) == []
     assert not used & segments()
 
 
-def test_ranks_of_a_forkserver_compute_together_and_the_one_at_fault_is_named(tmp_path):
-    """All scenes are played by one program; nothing may be left of them."""
+def test_ranks_of_a_forkserver_compute_and_the_one_at_fault_is_named(tmp_path):
+    """Run all scenes in one program, which must leave nothing behind."""
     with warmed([PROGRAM, "forkserver", *SCENES], tmp_path) as run:
         code, out, err = run.finish()
         assert (code, err) == (EXIT_OK, ""), out
@@ -64,9 +64,9 @@ def test_a_launcher_that_is_stopped_leaves_nothing(tmp_path, number):
         assert_gone(run, used)
 
 
-@pytest.mark.skipif(not OTHERS, reason="DISTDEMO_TEST_MPI_PYTHONS names no other MPI's Python")
+@pytest.mark.skipif(not OTHERS, reason="DISTDEMO_TEST_MPI_PYTHONS has no other MPI's Python")
 @pytest.mark.parametrize("python", OTHERS)
-def test_ranks_of_another_mpi_are_started_by_the_line_that_the_refusal_shows(python):
+def test_the_suggested_command_starts_ranks_of_another_mpi(python):
     path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     folder = f"{Path(python).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = os.environ | {"PYTHONPATH": path, "PATH": folder, "COLUMNS": "500"}

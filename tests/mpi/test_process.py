@@ -1,4 +1,4 @@
-"""What one process can tell of the mpi backend. Each test forks one: its import is for good."""
+"""The mpi backend in a single process. Each test forks, as the import can't be undone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def usage_error(action: Callable[[], Any]) -> str:
 
 def test_without_mpi4py_the_error_says_what_to_install() -> None:
     def work() -> None:
-        sys.modules["mpi4py"] = None  # type: ignore[assignment]  # the import system's sign for "not there"
+        sys.modules["mpi4py"] = None  # type: ignore[assignment]  # makes the import fail
         with pytest.raises(ImportError, match=r"pip install 'distdemo\[mpi\]'"):
             import distdemo.mpi  # noqa: F401
 
@@ -49,15 +49,15 @@ def test_without_an_mpi_library_the_error_says_what_to_install() -> None:
     in_a_child(work)
 
 
-def test_torchs_own_mpi_backend_stays_as_it_is() -> None:
+def test_torchs_own_mpi_backend_is_not_replaced() -> None:
     class ProcessGroupMPI:
-        """As good as torch's: another one."""
+        """Stand-in for torch's class."""
 
     def work() -> None:
         from torch.distributed import distributed_c10d as c10d
 
         before = c10d.init_process_group
-        setattr(c10d, "_MPI_AVAILABLE", True)  # noqa: B010 - what torch built with MPI says
+        setattr(c10d, "_MPI_AVAILABLE", True)  # noqa: B010 - as in torch built with MPI
         setattr(dist, "ProcessGroupMPI", ProcessGroupMPI)  # noqa: B010
         import distdemo.mpi
 
@@ -71,7 +71,7 @@ def test_torchs_own_mpi_backend_stays_as_it_is() -> None:
 
 @needs_mpi
 def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
-    from torch.distributed import init_process_group  # bound before the backend is there
+    from torch.distributed import init_process_group  # bound before the backend is registered
 
     def work() -> None:
         import distdemo.mpi
@@ -80,10 +80,10 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
         assert dist.is_mpi_available()
         assert importlib.reload(distdemo.mpi).provided_by == "mpi4py"
         text = usage_error(lambda: dist.init_process_group("cpu:mpi,cuda:nccl"))
-        assert 'Make the world with "mpi"' in text
+        assert 'Use "mpi" for the world' in text
         assert not mpi.Is_initialized()
         text = usage_error(lambda: dist.init_process_group("mpi", rank=1, world_size=4))
-        assert "was to be rank 1 of 4, but MPI says that it is rank 0 of 1" in text
+        assert "got rank 1 of 4, but MPI says that this process is rank 0 of 1" in text
         assert "mixed installation" in text
         init_process_group("mpi")
         assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (0, 1, "mpi")
@@ -92,16 +92,16 @@ def test_a_world_of_one_needs_no_mpiexec_and_no_store() -> None:
         dist.all_reduce(found)
         assert found.tolist() == [1, 1]
         a_future_of_a_part_may_ask_for_the_whole()
-        errors_tell_of_lost_peers_in_words_that_a_verdict_knows()
+        the_verdict_recognizes_errors_of_lost_peers()
         waiting_ends_at_the_deadline()
-        floats_as_whole_numbers_keep_their_order_and_every_bit()
-        what_a_program_means_to_end_with_is_known()
+        floats_as_integers_keep_their_order_and_every_bit()
+        the_exit_status_is_recorded()
 
     in_a_child(work)
 
 
 @needs_mpi
-def test_another_launcher_than_mpis_is_told_of() -> None:
+def test_a_launcher_other_than_mpis_is_reported() -> None:
     def work() -> None:
         os.environ |= {"OMPI_COMM_WORLD_SIZE": "4", "WORLD_SIZE": "4"}
         import distdemo.mpi  # noqa: F401
@@ -120,14 +120,14 @@ def test_another_launcher_than_mpis_is_told_of() -> None:
 
 
 @needs_mpi
-def test_mpich_is_not_begun_where_it_would_end_the_process() -> None:
+def test_mpich_is_not_initialized_if_it_would_exit() -> None:
     def work() -> None:
         os.environ |= {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "job@1", "PMIX_RANK": "0"}
         import distdemo.mpi  # noqa: F401
 
         mpi = importlib.import_module("mpi4py.MPI")
         if mpi.get_vendor()[0] != "MPICH" or "pmix" in mpi.Get_library_version():
-            return  # it goes on, alone or in good company
+            return  # this library doesn't exit
         text = usage_error(lambda: dist.init_process_group("mpi"))
         assert text.startswith("Open MPI's mpiexec started this process, but the library")
         assert "mixed installation" in text
@@ -139,7 +139,7 @@ def test_mpich_is_not_begun_where_it_would_end_the_process() -> None:
 # ------------------------------------------------------------------------ in the world of one
 
 
-def what_a_program_means_to_end_with_is_known() -> None:
+def the_exit_status_is_recorded() -> None:
     from distdemo.mpi.runtime import State
 
     thread = threading.Thread(target=sys.exit, args=(3,))
@@ -155,14 +155,14 @@ def what_a_program_means_to_end_with_is_known() -> None:
     State.exit_failed = False
 
 
-def floats_as_whole_numbers_keep_their_order_and_every_bit() -> None:
+def floats_as_integers_keep_their_order_and_every_bit() -> None:
     from distdemo.mpi.reductions import BLOCK, Order
 
     for dtype, largest in itertools.product((torch.float32, torch.float64), (False, True)):
         tiny, huge = torch.finfo(dtype).smallest_normal / 4, torch.finfo(dtype).max
         rising = [float("-inf"), -huge, -1.0, -tiny, -0.0, 0.0, tiny, 1.0, huge, float("inf")]
         values = torch.tensor([*rising, float("nan"), float("nan")], dtype=dtype)
-        values[-1].neg_()  # the NaN that x86 makes of 0 / 0
+        values[-1].neg_()  # the NaN that x86 returns for 0 / 0
         values = values.repeat(BLOCK // 12 + 2)
         order = Order.of(dtype, largest=largest)
         bits = values.view(order.whole).clone()
@@ -175,7 +175,7 @@ def floats_as_whole_numbers_keep_their_order_and_every_bit() -> None:
 
 
 class Request:
-    """Done when it is looked at from this thread: the whole is what ends the part."""
+    """A request that is done only when the main thread polls it."""
 
     def Test(self, status: object = None) -> bool:  # noqa: N802 - MPI's
         return threading.current_thread() is threading.main_thread()
@@ -191,7 +191,7 @@ def a_future_of_a_part_may_ask_for_the_whole() -> None:
     assert asked.wait() == [True, 1]
 
 
-def errors_tell_of_lost_peers_in_words_that_a_verdict_knows() -> None:
+def the_verdict_recognizes_errors_of_lost_peers() -> None:
     from mpi4py import MPI
 
     from distdemo.launcher.failures import is_backends

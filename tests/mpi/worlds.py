@@ -1,7 +1,7 @@
-"""Worlds over MPI: a program on several ranks, started by the mpiexec beside a Python.
+"""Run programs on several MPI ranks, with the mpiexec in the same folder as a Python.
 
-DISTDEMO_TEST_MPI_PYTHONS names further Pythons, separated by colons, whose mpi4py loads another
-MPI library and which see torch and this project.
+DISTDEMO_TEST_MPI_PYTHONS lists more Pythons, separated by colons, whose mpi4py loads another MPI
+library and which can import torch and this project.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OTHERS = [path for path in os.environ.get("DISTDEMO_TEST_MPI_PYTHONS", "").split(":") if path]
 PYTHONS = [pytest.param(path, id=Path(path).parents[1].name) for path in (sys.executable, *OTHERS)]
-TIMEOUT = 100.0  # seconds until a world is given up
+TIMEOUT = 100.0  # seconds until a world is killed
 ROOTED = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 needs_mpi = pytest.mark.skipif(
@@ -29,13 +29,13 @@ needs_mpi = pytest.mark.skipif(
 def mpiexec(
     python: str, ranks: int, *program: str | Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a Python program on so many ranks; what it printed, and its exit code."""
+    """Run a Python program on several ranks; return its output and exit code."""
     starter = Path(python).with_name("mpiexec")
     if not starter.exists():
         pytest.skip(f"there is no {starter}: pip install 'distdemo[mpi]'")
     path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    crowded = ["--oversubscribe"] if python in OTHERS and "openmpi" in python else []
-    command = [starter, *crowded, "-n", str(ranks), python, "-W", "error::FutureWarning", *program]
+    flags = ["--oversubscribe"] if python in OTHERS and "openmpi" in python else []
+    command = [starter, *flags, "-n", str(ranks), python, "-W", "error::FutureWarning", *program]
     return subprocess.run(
         command,
         capture_output=True,
