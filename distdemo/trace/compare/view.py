@@ -90,7 +90,7 @@ class Quantity:
 
     Attributes:
         cell: Function that returns the text for a row, or None if there is none.
-        room: Room as in ``view.tables.ROOMS``; with less of it the column is omitted.
+        room: Room as in ``view.tables.WIDTHS``; with less of it the column is omitted.
     """
 
     name: str
