@@ -140,17 +140,17 @@ class Comparison:
 
 def _result(size: Size, mine: Sequence[float], their: Sequence[float]) -> Result:
     middles = f"{in_words(statistics.median(mine))}, {in_words(statistics.median(their))}"
-    beside = f"{middles}; {len(mine)}, {len(their)} worlds"
+    details = f"{middles}; {len(mine)}, {len(their)} worlds"
     if size.bandwidth:
         found = inverse(quotient(mine, their))
         asked, good = f"at least {1 - SHARE:.2f}", found.ratio >= 1 - SHARE
         name = f"mpi busbw, {size.name}: bench / IMB"
-        return Result(name, f"{found.ratio:.3f}", between(found), asked, good, beside)
+        return Result(name, f"{found.ratio:.3f}", between(found), asked, good, details)
     more = added(mine, their)
     ends = "" if more.interval is None else " to ".join(in_words(each) for each in more.interval)
     asked, good = f"at most {1e6 * ADDED:g} µs", more.ratio <= ADDED
     name = f"mpi latency, {size.name}: bench − IMB"
-    return Result(name, in_words(more.ratio), ends, asked, good, beside)
+    return Result(name, in_words(more.ratio), ends, asked, good, details)
 
 
 def main() -> None:
@@ -172,7 +172,7 @@ def measure() -> Iterator[Result]:
     python = Path(os.environ.get(PYTHON) or USUAL)
     if not python.with_name("IMB-MPI1").exists():
         why = f"no {python.with_name('IMB-MPI1')}: make other-mpis, or set {PYTHON}"
-        yield Result("mpi: bench / IMB", "not measured", beside=why)
+        yield Result("mpi: bench / IMB", "not measured", details=why)
         return
     done = subprocess.run(
         [str(python), __file__], capture_output=True, text=True, check=False, timeout=WHOLE

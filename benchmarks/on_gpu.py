@@ -24,7 +24,7 @@ HAVE = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 def measure() -> Iterator[Result]:
     """Measure every case, or report that there is no GPU."""
     if subprocess.run([sys.executable, "-c", HAVE], check=False, timeout=PATIENCE).returncode:
-        yield Result("on a GPU", "not measured", beside="torch has no CUDA device here")
+        yield Result("on a GPU", "not measured", details="torch has no CUDA device here")
         return
     for backend, ranks in CASES:
         yield _case(backend, ranks)
@@ -42,7 +42,7 @@ def _case(backend: str, ranks: int) -> Result:
         timeout=PATIENCE,
     )
     if done.returncode:
-        return Result(name, "failed", met=False, beside=(done.stderr or done.stdout)[-200:])
+        return Result(name, "failed", met=False, details=(done.stderr or done.stdout)[-200:])
     return _result(name, json.loads(done.stdout))
 
 
@@ -54,5 +54,5 @@ def _result(name: str, found: dict[str, Any]) -> Result:
     return Result(
         name,
         f"{reached / copy:.3f}" if copy else "no copy measured",
-        beside=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; {in_words(row['median_s'])}",
+        details=f"{1e-9 * reached:.1f} GB/s, {1e-9 * copy:.1f} GB/s; {in_words(row['median_s'])}",
     )

@@ -41,7 +41,7 @@ def loop() -> Iterator[Result]:
         yield _cost(f"loop's own cost, from outside, {_count(ranks)}", *_from_outside(ranks))
 
 
-def _cost(name: str, costs: list[float], beside: str) -> Result:
+def _cost(name: str, costs: list[float], details: str) -> Result:
     middle = statistics.median(costs)
     return Result(
         name,
@@ -49,7 +49,7 @@ def _cost(name: str, costs: list[float], beside: str) -> Result:
         f"{in_words(min(costs))} to {in_words(max(costs))} (all)",
         f"at most {1e6 * LOOP:g} µs",
         middle <= LOOP,
-        beside,
+        details,
     )
 
 

@@ -34,7 +34,7 @@ class Result:
         between: Its 95 % confidence interval.
         asked: Limit as text, or empty.
         met: True if the limit is met; None without a limit or a measurement.
-        beside: Underlying times.
+        details: Underlying times.
     """
 
     name: str
@@ -42,18 +42,18 @@ class Result:
     between: str = ""
     asked: str = ""
     met: bool | None = None
-    beside: str = ""
+    details: str = ""
 
 
 def table(title: str) -> Table:
     """Return an empty table."""
-    return Table("figure", "measured", "95 % between", "asked", "met", "beside", title=title)
+    return Table("figure", "measured", "95 % between", "asked", "met", "details", title=title)
 
 
 def add(rows: Table, result: Result) -> None:
     """Add a result to the table."""
     met = "" if result.met is None else "yes" if result.met else "NO"
-    rows.add_row(result.name, result.figure, result.between, result.asked, met, result.beside)
+    rows.add_row(result.name, result.figure, result.between, result.asked, met, result.details)
 
 
 # --------------------------------------------------------------------------------------- commands

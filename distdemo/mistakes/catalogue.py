@@ -85,7 +85,7 @@ def _read_parts(name: str) -> tuple[list[str], list[str]]:
 
 
 MISTAKES: dict[str, Mistake] = {name: read_mistake(name) for name in NAMES}
-"""All mistakes by name."""
+"""Mistakes by name."""
 
 
 def program_of(mistake: Mistake) -> tuple[Line, ...]:

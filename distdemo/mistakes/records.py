@@ -119,7 +119,7 @@ class MistakeReport:
 
 @dataclass(frozen=True, slots=True)
 class MistakeList:
-    """All mistakes."""
+    """The list of mistakes."""
 
     mistakes: tuple[Mistake, ...]
     ok: ClassVar[bool] = True

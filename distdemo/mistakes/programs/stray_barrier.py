@@ -12,7 +12,7 @@
 # hint 1: How many barriers does each rank call?
 # hint 2: Rank 0 calls three, ranks 1 and 2 call two. The last one hangs, but it is correct.
 # hint 3: The barrier under if rank == 0 has no counterpart; the next one is for all ranks.
-"""Read on all ranks a file that rank 0 writes."""
+"""Let all ranks read a file that rank 0 writes."""
 
 from pathlib import Path
 
