@@ -150,7 +150,7 @@ class Training:
         self.spans: list[Span] = []
         self._rank, self._spec, self._task = rank, spec, task
         self._train, self._test = train, test
-        self._place, self._ranks = (0, 1) if mode == REFERENCE else (rank.rank, rank.world_size)
+        self._index, self._ranks = (0, 1) if mode == REFERENCE else (rank.rank, rank.world_size)
         torch.manual_seed(spec.seed)
         model = nn.Sequential(
             nn.Linear(task.features, spec.hidden, dtype=DTYPE),
@@ -163,7 +163,7 @@ class Training:
             self._averaging.module.parameters(), lr=spec.learning_rate, momentum=spec.momentum
         )
         self.run = Run(mode, comparison=Deviation())
-        self.began_with = self.weights
+        self.initial_weights = self.weights
         self._reported = monotonic()
 
     @property
@@ -214,7 +214,7 @@ class Training:
         wanted = reference.losses
         off = ((self.losses - wanted).abs() / wanted.abs().clamp_min(SMALLEST_LOSS)).tolist()
         weights = float((self.weights - reference.weights).abs().max())
-        moved = float((reference.weights - reference.began_with).abs().max())
+        moved = float((reference.weights - reference.initial_weights).abs().max())
         weights = weights / moved if moved else math.inf if weights else 0.0
         right = all(each <= TOLERANCE for each in (*off, weights))  # False for NaN
         until = next((at for at, each in enumerate(off) if not each <= TOLERANCE), len(off))
@@ -251,7 +251,7 @@ class Training:
     def _batches(self) -> list[torch.Tensor]:
         """Return the sample indices of each step; the reference gets those of all ranks."""
         task, size = self._task, self._rank.world_size
-        ranks = range(size) if self.mode == REFERENCE else (self._place,)
+        ranks = range(size) if self.mode == REFERENCE else (self._index,)
         orders = [
             order(self._spec.seed, task.samples, size, rank, len(self.epochs)) for rank in ranks
         ]
@@ -264,7 +264,7 @@ class Training:
         module = self._averaging.module
         model = module.module if isinstance(module, DistributedDataParallel) else module
         device = self._rank.device
-        mine = torch.arange(self._place, self._task.tests, self._ranks, device=device)
+        mine = torch.arange(self._index, self._task.tests, self._ranks, device=device)
         total = torch.zeros((), dtype=DTYPE, device=device)
         for chunk in torch.split(mine, CHUNK):
             inputs, labels = self._test.take(chunk)

@@ -250,12 +250,12 @@ class TrainReport:
         return self.world.ok and bool(self.proofs) and all(proof.held for proof in self.proofs)
 
     @property
-    def broken(self) -> tuple[TrainProof, ...]:
+    def failed(self) -> tuple[TrainProof, ...]:
         """Proofs that failed."""
         return tuple(proof for proof in self.proofs if proof.held is False)
 
     @property
-    def open(self) -> tuple[TrainProof, ...]:
+    def undecided(self) -> tuple[TrainProof, ...]:
         """Proofs that could not be made."""
         return tuple(proof for proof in self.proofs if proof.held is None)
 

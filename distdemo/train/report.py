@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 def report(spec: TrainSpec, world: WorldReport, task: TrainTask) -> TrainReport:
     """Return the report of a training."""
-    made = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
+    result = TrainReport(spec, world, task, versions=versions() | backends.versions_of(world.world))
     if not world.ok:
-        return made
+        return result
     results: list[RankTrainings] = world.values
     runs = tuple(_merged(runs) for runs in zip(*(each.runs for each in results), strict=True))
     return replace(
-        made,
+        result,
         reference=results[0].reference,
         runs=runs,
         proofs=tuple(proof for run in runs for proof in prove(run)),

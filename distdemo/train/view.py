@@ -25,7 +25,7 @@ from distdemo.view.tables import Cell, Column, Grid, fitting, heading
 
 FEW = 10  # most epochs shown
 MOST_MARKS = 12  # most markers on a line of the plot
-UNSURE = "yellow"
+UNDECIDED = "yellow"
 CLAIM_TEXTS = {
     "replicas": "Replicas identical, bit for bit, after every epoch",
     "loss": "Same loss as one process in every step, within 1e-6 of it",
@@ -60,7 +60,7 @@ def table(report: TrainReport, console: Console) -> Group:
         Text(f"{REFERENCE} is one process that takes the same batches without averaging."),
         heading("Proofs, and the largest difference found"),
         fitting(console, lambda _: _proofs(report, sign)),
-        *(_failed(report, proof, sign) for proof in report.broken),
+        *(_failed(report, proof, sign) for proof in report.failed),
         *(Text(note, style=colours.QUIET) for note in _notes(report, batch)),
         summary(report, console),
         Text(origin(report.world, report.versions), style=colours.QUIET),
@@ -70,7 +70,7 @@ def table(report: TrainReport, console: Console) -> Group:
 
 def summary(report: TrainReport, console: Console) -> Text:
     """Return the verdict: whether all proofs hold."""
-    undecided = bool(report.open) and not report.broken
+    undecided = bool(report.undecided) and not report.failed
     begin, style = _mark(None if undecided else report.ok, signs(console))
     return Text(f"{begin} {_verdict(report)}", style=style)
 
@@ -78,9 +78,9 @@ def summary(report: TrainReport, console: Console) -> Text:
 def _epochs(runs: Sequence[Run]) -> Grid:
     """Return one column per mode; of many epochs the first, the last and some in between."""
     grid = Grid([Column("Epoch", right=True), *(Column(run.mode, right=True) for run in runs)])
-    for place in spread(len(runs[0].epochs), FEW):
-        cells: list[Cell] = [str(place + 1)]
-        for epoch in (run.epochs[place] for run in runs):
+    for index in spread(len(runs[0].epochs), FEW):
+        cells: list[Cell] = [str(index + 1)]
+        for epoch in (run.epochs[index] for run in runs):
             loss = epoch.loss
             text = f"{loss:.4f}" if 1e-3 <= loss < 1e4 or not loss else f"{loss:.3g}"
             cells.append(f"{text} {epoch.accuracy:6.1%}")
@@ -136,17 +136,17 @@ def _proofs(report: TrainReport, sign: Signs) -> Grid:
 
 def _verdict(report: TrainReport) -> str:
     count, modes = len(report.proofs), listing([run.mode for run in report.runs])
-    if report.broken:
-        first = report.broken[0]
+    if report.failed:
+        first = report.failed[0]
         return (
-            f"{len(report.broken)} of {plural(count, 'proof')} failed: {first.mode}: "
+            f"{len(report.failed)} of {plural(count, 'proof')} failed: {first.mode}: "
             f"{CLAIM_TEXTS[first.claim]}. Try distdemo check to test this backend's collectives."
         )
     compared = [run.comparison or Deviation() for run in report.runs]
-    if report.open:
+    if report.undecided:
         why = next((STOPPED[each.stopped] for each in compared if not each.epochs), "")
         return (
-            f"{len(report.open)} of {plural(count, 'proof')} could not be made: {why}. "
+            f"{len(report.undecided)} of {plural(count, 'proof')} could not be made: {why}. "
             "Try a smaller --lr."
         )
     epochs, reached = min(each.epochs for each in compared), report.runs[-1].epochs[-1].accuracy
@@ -197,7 +197,7 @@ def _notes(report: TrainReport, batch: int) -> Iterator[str]:
 def _mark(held: bool | None, sign: Signs) -> tuple[str, str]:
     """Return the sign and style of a proof."""
     if held is None:
-        return "?", UNSURE
+        return "?", UNDECIDED
     return (sign.right, colours.RIGHT) if held else (sign.wrong, colours.WRONG)
 
 
@@ -226,16 +226,16 @@ def plot(report: TrainReport, kind: str) -> bytes:
             (loss, "loss", "Loss (cross entropy)"),
             (accuracy, "accuracy", "Test accuracy"),
         ):
-            for place, run in enumerate(runs):
+            for index, run in enumerate(runs):
                 values = [getattr(epoch, what) for epoch in run.epochs]
                 axes.plot(
                     range(1, len(values) + 1),
                     values,
                     label=run.mode,
-                    color=COLOURS[place],
-                    linewidth=7 - 2 * place,  # lines should coincide, so each is thinner
-                    marker=MARKS[place],
-                    markersize=12 - 2 * place,
+                    color=COLOURS[index],
+                    linewidth=7 - 2 * index,  # lines should coincide, so each is thinner
+                    marker=MARKS[index],
+                    markersize=12 - 2 * index,
                     markevery=math.ceil(len(values) / MOST_MARKS),
                 )
             axes.set_xlabel("Epoch")

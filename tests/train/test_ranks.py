@@ -46,7 +46,7 @@ def trained_with_messages():
 
 def test_all_modes_prove_what_they_claim(warm):
     result, messages = warm(trained_with_messages)
-    assert result.ok, (result.world.verdict, result.broken)
+    assert result.ok, (result.world.verdict, result.failed)
     assert len(result.proofs) == 9
     assert [run.collectives_per_step for run in result.runs] == [4, 1, 2]
     assert {run.bytes_per_step for run in result.runs} == {1738 * 8}
@@ -69,7 +69,7 @@ def test_all_modes_prove_what_they_claim(warm):
 def test_real_data_is_learned(warm):
     spec = TrainSpec(mode="ddp", dataset="digits", epochs=3)
     result = warm(trained, spec, 2)
-    assert result.ok, result.broken
+    assert result.ok, result.failed
     assert len(result.proofs) == 3
     assert result.spans == ()
     accuracies = [epoch.accuracy for epoch in result.runs[0].epochs]
@@ -78,13 +78,13 @@ def test_real_data_is_learned(warm):
 
 def test_one_rank_and_one_bucket(warm):
     alone = warm(trained, replace(SMALL, hidden=8), 1)
-    assert alone.ok, alone.broken
+    assert alone.ok, alone.failed
     assert [run.collectives_per_step for run in alone.runs] == [4, 1, 1]
 
 
 def test_comparison_ends_when_rounding_has_grown(warm):
     wild = warm(trained, TrainSpec(mode="flat", learning_rate=2.0, epochs=6), 2)
-    assert wild.ok, wild.broken
+    assert wild.ok, wild.failed
     assert 0 < wild.runs[0].comparison.epochs < 6
     assert wild.runs[0].comparison.stopped == "rounding"
 
@@ -196,13 +196,13 @@ def test_broken_averages_are_detected(warm):
     result = warm(trained_wrongly)
     assert result.world.ok, result.world.verdict
     failed: dict[str, list[str]] = {run.mode: [] for run in result.runs}
-    for proof in result.broken:
+    for proof in result.failed:
         failed[proof.mode].append(proof.claim)
     expected = {how.__name__: list(claims) for how, (claims, _) in BROKEN.items()}
     assert failed == {"manual": [], **expected, "late": list(VALUES), "ddp": list(VALUES)}
-    named = {proof.mode: proof.ranks for proof in result.broken if proof.ranks}
+    named = {proof.mode: proof.ranks for proof in result.failed if proof.ranks}
     assert named == {how.__name__: ranks for how, (_, ranks) in BROKEN.items() if ranks}
-    assert {proof.epoch for proof in result.broken if proof.mode == "late"} == {2}
+    assert {proof.epoch for proof in result.failed if proof.mode == "late"} == {2}
 
 
 # ------------------------------------------------------------------------------------- its parts
